@@ -1,0 +1,212 @@
+"""Parquet tables with a schema, a schema version in the file's metadata and page checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from swerve.artifacts.files import atomic_path
+from swerve.errors import ArtifactError, DiskFullError
+
+__all__ = [
+    "EVALUATION_SCHEMA",
+    "INTERVENTIONS_SCHEMA",
+    "PAIRS_SCHEMA",
+    "ROLLOUTS_SCHEMA",
+    "SEQUENCES_SCHEMA",
+    "SPIKES_SCHEMA",
+    "TABLE_VERSION",
+    "TOKENS_SCHEMA",
+    "TOPK_SCHEMA",
+    "read_table",
+    "write_table",
+]
+
+TABLE_VERSION = "1"
+_LABEL = pa.dictionary(pa.int32(), pa.string())
+
+ROLLOUTS_SCHEMA = pa.schema(
+    [
+        ("group", pa.int32()),  # index of the prompt within the step
+        ("problem_id", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("text", pa.string()),
+        ("reward", pa.float64()),  # null: a failure, see status
+        ("parts", pa.string()),  # JSON object
+        ("status", pa.string()),
+        ("finish_reason", pa.string()),
+        ("version", pa.int64()),
+    ]
+)
+
+PAIRS_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("chosen_ids", pa.list_(pa.int32())),
+        ("rejected_ids", pa.list_(pa.int32())),
+        ("ref_chosen_logprob", pa.float32()),  # summed over the completion, under the policy the stage began with
+        ("ref_rejected_logprob", pa.float32()),
+    ]
+)
+
+EVALUATION_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("kind", pa.string()),
+        ("question", pa.string()),
+        ("gold", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),  # greedy
+        ("text", pa.string()),
+        ("extracted", pa.string()),
+        ("status", pa.string()),
+        ("correct", pa.bool_()),
+        ("trace_right", pa.bool_()),  # null: the family has no step checker
+        ("num_tokens", pa.int32()),
+        ("entropy", pa.float32()),  # mean over the greedy completion's positions, nats
+        ("sampled_reward", pa.float32()),  # mean over the samples at the evaluation temperature
+        ("num_samples", pa.int32()),
+    ]
+)
+
+SEQUENCES_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("problem_id", pa.string()),
+        ("kind", pa.string()),
+        ("population", _LABEL),  # e.g. "reference_wrong_final_right"
+        ("question", pa.string()),
+        ("gold", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("text", pa.string()),
+        ("token_starts", pa.list_(pa.int32())),  # character offsets into `text`, one a token; empty span: no text
+        ("token_ends", pa.list_(pa.int32())),
+        ("extracted", pa.string()),
+        ("correct", pa.bool_()),
+        ("first_wrong", pa.int32()),  # position of the first wrong token; null: none known
+        ("wrong_positions", pa.list_(pa.int32())),
+        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, one a wrong position
+    ]
+)
+
+TOKENS_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("token_id", pa.int32()),
+        ("checkpoint", _LABEL),
+        ("kl_forward", pa.float32()),  # KL(checkpoint || reference), nats
+        ("kl_reverse", pa.float32()),  # KL(reference || checkpoint), nats
+        ("js", pa.float32()),  # nats, at most ln 2
+        ("entropy", pa.float32()),
+        ("entropy_ref", pa.float32()),
+        ("logprob", pa.float32()),
+        ("logprob_ref", pa.float32()),
+        ("rank", pa.int32()),  # 1: most likely
+        ("rank_ref", pa.int32()),
+        ("argmax", pa.int32()),
+        ("argmax_ref", pa.int32()),
+        ("category", _LABEL),
+    ]
+)
+
+TOPK_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("checkpoint", _LABEL),  # the reference has rows of its own, under its own label
+        ("token_ids", pa.list_(pa.int32())),
+        ("tokens", pa.list_(pa.string())),
+        ("probs", pa.list_(pa.float32())),
+    ]
+)
+
+SPIKES_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("checkpoint", _LABEL),
+        ("divergence", _LABEL),  # kl_forward | kl_reverse | js
+        ("value", pa.float32()),
+        ("threshold", pa.float32()),
+        ("height", pa.int32()),  # 1: the highest spike of its sequence
+        ("is_wrong", pa.bool_()),
+        ("is_first_wrong", pa.bool_()),
+    ]
+)
+
+INTERVENTIONS_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("selection", _LABEL),  # "spike" | "random"
+        ("arm", _LABEL),  # "reference" | "checkpoint": whose token was forced
+        ("token_id", pa.int32()),
+        ("token", pa.string()),
+        ("num_continuations", pa.int32()),
+        ("num_successes", pa.int32()),
+        ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
+    ]
+)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]] | pa.Table, schema: pa.Schema) -> None:
+    """Write rows (or a table) under `schema`, atomically, compressed with zstd and with a checksum on every page.
+
+    Raises:
+        ValueError: a row lacks a field or has one the schema does not.
+        DiskFullError: no room.
+    """
+    if isinstance(rows, pa.Table):
+        table = rows.select(schema.names).cast(schema)
+    else:
+        for row in rows:
+            if row.keys() != set(schema.names):
+                raise ValueError(
+                    f"fields {sorted(set(schema.names) ^ row.keys())} differ from the schema of {path.name}"
+                )
+        table = pa.Table.from_pylist(list(rows), schema=schema)
+    table = table.replace_schema_metadata({"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION})
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    with atomic_path(path) as temporary:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=[
+                field.name for field in schema if field.name not in floats and not pa.types.is_list(field.type)
+            ],
+            use_byte_stream_split=floats or False,
+            write_page_checksum=True,
+        )
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Return the table at `path`, its page checksums verified.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, of another schema version, or lacks a column.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and DiskFullError.matches(error):
+            raise DiskFullError(path) from error
+        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+    version = (table.schema.metadata or {}).get(b"swerve_table_version", b"none").decode()
+    if version != TABLE_VERSION:
+        raise ArtifactError(f"{path} has table version {version}, this swerve reads {TABLE_VERSION}; make it again")
+    missing = [name for name in schema.names if name not in table.schema.names]
+    if missing:
+        raise ArtifactError(f"{path} lacks the columns {missing}; make it again with this version of swerve")
+    return table.select(schema.names)

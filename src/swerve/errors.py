@@ -1,0 +1,90 @@
+"""Errors a user can cause, each saying what was given, what is allowed and what to do.
+
+The command line prints `str(error)` as one line and exits with `error.exit_status`; a traceback is shown only with
+`--debug`. Anything that is not a `SwerveError` is a defect of swerve.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = [
+    "ArtifactError",
+    "CheckpointError",
+    "ConfigError",
+    "DiskFullError",
+    "InterruptedRunError",
+    "MismatchError",
+    "MissingExtraError",
+    "SwerveError",
+    "nearest",
+]
+
+
+class SwerveError(Exception):
+    """Base of every error that is shown to a user as one line."""
+
+    exit_status = 1
+
+
+class ConfigError(SwerveError):
+    """A recipe, an override or a command-line argument is wrong."""
+
+    exit_status = 2
+
+
+class ArtifactError(SwerveError):
+    """A file or directory written by an earlier stage is missing, damaged or of another schema."""
+
+
+class CheckpointError(ArtifactError):
+    """A checkpoint is missing, damaged or not of the expected layout."""
+
+
+class MismatchError(SwerveError):
+    """Two inputs that must belong together do not (vocabularies, fingerprints, configurations)."""
+
+
+class MissingExtraError(SwerveError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}'; install it with: pip install 'swerve[{extra}]'")
+
+
+class DiskFullError(SwerveError):
+    """The file system ran out of space (or quota) while an artifact was written."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(
+            f"disk full while writing {path}; nothing of it was kept and earlier artifacts are intact; "
+            "free some space and run the command again (training continues with --resume)"
+        )
+
+    @staticmethod
+    def matches(error: OSError) -> bool:
+        """Whether `error` says that space, quota or the file-size limit is exhausted."""
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class InterruptedRunError(SwerveError):
+    """A signal stopped the work after its state was saved; `exit_status` is 128 + the signal's number."""
+
+    def __init__(self, message: str, *, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + signal_number
+
+
+def nearest(value: str, allowed: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` for the allowed word closest to `value`, or an empty string.
+
+    >>> nearest("group_sise", ["group_size", "steps"])
+    "; did you mean 'group_size'?"
+    >>> nearest("zebra", ["group_size", "steps"])
+    ''
+    """
+    close = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,125 @@
+"""The records that pass between stages: frozen, keyword-only, free of torch.
+
+A record never changes after it is made; a stage returns new ones. Token ids are tuples of int, log-probabilities are in
+nats, positions count from 0 at the first completion token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Completion",
+    "FinishReason",
+    "Problem",
+    "Prompt",
+    "Reward",
+    "RewardStatus",
+    "Rollout",
+    "RolloutGroup",
+    "StepMark",
+]
+
+FinishReason = Literal["stop", "length"]
+RewardStatus = Literal["graded", "unparsed", "timeout", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One problem with a verifiable answer.
+
+    Example: `Problem(id="addition-1234+0066", family="addition", question="1 2 3 4 + 0 0 6 6 =", answer="0 1 3 0 0",
+    solution="4 + 6 + 0 = 1 0 write 0 carry 1 ; ...", kind="2 carries")`.
+    """
+
+    id: str
+    """Stable name made from the content, unique within a family."""
+    family: str
+    question: str
+    """The text the model is given (before any chat template)."""
+    answer: str
+    """The gold final answer, in the family's canonical form."""
+    solution: str | None = None
+    """A fully right written-out reasoning, where the family has one."""
+    kind: str = "all"
+    """The stratum by which evaluation reports (number of carries, connectives, level, ...)."""
+    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A problem as the token ids a model reads."""
+
+    problem: Problem
+    token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise ValueError(f"problem {self.problem.id!r} has an empty prompt; a model needs at least one token")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The ids an engine sampled, with the log-probability of each under the sampling distribution (nats).
+
+    The end-of-sequence token, where the model produced it, is the last id: it is a position like any other.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.token_ids)} token ids but {len(self.logprobs)} log-probabilities")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """What a grader says of a text: a value, or the reason why there is none.
+
+    `value` is None exactly when `status` is not `graded`. What training does with a failure is a policy of its config.
+    """
+
+    value: float | None
+    status: RewardStatus
+    parts: Mapping[str, float] = field(default_factory=dict)
+    extracted: str | None = None
+    """The answer the grader read from the text."""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.status == "graded"):
+            raise ValueError(f"a reward has a value exactly when it is graded; got {self.value} with {self.status!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One sampled completion, its text and its reward."""
+
+    completion: Completion
+    text: str
+    reward: Reward
+    version: int
+    """The global optimisation step of the weights that sampled it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutGroup:
+    """All completions sampled for one prompt in one step."""
+
+    prompt: Prompt
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMark:
+    """A piece of a trace that a step checker found wrong, given the steps before it.
+
+    `start` and `end` are character offsets into the completion's text; `expected` is what stands there in a right step.
+    """
+
+    start: int
+    end: int
+    expected: str

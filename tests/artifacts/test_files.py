@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from swerve.artifacts.files import (
+    MANIFEST_NAME,
+    atomic_directory,
+    atomic_path,
+    read_json,
+    sha256_file,
+    verify_manifest,
+    write_json,
+    write_text,
+)
+from swerve.errors import ArtifactError, DiskFullError
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failing_write_leaves_the_old_content_and_no_leftovers(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError, match="boom"), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("boom")
+    assert path.read_text() == "old"
+    assert _names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_named_with_the_path(tmp_path, number):
+    path = tmp_path / "a.txt"
+    with pytest.raises(DiskFullError, match="disk full while writing .*a.txt"), atomic_path(path):
+        raise OSError(number, os.strerror(number))
+    assert _names(tmp_path) == []
+
+
+def test_a_real_file_size_limit_is_reported_as_a_full_disk(tmp_path):
+    """A child process under RLIMIT_FSIZE really runs out of room in the middle of a write."""
+    script = """
+        import resource, signal, sys
+        from pathlib import Path
+        from swerve.artifacts.files import atomic_directory
+        from swerve.errors import DiskFullError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            with atomic_directory(Path(sys.argv[1]) / "checkpoint") as folder:
+                (folder / "weights").write_bytes(bytes(5000))
+        except DiskFullError as error:
+            print(error)
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith(f"disk full while writing {tmp_path}/checkpoint; nothing of it was kept")
+    assert _names(tmp_path) == []
+
+
+def test_killed_in_the_middle_leaves_the_previous_directory(tmp_path):
+    target = tmp_path / "checkpoint"
+    with atomic_directory(target, step=1) as folder:
+        (folder / "weights").write_text("one")
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from swerve.artifacts.files import atomic_directory
+        with atomic_directory(Path(sys.argv[1]), step=2) as folder:
+            (folder / "weights").write_text("two")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(target)], check=False)
+    assert found.returncode == -signal.SIGKILL
+    assert verify_manifest(target)["step"] == 1
+    assert (target / "weights").read_text() == "one"
+
+
+def test_manifest_lists_every_file_with_its_digest(tmp_path):
+    with atomic_directory(tmp_path / "c", step=7) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "a").write_text("x")
+    assert read_json(tmp_path / "c" / MANIFEST_NAME) == {
+        "step": 7,
+        "files": {"sub/a": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"},
+    }
+    assert sha256_file(tmp_path / "c" / "sub" / "a").startswith("2d711642")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "weights is damaged"),
+        (
+            lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+            "weights is damaged",
+        ),
+        (lambda file: file.unlink(), "weights is listed in its manifest but missing"),
+        (lambda file: (file.parent / MANIFEST_NAME).unlink(), "is not a complete checkpoint"),
+        (lambda file: (file.parent / MANIFEST_NAME).write_text("{"), "is not readable JSON"),
+        (lambda file: (file.parent / MANIFEST_NAME).write_text("{}"), "lists no files"),
+    ],
+)
+def test_damage_is_found_and_named(tmp_path, damage, message):
+    with atomic_directory(tmp_path / "c") as folder:
+        (folder / "weights").write_bytes(b"12345")
+    damage(tmp_path / "c" / "weights")
+    with pytest.raises(ArtifactError, match=message):
+        verify_manifest(tmp_path / "c")
+
+
+def test_json_refuses_what_is_not_json(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    (tmp_path / "b.json").write_text('{"x": NaN}')
+    with pytest.raises(ArtifactError, match="NaN is not JSON"):
+        read_json(tmp_path / "b.json")
+    with pytest.raises(ArtifactError, match=r"missing\.json does not exist"):
+        read_json(tmp_path / "missing.json")

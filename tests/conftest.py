@@ -1,0 +1,102 @@
+"""Shared fixtures: tiny models of real architectures, and the optional folder of shared data."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_torch_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Return the path of a folder of shared data; skip the test where it is absent."""
+
+    def locate(name: str) -> Path:
+        path = SHARED_DATA / name
+        if not path.exists():
+            pytest.skip(f"needs the data folder '{name}', which is not part of the project")
+        return path
+
+    return locate
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """A randomly initialised two-layer Qwen3 with a word tokenizer, in evaluation mode; treat it as read-only."""
+    from swerve.config import TinyModel
+    from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+
+    tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
+    model = build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=1).eval()
+    return model, tokenizer
+
+
+SMALL_RECIPE = """
+name: small
+seed: 5
+task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate: 0.5}
+model: {kind: tiny}
+max_new_tokens: 36
+stages:
+  - {kind: sft, steps: 220, batch_size: 24, optimizer: {lr: 4e-3, beta2: 0.95, schedule: cosine}, checkpoints: [100]}
+  - {kind: dpo, steps: 2, batch_size: 4, max_prompts: 128, optimizer: {lr: 1e-4}}
+  - {kind: rl, steps: 4, prompts_per_step: 6, samples_per_prompt: 4, optimizer: {lr: 1e-4}, checkpoints: [2]}
+eval: {num_problems: 24, samples_per_problem: 2}
+probe: {min_rollouts: 2, causal: {num_continuations: 4}}
+runtime: {device: cpu, threads: 1, max_rows: 64}
+"""
+
+
+@pytest.fixture(scope="session")
+def small_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe file with every kind of stage; it trains in a few seconds."""
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(SMALL_RECIPE)
+    return path
+
+
+@pytest.fixture(scope="session")
+def small_config(small_recipe: Path):
+    from swerve.recipes import load_config
+
+    return load_config(small_recipe)
+
+
+@pytest.fixture(scope="session")
+def small_run(small_config, tmp_path_factory: pytest.TempPathFactory):
+    """The small recipe trained without interruption and evaluated; treat it as read-only."""
+    from swerve.artifacts.run import RunDirectory
+    from swerve.eval import evaluate
+    from swerve.progress import SilentProgress
+    from swerve.train import train
+
+    run = RunDirectory(tmp_path_factory.mktemp("small") / "run")
+    train(small_config, run, resume=False, progress=SilentProgress())
+    evaluate(small_config, run, progress=SilentProgress())
+    return run
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """Switch the tests' own checks of array shapes off, to reach the functions' checks."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
