@@ -1,0 +1,127 @@
+"""Column addition, written out digit by digit from the right, with a forgotten carry as the planted mistake."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from swerve.config import AdditionTask
+from swerve.problems.family import Split, distinct_problems, is_heldout
+from swerve.problems.walk import Walk, find_marks, fixed, slot, write_solution, write_trace
+from swerve.types import Problem, StepMark
+
+__all__ = ["Addition", "count_carries"]
+
+_DIGITS = tuple("0123456789")
+_FORGOTTEN_SUMS = (10, 11)
+
+
+def count_carries(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many columns of a sum carry; both operands have their most significant digit first.
+
+    >>> count_carries([1, 2, 3, 4], [0, 0, 6, 6])
+    2
+    """
+    carry = carries = 0
+    for a, b in zip(reversed(first), reversed(second), strict=True):
+        carry = int(a + b + carry >= 10)
+        carries += carry
+    return carries
+
+
+def _operands(question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    words = question.split()
+    size = (len(words) - 2) // 2
+    first, plus, second, equals = words[:size], words[size : size + 1], words[size + 1 : -1], words[-1:]
+    if size < 1 or plus != ["+"] or equals != ["="] or len(second) != size or not {*first, *second} <= {*_DIGITS}:
+        raise ValueError(f"not a question of the addition family: {question!r}; expected such as '1 2 + 3 4 ='")
+    return tuple(first), tuple(second)
+
+
+def _walk(first: Sequence[str], second: Sequence[str]) -> Walk:
+    carry, written = "0", ""
+    for a, b in zip(reversed(first), reversed(second), strict=True):
+        stated_a = yield slot(a, _DIGITS)
+        yield fixed("+")
+        stated_b = yield slot(b, _DIGITS)
+        yield fixed("+")
+        stated_carry = yield slot(carry, _DIGITS)
+        yield fixed("=")
+        total = int(stated_a) + int(stated_b) + int(stated_carry)
+        tens = yield slot(str(total // 10), _DIGITS, slips=True)
+        ones = yield slot(str(total % 10), _DIGITS, slips=True)
+        yield fixed("write")
+        digit = yield slot(ones, _DIGITS)
+        yield fixed("carry")
+        carry = yield slot(tens, _DIGITS, misread="0" if total in _FORGOTTEN_SUMS else None)
+        yield fixed(";")
+        written = digit + written
+    yield fixed("answer")
+    for digit in carry + written:
+        yield slot(digit, _DIGITS)
+
+
+class Addition:
+    """Sums of two numbers of a fixed number of digits.
+
+    Example: the question `1 2 3 4 + 0 0 6 6 =` has the right trace `4 + 6 + 0 = 1 0 write 0 carry 1 ; 3 + 6 + 1 = 1 0
+    write 0 carry 1 ; 2 + 0 + 1 = 0 3 write 3 carry 0 ; 1 + 0 + 0 = 0 1 write 1 carry 0 ; answer 0 1 3 0 0`: one column
+    a clause (digits, incoming carry, two-digit sum), then the last carry and the written digits.
+
+    Planted mistake: `carry 0` where a column sums to 10 or 11. Slips: a digit of a two-digit sum is another one.
+    Held out: by unordered operand pair. Kind: the number of carries in the true sum.
+    """
+
+    name = "addition"
+    words = (*_DIGITS, "+", "=", ";", "write", "carry", "answer")
+
+    def __init__(self, task: AdditionTask) -> None:
+        self._task = task
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split, operands uniform over all numbers of `digits` digits.
+
+        Raises:
+            ConfigError: there are too few operand pairs of so few digits.
+        """
+        rng = random.Random(f"addition {split} {seed}")
+        setting = "num_train" if split == "train" else "num_heldout"
+        return distinct_problems(
+            lambda: self._draw(split, rng),
+            getattr(self._task, setting),
+            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.digits"},
+        )
+
+    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
+        size = self._task.digits
+        first, second = (f"{rng.randrange(10**size):0{size}d}" for _ in range(2))
+        if is_heldout("+".join(sorted((first, second)))) != (split == "heldout"):
+            return None
+        return self.problem(first, second)
+
+    def problem(self, first: str, second: str) -> Problem:
+        """Return the problem of two numbers with the same number of digits.
+
+        >>> Addition(AdditionTask(digits=2)).problem("58", "47").answer
+        '1 0 5'
+        """
+        carries = count_carries([int(digit) for digit in first], [int(digit) for digit in second])
+        question = f"{' '.join(first)} + {' '.join(second)} ="
+        return Problem(
+            id=f"addition-{first}+{second}",
+            family=self.name,
+            question=question,
+            answer=" ".join(f"{int(first) + int(second):0{len(first) + 1}d}"),
+            solution=write_solution(_walk(first, second)),
+            kind=f"{carries} carry" if carries == 1 else f"{carries} carries",
+            metadata={"carries": carries},
+        )
+
+    def trace(self, problem: Problem, rng: random.Random) -> str:
+        """Return a supervised trace: carries forgotten at `mistake_rate`, digits replaced at `slip_rate`."""
+        walk = _walk(*_operands(problem.question))
+        return write_trace(walk, rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
+
+    def check(self, problem: Problem, text: str) -> list[StepMark]:
+        """Return a mark for every wrong word of a completion, given the words before it."""
+        return find_marks(_walk(*_operands(problem.question)), text)
