@@ -1,0 +1,187 @@
+"""Exact divergences between two next-token distributions, over the full vocabulary, without cancellation.
+
+Both KL divergences and the Jensen-Shannon divergence are sums of terms that are each at least 0 and exactly 0 where the
+two distributions agree, so a divergence of 1e-7 nats keeps its leading digits in float32. (The usual `sum p (log p -
+log q)` has terms of both signs that cancel, and comes out negative for a good part of the tokens.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["DivergenceStats", "divergence_stats", "topk_probs"]
+
+_LN2 = math.log(2.0)
+_LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
+_TOLERANCE = 1e-5
+# Rows are worked on in groups of about this many logits, so that the temporaries stay small and near the processor.
+_GROUP_ELEMENTS = 1 << 18
+_KL_SERIES_BELOW = 0.5
+_JS_SERIES_BELOW = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceStats:
+    """What two distributions P and Q say of each position; everything in nats, every tensor `[N]`.
+
+    Floats are float32 (float64 for float64 logits), ranks and ids int32.
+    """
+
+    kl_forward: Float[Tensor, " N"]
+    """KL(P || Q); infinite where P allows a token that Q excludes."""
+    kl_reverse: Float[Tensor, " N"]
+    """KL(Q || P)."""
+    js: Float[Tensor, " N"]
+    """(KL(P || M) + KL(Q || M)) / 2 with M = (P + Q) / 2; at most ln 2."""
+    entropy: Float[Tensor, " N"]
+    entropy_ref: Float[Tensor, " N"]
+    logprob: Float[Tensor, " N"]
+    """log P of the realised token."""
+    logprob_ref: Float[Tensor, " N"]
+    rank: Int[Tensor, " N"]
+    """1 + the number of tokens that P finds strictly more likely than the realised one."""
+    rank_ref: Int[Tensor, " N"]
+    argmax: Int[Tensor, " N"]
+    argmax_ref: Int[Tensor, " N"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Softmax:
+    shifted: Float[Tensor, "N V"]  # logits minus the row's largest
+    probs: Float[Tensor, "N V"]
+    log_total: Float[Tensor, " N"]  # float64: logsumexp of `shifted`
+
+
+def divergence_stats(
+    logits_p: Float[Tensor, "N V"], logits_q: Float[Tensor, "N V"], ids: Int[Tensor, " N"]
+) -> DivergenceStats:
+    """Compare P = softmax(logits_p) (a checkpoint) with Q = softmax(logits_q) (the reference), row by row.
+
+    With x = log p - log q and u = (p - q) / (p + q) = tanh(x / 2):
+
+        KL(P || Q) = sum_v p phi(x),   phi(x) = x - 1 + exp(-x)
+        JS(P, Q)   = sum_v m g(u),     g(u) = ((1 + u) log(1 + u) + (1 - u) log(1 - u)) / 2,   m = (p + q) / 2
+
+    by their Taylor series where x is small. Whatever the type of the logits, the work is done in float32 (float64 for
+    float64) and sums are accumulated in float64. Logits of minus infinity are tokens of probability 0.
+
+    Args:
+        logits_p: `[N, V]`.
+        logits_q: `[N, V]`.
+        ids: `[N]`, the realised tokens.
+
+    Raises:
+        ValueError: the shapes differ, or a row has NaN, plus infinity, or no finite logit.
+
+    >>> stats = divergence_stats(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, -1.0]]), torch.tensor([1]))
+    >>> [round(float(value), 6) for value in (stats.kl_forward, stats.kl_reverse, stats.js)]
+    [0.433781, 0.327813, 0.089541]
+    >>> int(stats.rank), int(stats.rank_ref)
+    (1, 2)
+    """
+    if logits_p.shape != logits_q.shape or ids.shape != logits_p.shape[:1]:
+        shapes = [tuple(tensor.shape) for tensor in (logits_p, logits_q, ids)]
+        raise ValueError(f"logits must both be [N, V] and ids [N]; got {shapes[0]}, {shapes[1]} and {shapes[2]}")
+    rows = max(1, _GROUP_ELEMENTS // logits_p.shape[1])
+    groups = zip(*(torch.split(tensor, rows) for tensor in (logits_p, logits_q, ids)), strict=True)
+    parts = [_group_stats(*group) for group in groups]
+    names = [field.name for field in dataclasses.fields(DivergenceStats)]
+    return DivergenceStats(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+
+
+def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceStats:
+    p, q = _softmax(logits_p), _softmax(logits_q)
+    # Differences of shifted logits are exact for near-equal models, where differences of log-probabilities are not.
+    x = (p.shifted - q.shifted) - (p.log_total - q.log_total).to(p.shifted.dtype)[:, None]
+    only_p, only_q = (x == math.inf).any(dim=-1), (x == -math.inf).any(dim=-1)
+    huge = torch.finfo(x.dtype).max / 4
+    x = x.nan_to_num(nan=0.0, posinf=huge, neginf=-huge)  # NaN: neither allows the token, its terms are 0
+    return DivergenceStats(
+        kl_forward=_kl(p.probs, q.probs, x).masked_fill(only_p, math.inf),
+        kl_reverse=_kl(q.probs, p.probs, -x).masked_fill(only_q, math.inf),
+        js=_js(p.probs, q.probs, x),
+        entropy=_entropy(p),
+        entropy_ref=_entropy(q),
+        logprob=_logprob(p, ids),
+        logprob_ref=_logprob(q, ids),
+        rank=_rank(logits_p, ids),
+        rank_ref=_rank(logits_q, ids),
+        argmax=logits_p.argmax(dim=-1).int(),
+        argmax_ref=logits_q.argmax(dim=-1).int(),
+    )
+
+
+def _softmax(logits: Tensor) -> _Softmax:
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    largest = logits.amax(dim=-1, keepdim=True)
+    if not bool(torch.isfinite(largest).all()):
+        raise ValueError("a row of logits has NaN, plus infinity, or no finite entry: it is not a distribution")
+    shifted = logits - largest
+    weights = shifted.exp()
+    total = weights.sum(dim=-1, dtype=torch.float64)
+    return _Softmax(shifted=shifted, probs=weights / total.to(weights.dtype)[:, None], log_total=total.log())
+
+
+def _kl(p: Tensor, q: Tensor, x: Tensor) -> Tensor:
+    """Return sum_v p phi(x) for x = log p - log q, which is sum_v (p x - p + q)."""
+    powers = x.new_zeros(())
+    for order in range(9, 1, -1):  # phi(x) = x^2/2! - x^3/3! + ... up to x^9/9!
+        powers = powers * x + (-1) ** order / math.factorial(order)
+    terms = torch.where(x.abs() < _KL_SERIES_BELOW, p * (x * x * powers), p * x - p + q)
+    total = terms.clamp(min=0.0).sum(dim=-1, dtype=torch.float64)
+    assert bool((total >= 0).all()), "a KL divergence came out negative"
+    return total.to(p.dtype)
+
+
+def _js(p: Tensor, q: Tensor, x: Tensor) -> Tensor:
+    """Return sum_v m g(u); g(u) is ln 2 minus the entropy of a coin with probability sigmoid(x)."""
+    square = torch.tanh(x / 2).square()
+    powers = x.new_zeros(())
+    for order in range(12, 0, -2):  # g(u) = u^2/(2 1) + u^4/(4 3) + u^6/(6 5) + ...
+        powers = (powers + 1 / (order * (order - 1))) * square
+    size = x.abs()
+    tail = torch.exp(-size)
+    direct = _LN2 - torch.log1p(tail) - size * tail / (1 + tail)
+    terms = (p + q) / 2 * torch.where(size < _JS_SERIES_BELOW, powers, direct)
+    total = terms.clamp(min=0.0).sum(dim=-1, dtype=torch.float64)
+    assert bool((total <= _LN2 + _TOLERANCE).all()), "a Jensen-Shannon divergence came out above ln 2"
+    return total.to(p.dtype).clamp(max=_LN2 if p.dtype == torch.float64 else _LN2_FLOAT32)
+
+
+def _entropy(distribution: _Softmax) -> Tensor:
+    shifted = distribution.shifted.masked_fill(distribution.shifted == -math.inf, 0.0)  # such tokens have p = 0
+    mean = (distribution.probs * shifted).sum(dim=-1, dtype=torch.float64)
+    return (distribution.log_total - mean).clamp(min=0.0).to(distribution.probs.dtype)
+
+
+def _logprob(distribution: _Softmax, ids: Tensor) -> Tensor:
+    realised = distribution.shifted.gather(-1, ids.long()[:, None]).squeeze(-1)
+    return (realised.double() - distribution.log_total).to(realised.dtype)
+
+
+def _rank(logits: Tensor, ids: Tensor) -> Tensor:
+    realised = logits.gather(-1, ids.long()[:, None])
+    return 1 + (logits > realised).sum(dim=-1, dtype=torch.int32)
+
+
+def topk_probs(logits: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N K"], Int[Tensor, "N K"]]:
+    """Return the probabilities and ids of each row's `min(k, V)` most likely tokens, the most likely first.
+
+    Raises:
+        ValueError: k is below 1, or a row is not a distribution.
+
+    >>> probs, ids = topk_probs(torch.tensor([[0.0, 2.0, 1.0]]), 2)
+    >>> [round(value, 4) for value in probs[0].tolist()], ids[0].tolist()
+    ([0.6652, 0.2447], [1, 2])
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    distribution = _softmax(logits)
+    probs, ids = distribution.probs.topk(min(k, logits.shape[-1]), dim=-1)
+    return probs, ids

@@ -1,0 +1,50 @@
+"""Log-probabilities and entropy of next-token distributions, accumulated in float32 whatever the logits' type."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["entropy", "token_logprobs"]
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def token_logprobs(
+    logits: Float[Tensor, "*N V"], ids: Int[Tensor, "*N"], *, temperature: float = 1.0
+) -> Float[Tensor, "*N"]:
+    """Return the log-probability (nats) of each id.
+
+    logp = z[id] / T - logsumexp(z / T)
+
+    Args:
+        logits: `[..., V]`.
+        ids: `[...]`.
+        temperature: T, above 0.
+
+    Raises:
+        ValueError: the temperature is not above 0.
+
+    >>> round(float(token_logprobs(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))), 6)
+    -0.693147
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}")
+    scaled = _at_least_float32(logits) / temperature
+    return scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(dim=-1)
+
+
+def entropy(logits: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
+    """Return the Shannon entropy (nats) of each distribution.
+
+    H = logsumexp(z) - sum_v p_v z_v; entries of minus infinity contribute 0.
+
+    >>> round(float(entropy(torch.zeros(1, 4))), 6)
+    1.386294
+    """
+    logprobs = torch.log_softmax(_at_least_float32(logits), dim=-1)
+    per_token: Tensor = torch.special.entr(logprobs.exp())
+    return per_token.sum(dim=-1)
