@@ -1,0 +1,1 @@
+"""Models and tokenizers: built tiny, loaded safely, saved with a manifest."""

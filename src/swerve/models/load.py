@@ -1,0 +1,154 @@
+"""Loading a model and its tokenizer from the Hugging Face layout: safetensors only, no remote code, nothing assumed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from swerve.artifacts.files import MANIFEST_NAME, verify_manifest
+from swerve.errors import ArtifactError, CheckpointError
+
+__all__ = [
+    "LoadedModel",
+    "load_model",
+    "load_tokenizer",
+    "quiet_transformers",
+    "resolve_device",
+    "stop_ids",
+    "tokenizer_fingerprint",
+    "weights_fingerprint",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model in evaluation mode with its tokenizer and a digest of its weights."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    fingerprint: str
+    path: str
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own progress bars off standard error inside the block."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def resolve_device(name: str) -> str:
+    """Return `cuda` or `cpu` for `auto`, the name itself otherwise."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True) -> LoadedModel:
+    """Load a causal model and its tokenizer from a folder or from the hub.
+
+    Args:
+        path: folder in the Hugging Face layout, or a hub name with an optional `#revision`.
+        device: `cpu`, `cuda`, `cuda:1`, ...
+        dtype: `float32` or `bfloat16`.
+        verify: compare the files with their manifest, where the folder has one.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite.
+    """
+    folder = Path(path)
+    if folder.is_dir() and verify and (folder / MANIFEST_NAME).is_file():
+        try:
+            verify_manifest(folder)
+        except ArtifactError as error:
+            raise CheckpointError(str(error)) from error
+    name, _, revision = str(path).partition("#")
+    source = str(folder) if folder.is_dir() else name
+    options: dict[str, Any] = {} if folder.is_dir() or not revision else {"revision": revision}
+    tokenizer = load_tokenizer(source, **options)
+    auto_model: Any = AutoModelForCausalLM
+    try:
+        with quiet_transformers():
+            model, info = auto_model.from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **options,
+            )
+    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+        raise CheckpointError(f"cannot load a model from {path}: {_first_line(error)}") from error
+    _refuse_incomplete(path, model, info)
+    model.to(device).eval()
+    return LoadedModel(model=model, tokenizer=tokenizer, fingerprint=weights_fingerprint(model), path=str(path))
+
+
+def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from a folder or from the hub.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(source), trust_remote_code=False, padding_side="left", **options
+        )
+    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
+        raise CheckpointError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _refuse_incomplete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info.get(what):
+            names = sorted(map(str, info[what]))
+            raise CheckpointError(
+                f"{path} does not hold this model's weights: {what.replace('_', ' ')} {names[:3]}"
+                f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            )
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+
+
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the ids that end a completion: the tokenizer's end-of-sequence token and the model's own."""
+    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
+    own = declared if isinstance(declared, list) else [declared]
+    return tuple(sorted({token for token in [tokenizer.eos_token_id, *own] if token is not None}))
+
+
+def weights_fingerprint(model: PreTrainedModel) -> str:
+    """Return the SHA-256 of all weights: names, types, shapes and bytes, in order of name."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the SHA-256 of the vocabulary: every token with its id."""
+    digest = hashlib.sha256()
+    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
+        digest.update(f"{index} {token}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""A tiny transformer of a real architecture and a real tokenizer, both made at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from tokenizers import Tokenizer, pre_tokenizers, processors
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from swerve.config import TinyModel
+
+__all__ = ["build_tiny_model", "build_word_tokenizer"]
+
+_SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+
+
+def build_word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token a word, words separated by white space, and a begin token before each text.
+
+    Raises:
+        ValueError: a word is repeated, contains white space or is a special token.
+    """
+    vocabulary = [*_SPECIAL.values(), *words]
+    if len(set(vocabulary)) != len(vocabulary) or any(word.split() != [word] for word in words):
+        raise ValueError("words must be distinct, without white space, and none of the special tokens")
+    tokenizer = Tokenizer(
+        WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token=_SPECIAL["unk_token"])
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    bos = _SPECIAL["bos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A", special_tokens=[(bos, vocabulary.index(bos))]
+    )
+    # padding_side is a constructor argument: set later it would be lost when the tokenizer is saved and loaded.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, padding_side="left", clean_up_tokenization_spaces=False, **_SPECIAL
+    )
+
+
+def build_tiny_model(config: TinyModel, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> PreTrainedModel:
+    """Return a randomly initialised model for the tokenizer's vocabulary; equal seeds give equal weights."""
+    classes: dict[str, Callable[..., PretrainedConfig]] = {"qwen3": Qwen3Config, "llama": LlamaConfig}
+    architecture = classes[config.architecture](
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        head_dim=config.hidden_size // config.num_heads,
+        max_position_embeddings=config.max_positions,
+        initializer_range=config.initializer_range,
+        tie_word_embeddings=config.tie_embeddings,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(architecture)
+    return model

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import copy
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from swerve.artifacts.files import atomic_directory
+from swerve.artifacts.run import CheckpointRef
+from swerve.config import TinyModel
+from swerve.errors import CheckpointError, ConfigError
+from swerve.models.checkpoints import load_optimizer_state, save_checkpoint
+from swerve.models.load import load_model, stop_ids, tokenizer_fingerprint, weights_fingerprint
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.prompts import encode_completion, encode_prompts
+from swerve.types import Problem
+
+
+def _reference(path):
+    return CheckpointRef(path=path, step=3, stage="sft", stage_step=3, scheduled=True, final=True)
+
+
+def _trained(tiny):
+    """A copy of the tiny model after two AdamW steps, with its optimizer."""
+    model = copy.deepcopy(tiny[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        model(torch.tensor([[1, 4, 5]])).logits.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+@pytest.fixture
+def saved(tiny, tmp_path):
+    model, optimizer = _trained(tiny)
+    path = tmp_path / "checkpoint"
+    save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], optimizer=optimizer, provenance={"seed": 1})
+    return path, model, optimizer
+
+
+def test_a_checkpoint_gives_back_the_same_model_tokenizer_and_optimizer(saved, tiny):
+    path, model, optimizer = saved
+    loaded = load_model(path, device="cpu", dtype="float32")
+    assert loaded.fingerprint == weights_fingerprint(model)
+    assert tokenizer_fingerprint(loaded.tokenizer) == tokenizer_fingerprint(tiny[1])
+    assert loaded.tokenizer.padding_side == "left"
+    assert not loaded.model.training
+    again = torch.optim.AdamW(loaded.model.parameters(), lr=1e-2)
+    load_optimizer_state(path, loaded.model, again)
+    for each, optimised in ((model, optimizer), (loaded.model.train(), again)):
+        each(torch.tensor([[1, 6]])).logits.mean().backward()
+        optimised.step()
+    assert weights_fingerprint(loaded.model) == weights_fingerprint(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("model.norm.weight"), r"missing keys \['model.norm.weight'\]"),
+        (lambda tensors: tensors.update(extra=torch.zeros(1)), r"unexpected keys \['extra'\]"),
+        (
+            lambda tensors: tensors["model.norm.weight"].fill_(float("nan")),
+            "'model.norm.weight' has values that are not",
+        ),
+    ],
+)
+def test_incomplete_or_broken_weights_are_refused(saved, tmp_path, change, message):
+    path = tmp_path / "copy"
+    shutil.copytree(saved[0], path)
+    (path / "MANIFEST.json").unlink()
+    tensors = {name: tensor.clone() for name, tensor in load_file(path / "model.safetensors").items()}
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=message):
+        load_model(path, device="cpu", dtype="float32")
+
+
+def test_pickled_weights_are_not_read(saved, tmp_path):
+    """A folder with only a pickle is refused; the booby trap in it leaves no marker."""
+    import pickle
+
+    path, marker = tmp_path / "copy", tmp_path / "marker"
+    shutil.copytree(saved[0], path, ignore=shutil.ignore_patterns("*.safetensors", "MANIFEST.json"))
+
+    class Trap:
+        def __reduce__(self):
+            return (marker.write_text, ("ran",))
+
+    (path / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(CheckpointError, match="cannot load a model from"):
+        load_model(path, device="cpu", dtype="float32")
+    assert not marker.exists()
+
+
+def test_a_missing_folder_and_a_broken_tokenizer_are_one_line(saved, tmp_path):
+    with pytest.raises(CheckpointError, match="cannot load a tokenizer from") as caught:
+        load_model(tmp_path / "nowhere", device="cpu", dtype="float32")
+    assert "\n" not in str(caught.value)
+    path = tmp_path / "copy"
+    shutil.copytree(saved[0], path)
+    (path / "MANIFEST.json").unlink()
+    (path / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot load a tokenizer from"):
+        load_model(path, device="cpu", dtype="float32")
+
+
+def test_a_checkpoint_being_written_leaves_the_old_one_when_the_disk_is_full(saved, tiny, monkeypatch):
+    from swerve.errors import DiskFullError
+
+    path, model, optimizer = saved
+    before = (path / "model.safetensors").read_bytes()
+
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("swerve.models.checkpoints.save_file", full)
+    with pytest.raises(DiskFullError, match="disk full while writing .*checkpoint; nothing of it was kept"):
+        save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], optimizer=optimizer, provenance={})
+    assert (path / "model.safetensors").read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == ["checkpoint"]
+
+
+def test_optimizer_state_of_another_model_is_refused(saved):
+    path, _, optimizer = saved
+    words = build_word_tokenizer(["a"])
+    other = build_tiny_model(TinyModel(num_layers=1, hidden_size=32), words, seed=0)
+    with pytest.raises(CheckpointError, match="a parameter the model does not have"):
+        load_optimizer_state(path, other, torch.optim.AdamW(other.parameters()))
+    assert optimizer.state
+
+
+def test_seeds_decide_the_initial_weights_and_leave_the_global_generator_alone():
+    tokenizer = build_word_tokenizer(["a", "b"])
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    prints = [weights_fingerprint(build_tiny_model(TinyModel(), tokenizer, seed=seed)) for seed in (1, 1, 2)]
+    assert prints[0] == prints[1] != prints[2]
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<pad>"]])
+def test_words_that_cannot_be_tokens_are_refused(words):
+    with pytest.raises(ValueError, match="words must be distinct"):
+        build_word_tokenizer(words)
+
+
+def test_prompts_begin_with_the_begin_token_and_completions_end_with_the_end_token():
+    tokenizer = build_word_tokenizer(["1", "+", "="])
+    problem = Problem(id="p", family="addition", question="1 + 1 =", answer="1")
+    (prompt,) = encode_prompts(tokenizer, [problem])
+    assert tokenizer.convert_ids_to_tokens(list(prompt.token_ids)) == ["<bos>", "1", "+", "1", "="]
+    completion = encode_completion(tokenizer, problem, "1 +")
+    assert tokenizer.convert_ids_to_tokens(list(completion)) == ["1", "+", "<eos>"]
+    assert tokenizer.decode([*prompt.token_ids, *completion], skip_special_tokens=True) == "1 + 1 = 1 +"
+
+
+def test_a_word_the_model_does_not_know_is_an_error():
+    tokenizer = build_word_tokenizer(["1"])
+    with pytest.raises(ConfigError, match="no token for a word of problem 'p'"):
+        encode_prompts(tokenizer, [Problem(id="p", family="addition", question="1 + 1 =", answer="2")])
+
+
+def test_chat_templates_are_used_where_there_is_one():
+    tokenizer = build_word_tokenizer(["1", "user", ":"])
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }} : {{ m.content }}{% endfor %}"
+    (prompt,) = encode_prompts(tokenizer, [Problem(id="p", family="x", question="1", answer="1")])
+    assert "user : 1" in tokenizer.decode(list(prompt.token_ids), skip_special_tokens=True)
+
+
+def test_stop_tokens_are_the_tokenizers_and_the_models(tiny):
+    model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+    model.generation_config.eos_token_id = [2, 9]
+    assert stop_ids(model, tokenizer) == (2, 9)
+
+
+def test_manifest_guards_every_file(saved):
+    path, _, _ = saved
+    with atomic_directory(path.parent / "other") as folder:
+        (folder / "x").write_text("y")
+    (path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is damaged"):
+        load_model(path, device="cpu", dtype="float32")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from swerve.batch import completion_logits, token_batches
+from swerve.functional import token_logprobs
+from swerve.models.load import load_model
+from swerve.rollout import SamplingParams, TorchEngine
+
+PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
+
+
+def _params(**changes) -> SamplingParams:
+    return SamplingParams(**{"num_samples": 6, "max_new_tokens": 24, "temperature": 1.0, "stop_ids": (2,), **changes})
+
+
+@pytest.fixture(scope="module")
+def sampled(tiny):
+    return TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5])
+
+
+def test_greedy_text_of_a_pretrained_model(shared_data):
+    folder = shared_data("tiny_models") / "stories260K"
+    loaded = load_model(folder / "hf", device="cpu", dtype="float32")
+    golden = json.loads((folder / "greedy_golden.json").read_text())["token_ids"]
+    params = _params(num_samples=1, max_new_tokens=len(golden) - 1, temperature=0.0)
+    (((completion,)),) = TorchEngine(loaded.model, pad_id=0, max_rows=8).generate([golden[:1]], params, seeds=[0])
+    assert [*golden[:1], *completion.token_ids] == golden
+    assert completion.finish_reason == "length"
+
+
+def test_greedy_decoding_equals_generate_of_transformers(tiny):
+    model, _ = tiny
+    found = TorchEngine(model, pad_id=0, max_rows=8).generate(
+        PROMPTS, _params(num_samples=1, temperature=0.0), seeds=[0, 0, 0]
+    )
+    for prompt, (completion,) in zip(PROMPTS, found, strict=True):
+        expected = model.generate(
+            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2, pad_token_id=0
+        )
+        assert list(completion.token_ids) == expected[0, len(prompt) :].tolist()
+
+
+def test_logprobs_equal_the_trainers(tiny, sampled):
+    sequences = [(PROMPTS[index], each.token_ids) for index in range(3) for each in sampled[index]]
+    recorded = [each.logprobs for group in sampled for each in group]
+    with torch.inference_mode():
+        for batch in token_batches(sequences, pad_id=0, tokens_per_batch=200):
+            logprobs = token_logprobs(completion_logits(tiny[0], batch), batch.completion_ids)
+            for index, row in enumerate(batch.rows):
+                assert logprobs[index, : len(recorded[row])].tolist() == pytest.approx(recorded[row], abs=1e-5)
+
+
+def test_result_does_not_depend_on_what_else_is_sampled(tiny, sampled):
+    alone = TorchEngine(tiny[0], pad_id=0, max_rows=5).generate(PROMPTS[1:2], _params(), seeds=[4])
+    assert [each.token_ids for each in alone[0]] == [each.token_ids for each in sampled[1]]
+
+
+def test_seed_decides(tiny, sampled):
+    engine = TorchEngine(tiny[0], pad_id=0, max_rows=64)
+    assert engine.generate(PROMPTS, _params(), seeds=[3, 4, 5]) == sampled
+    assert engine.generate(PROMPTS, _params(), seeds=[6, 7, 8])[0] != sampled[0]
+
+
+def test_completions_end_at_the_first_stop_token_which_is_kept(sampled):
+    everything = [each for group in sampled for each in group]
+    assert {each.finish_reason for each in everything} == {"stop", "length"}
+    for each in everything:
+        assert 2 not in each.token_ids[:-1]
+        assert (each.token_ids[-1] == 2) == (each.finish_reason == "stop")
+        assert each.finish_reason == "stop" or len(each.token_ids) == 24
+
+
+def test_sampling_frequencies_are_the_models_probabilities(tiny):
+    """Chi-squared of 4,000 first tokens against the exact distribution; 11 tokens, 99.99% quantile of 10 degrees."""
+    model, _ = tiny
+    (group,) = TorchEngine(model, pad_id=0, max_rows=1000).generate(
+        PROMPTS[:1], _params(num_samples=4000, max_new_tokens=1, temperature=0.7), seeds=[11]
+    )
+    with torch.inference_mode():
+        expected = 4000 * torch.softmax(model(torch.tensor(PROMPTS[:1])).logits[0, -1] / 0.7, dim=-1)
+    observed = torch.bincount(torch.tensor([each.token_ids[0] for each in group]), minlength=len(expected))
+    assert float(((observed - expected) ** 2 / expected).sum()) < 35.6
+
+
+def test_budgets_and_callback(tiny):
+    finished = []
+    groups = TorchEngine(tiny[0], pad_id=0, max_rows=7).generate(
+        PROMPTS, _params(stop_ids=()), seeds=[3, 4, 5], budgets=[2, 24, 7], on_finished=finished.append
+    )
+    assert [{len(each.token_ids) for each in group} for group in groups] == [{2}, {24}, {7}]
+    assert sum(finished) == 18
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ([[]], {}, "prompt 0 is empty"),
+        ([[1]], {"seeds": []}, "1 prompts need as many seeds"),
+        ([[1]], {"budgets": [25]}, r"budget 25 of prompt 0 is not within 1\.\.24"),
+        ([[1] * 500], {}, "500 tokens and may grow by 24, but the model has 512 positions"),
+    ],
+)
+def test_bad_calls_are_refused(tiny, prompts, options, message):
+    with pytest.raises(ValueError, match=message):
+        TorchEngine(tiny[0], pad_id=0, max_rows=4).generate(prompts, _params(), **{"seeds": [0], **options})
+
+
+def test_training_mode_is_restored(tiny):
+    model, _ = tiny
+    model.train()
+    try:
+        TorchEngine(model, pad_id=0, max_rows=4).generate([[1]], _params(), seeds=[0])
+        assert model.training
+    finally:
+        model.eval()
