@@ -1,0 +1,180 @@
+"""Greedy and sampled evaluation of every checkpoint of a run on held-out problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
+from swerve.batch import completion_logits, token_batches
+from swerve.config import Config
+from swerve.errors import ArtifactError
+from swerve.eval.summary import summarise
+from swerve.functional import entropy
+from swerve.models.load import LoadedModel, load_model, resolve_device, stop_ids
+from swerve.problems import ProblemFamily, load_family
+from swerve.progress import Progress
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade
+from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
+from swerve.seeds import derive_seed
+from swerve.types import Problem, RolloutGroup
+
+__all__ = ["evaluate"]
+
+_TOKENS_PER_BATCH = 65536
+
+
+def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[dict[str, Any]]:
+    """Evaluate every scheduled checkpoint that has no evaluation of these weights under these settings yet.
+
+    Writes `eval/step_*.json` and `.parquet`; returns all summaries by step.
+
+    Raises:
+        ArtifactError: the run has no checkpoint.
+        CheckpointError: a checkpoint is damaged.
+    """
+    run.read_provenance()
+    checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
+    if not checkpoints:
+        raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
+    if config.runtime.threads is not None:
+        torch.set_num_threads(config.runtime.threads)
+    family = load_family(config.task)
+    problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
+    per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
+    summaries = []
+    with progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
+        for checkpoint in checkpoints:
+            known = _known_summary(config, run, checkpoint)
+            if known is not None:
+                task.advance(per_checkpoint)
+            summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
+            task.advance(0, checkpoint=checkpoint.label, accuracy=round(summary["accuracy"]["mean"], 3))
+            summaries.append(summary)
+    return summaries
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What an evaluation depends on beside the weights."""
+    return {
+        "seed": config.seed,
+        "max_new_tokens": config.max_new_tokens,
+        "task": config.task.model_dump(mode="json"),
+        "eval": config.eval.model_dump(mode="json"),
+    }
+
+
+def _known_summary(config: Config, run: RunDirectory, checkpoint: CheckpointRef) -> dict[str, Any] | None:
+    path = run.evaluation_path(checkpoint)
+    if not path.is_file() or not path.with_suffix(".parquet").is_file():
+        return None
+    summary: dict[str, Any] = read_json(path)
+    same = summary.get("weights_sha256") == checkpoint.weights_sha256 and summary.get("settings") == _settings(config)
+    return summary if same else None
+
+
+def _evaluate_checkpoint(
+    config: Config,
+    run: RunDirectory,
+    checkpoint: CheckpointRef,
+    family: ProblemFamily,
+    problems: Sequence[Problem],
+    on_finished: Callable[[int], None],
+) -> dict[str, Any]:
+    loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
+    sampler = _Sampler(config, loaded, problems, on_finished)
+    greedy = sampler.sample(num_samples=1, temperature=0.0)
+    sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
+    entropies = _mean_entropies(loaded, greedy)
+    rows = [
+        _row(family, group, samples, mean_entropy)
+        for group, samples, mean_entropy in zip(greedy, sampled, entropies, strict=True)
+    ]
+    summary = {
+        "checkpoint": checkpoint.label,
+        "stage": checkpoint.stage,
+        "step": checkpoint.step,
+        "stage_step": checkpoint.stage_step,
+        "weights_sha256": checkpoint.weights_sha256,
+        "settings": _settings(config),
+        **summarise(rows, confidence=config.eval.confidence),
+    }
+    path = run.evaluation_path(checkpoint)
+    write_table(
+        path.with_suffix(".parquet"), [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA
+    )
+    write_json(path, summary)
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampler:
+    config: Config
+    loaded: LoadedModel
+    problems: Sequence[Problem]
+    on_finished: Callable[[int], None]
+
+    def sample(self, *, num_samples: int, temperature: float) -> list[RolloutGroup]:
+        model, tokenizer, config = self.loaded.model, self.loaded.tokenizer, self.config
+        params = SamplingParams(
+            num_samples=num_samples,
+            max_new_tokens=config.max_new_tokens,
+            temperature=temperature,
+            stop_ids=stop_ids(model, tokenizer),
+        )
+        return rollout_groups(
+            TorchEngine(model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=config.runtime.max_rows),
+            tokenizer,
+            encode_prompts(tokenizer, self.problems),
+            params,
+            seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
+            grade=grade,
+            version=0,
+            on_finished=self.on_finished,
+        )
+
+
+def _mean_entropies(loaded: LoadedModel, groups: Sequence[RolloutGroup]) -> list[float]:
+    """Return the mean entropy (nats) over each greedy completion's positions."""
+    sequences = [(group.prompt.token_ids, group.rollouts[0].completion.token_ids) for group in groups]
+    means = [0.0] * len(sequences)
+    batches = token_batches(
+        sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), tokens_per_batch=_TOKENS_PER_BATCH
+    )
+    with torch.inference_mode():
+        for batch in batches:
+            moved = batch.to(loaded.model.device)
+            per_token = entropy(completion_logits(loaded.model, moved)).where(moved.mask, 0.0)
+            for row, value in zip(batch.rows, (per_token.sum(1) / moved.mask.sum(1)).tolist(), strict=True):
+                means[row] = value
+    return means
+
+
+def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean_entropy: float) -> dict[str, Any]:
+    problem, rollout = group.prompt.problem, group.rollouts[0]
+    values = [sample.reward.value or 0.0 for sample in samples.rollouts]
+    return {
+        "problem_id": problem.id,
+        "kind": problem.kind,
+        "question": problem.question,
+        "gold": problem.answer,
+        "prompt_ids": list(group.prompt.token_ids),
+        "completion_ids": list(rollout.completion.token_ids),
+        "text": rollout.text,
+        "extracted": rollout.reward.extracted,
+        "status": rollout.reward.status,
+        "correct": rollout.reward.value == 1.0,
+        "trace_right": rollout.reward.value == 1.0 and not family.check(problem, rollout.text),
+        "num_tokens": len(rollout.completion.token_ids),
+        "entropy": mean_entropy,
+        "sampled_reward": sum(values) / len(values),
+        "num_samples": len(values),
+        "truncated": rollout.completion.finish_reason == "length",
+        "num_failures": sum(each.reward.value is None for each in (rollout, *samples.rollouts)),
+    }

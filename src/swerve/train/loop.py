@@ -1,0 +1,200 @@
+"""The training loop: stages in order, checkpoints on schedule, exact resume."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+
+from swerve.artifacts.metrics import append_metrics, truncate_metrics
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.config import Config, StageConfig, TinyModel
+from swerve.errors import InterruptedRunError
+from swerve.models.checkpoints import load_optimizer_state, save_checkpoint
+from swerve.models.load import load_model, resolve_device, stop_ids
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.problems import ProblemFamily, load_family
+from swerve.progress import Progress
+from swerve.recipes import config_hash, dump_yaml
+from swerve.rollout import TorchEngine
+from swerve.seeds import derive_seed
+from swerve.train.learner import Learner
+from swerve.train.resume import ResumePoint, find_resume_point
+from swerve.train.signals import Interruption, deferred_signals
+from swerve.train.stages import Figures, StageContext, make_runner
+from swerve.train.world import World, joined_world
+from swerve.types import Problem
+from swerve.version import __version__
+
+__all__ = ["train"]
+
+
+def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
+    """Run the recipe's stages, writing checkpoints, metrics and rollouts to `run`.
+
+    With `resume`, training goes on from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
+    that an uninterrupted run would have. Started by torchrun, the processes share each step's work.
+
+    Raises:
+        ConfigError: the run directory exists and `resume` is false, or the model does not fit the task.
+        ArtifactError: another process holds the run.
+        InterruptedRunError: SIGINT or SIGTERM asked for a stop; the state was saved.
+        SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
+    """
+    if config.runtime.threads is not None:
+        torch.set_num_threads(config.runtime.threads)
+    with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
+        family = load_family(config.task)
+        problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
+        point = find_resume_point(run, progress)
+        world.barrier()
+        if world.is_main:
+            truncate_metrics(run.metrics_path, last_step=point.step)
+        _Training(config, run, world, family, problems, progress).run(point)
+
+
+@contextmanager
+def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -> Iterator[None]:
+    """Let the first process make or lock the run directory and keep its status; the others wait for it."""
+    if world.is_main:
+        if not (resume and (run.path / "run.json").exists()):
+            run.create(config_yaml=dump_yaml(config), provenance=_provenance(config))
+        with run.lock():
+            run.remove_leftovers()
+            run.set_status("training")
+            world.barrier()
+            try:
+                yield
+            except BaseException as error:
+                run.set_status("interrupted" if isinstance(error, InterruptedRunError) else "failed")
+                raise
+            run.set_status("trained")
+    else:
+        world.barrier()
+        yield
+
+
+def _provenance(config: Config) -> dict[str, str | int]:
+    return {
+        "name": config.name,
+        "swerve_version": __version__,
+        "torch_version": torch.__version__,
+        "transformers_version": transformers.__version__,
+        "config_hash": config_hash(config),
+        "seed": config.seed,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """One call of `train`: what does not change while it runs."""
+
+    config: Config
+    run_directory: RunDirectory
+    world: World
+    family: ProblemFamily
+    problems: Sequence[Problem]
+    progress: Progress
+
+    def run(self, point: ResumePoint) -> None:
+        """Train every stage that is not finished."""
+        model, tokenizer = self._model(point)
+        first_step = 0
+        with deferred_signals() as interruption:
+            for stage in self.config.stages:
+                done = max(0, point.step - first_step)
+                if done < stage.steps:
+                    learner = Learner(model, tokenizer, stage.optimizer, self.world)
+                    if done and point.checkpoint is not None:
+                        load_optimizer_state(point.checkpoint.path, model, learner.optimizer)
+                    self._run_stage(stage, self._context(learner, first_step, resumed=done > 0), done, interruption)
+                first_step += stage.steps
+
+    def _model(self, point: ResumePoint) -> tuple[Any, Any]:
+        """Return the model and tokenizer to go on with: the checkpoint's, the recipe's, or new ones."""
+        runtime, model = self.config.runtime, self.config.model
+        if point.checkpoint is None and isinstance(model, TinyModel):
+            tokenizer = build_word_tokenizer(self.family.words)
+            built: Any = build_tiny_model(model, tokenizer, seed=derive_seed(self.config.seed, "model"))
+            return built.to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
+        path = model.path if point.checkpoint is None and not isinstance(model, TinyModel) else point.path
+        loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
+        return loaded.model, loaded.tokenizer
+
+    def _context(self, learner: Learner, first_step: int, *, resumed: bool) -> StageContext:
+        return StageContext(
+            config=self.config,
+            run=self.run_directory,
+            world=self.world,
+            family=self.family,
+            problems=self.problems,
+            learner=learner,
+            engine=TorchEngine(learner.model, pad_id=learner.pad_id, max_rows=self.config.runtime.max_rows),
+            stop_ids=stop_ids(learner.model, learner.tokenizer),
+            first_step=first_step,
+            resumed=resumed,
+            progress=self.progress,
+        )
+
+    def _run_stage(self, stage: StageConfig, context: StageContext, done: int, interruption: Interruption) -> None:
+        runner = make_runner(stage, context)
+        previous: CheckpointRef | None = None
+        with self.progress.task(f"train {stage.label}", stage.steps) as task:
+            task.advance(done)
+            for index in range(done, stage.steps):
+                started = time.perf_counter()
+                torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
+                figures = runner.step(index)
+                position = self._position(stage, context.first_step, index + 1)
+                self._log(position, time.perf_counter() - started, figures)
+                task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
+                stopping = self.world.any(interruption.signal_number is not None)
+                if stopping or position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0):
+                    self._save(position, context.learner, previous)
+                    previous = position
+                if stopping and position.step < sum(each.steps for each in self.config.stages):
+                    raise self._interrupted(interruption, position.step)
+
+    def _position(self, stage: StageConfig, first_step: int, stage_step: int) -> CheckpointRef:
+        """Return what a checkpoint after this step is, or would be."""
+        final = stage_step == stage.steps
+        return CheckpointRef(
+            path=self.run_directory.checkpoint_path(first_step + stage_step),
+            step=first_step + stage_step,
+            stage=stage.label,
+            stage_step=stage_step,
+            scheduled=final or stage_step in stage.checkpoints,
+            final=final,
+        )
+
+    def _log(self, position: CheckpointRef, seconds: float, figures: Figures) -> None:
+        if self.world.is_main:
+            record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step}
+            append_metrics(self.run_directory.metrics_path, {**record, "seconds": round(seconds, 4), **figures})
+
+    def _save(self, position: CheckpointRef, learner: Learner, previous: CheckpointRef | None) -> None:
+        """Write the checkpoint, then drop the one before it if that only served resuming."""
+        if self.world.is_main:
+            save_checkpoint(
+                position,
+                model=learner.model,
+                tokenizer=learner.tokenizer,
+                optimizer=learner.optimizer,
+                provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
+            )
+            if previous is not None and not previous.scheduled:
+                self.run_directory.remove_checkpoint(previous)
+        self.world.barrier()
+
+    def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
+        return InterruptedRunError(
+            f"interrupted after step {step}; its checkpoint is saved; "
+            f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
+            signal_number=interruption.signal_number or 15,
+        )

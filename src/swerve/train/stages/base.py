@@ -1,0 +1,79 @@
+"""What a stage is given, and what it offers the loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from swerve.artifacts.run import RunDirectory
+from swerve.config import Config
+from swerve.problems import ProblemFamily
+from swerve.progress import Progress
+from swerve.rollout import Engine, SamplingParams
+from swerve.seeds import derive_seed
+from swerve.train.learner import Learner
+from swerve.train.world import World
+from swerve.types import Problem
+
+__all__ = ["Figures", "StageContext", "StageRunner"]
+
+Figures = Mapping[str, float | int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageContext:
+    """Everything a stage works with."""
+
+    config: Config
+    run: RunDirectory
+    world: World
+    family: ProblemFamily
+    problems: Sequence[Problem]
+    """Training problems."""
+    learner: Learner
+    engine: Engine
+    stop_ids: tuple[int, ...]
+    first_step: int
+    """Global step before the stage's first update."""
+    resumed: bool
+    """Whether the stage goes on from a checkpoint inside it."""
+    progress: Progress
+
+    def seed(self, *path: str | int) -> int:
+        """Return the seed of a named stream of this run."""
+        return derive_seed(self.config.seed, *path)
+
+    def draw(self, stage: str, start: int, count: int) -> list[Problem]:
+        """Return problems number `start` to `start + count` of the stage's endless shuffled passes over all."""
+        num = len(self.problems)
+        return [
+            self.problems[_shuffled(num, self.seed(stage, "epoch", index // num))[index % num]]
+            for index in range(start, start + count)
+        ]
+
+    def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
+        """Return sampling parameters with the run's length limit and stop tokens."""
+        return SamplingParams(
+            num_samples=num_samples,
+            max_new_tokens=self.config.max_new_tokens,
+            temperature=temperature,
+            stop_ids=self.stop_ids,
+        )
+
+
+@lru_cache(maxsize=4)
+def _shuffled(num: int, seed: int) -> tuple[int, ...]:
+    order = list(range(num))
+    random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+class StageRunner(Protocol):
+    """One stage, ready to make its updates."""
+
+    def step(self, index: int) -> Figures:
+        """Make the update with 0-based number `index` of the stage; return what to log (None: not measured)."""
+        ...

@@ -1,0 +1,164 @@
+"""Direct preference optimisation on on-policy pairs: a right and a wrong completion of one prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
+from swerve.batch import TokenBatch, completion_logits, token_batches
+from swerve.config import DpoStage
+from swerve.errors import SwerveError
+from swerve.functional import dpo_loss, token_logprobs
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade
+from swerve.rollout import rollout_groups
+from swerve.train.schedule import learning_rate
+from swerve.train.stages.base import Figures, StageContext
+from swerve.types import RolloutGroup
+
+__all__ = ["DpoRunner"]
+
+_PROMPTS_AT_A_TIME = 64
+
+
+class DpoRunner:
+    """Samples pairs with the policy the stage begins with, once; then learns from them."""
+
+    def __init__(self, stage: DpoStage, context: StageContext) -> None:
+        self._stage = stage
+        self._context = context
+        path = context.run.pairs_path(stage.label)
+        if not context.resumed:
+            pairs = self._with_reference(self._collect())
+            if context.world.is_main:
+                write_table(path, pairs, PAIRS_SCHEMA)
+            context.world.barrier()
+        self._pairs: list[dict[str, Any]] = read_table(path, PAIRS_SCHEMA).to_pylist()
+
+    def step(self, index: int) -> Figures:
+        """See `StageRunner.step`."""
+        stage, world = self._stage, self._context.world
+        size = stage.batch_size
+        chosen = [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
+        pairs = world.shard(chosen)
+
+        def loss(batch: TokenBatch, logits: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+            sums = _completion_logprobs(batch, logits)
+            rows = [pairs[row // 2] for row in batch.rows[::2]]
+            margin = (sums[0::2] - _reference(rows, "chosen", sums)) - (sums[1::2] - _reference(rows, "rejected", sums))
+            per_pair = dpo_loss(
+                sums[0::2],
+                sums[1::2],
+                _reference(rows, "chosen", sums),
+                _reference(rows, "rejected", sums),
+                beta=stage.beta,
+            )
+            return per_pair.sum() / size, {"margin": float(margin.detach().sum()), "wins": float((margin > 0).sum())}
+
+        rate = learning_rate(stage.optimizer, index, stage.steps)
+        result = self._context.learner.update(
+            self._pair_batches(pairs), loss, learning_rate=rate, figures=("margin", "wins")
+        )
+        return {
+            "loss": result.loss,
+            "grad_norm": result.grad_norm,
+            "lr": rate,
+            "margin": result.sums["margin"] / size,  # nats
+            "preference_accuracy": result.sums["wins"] / size,
+            "num_pairs": len(self._pairs),
+        }
+
+    def _collect(self) -> list[dict[str, Any]]:
+        """Return one pair for each sampled prompt that has a right and a wrong completion, until there are enough."""
+        stage, context = self._stage, self._context
+        wanted = stage.steps * stage.batch_size
+        pairs: list[dict[str, Any]] = []
+        with context.progress.task(f"sample pairs for {stage.label}", wanted) as task:
+            for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
+                found = self._sample_pairs(start, min(_PROMPTS_AT_A_TIME, stage.max_prompts - start))
+                pairs += found
+                task.advance(min(len(found), wanted - len(pairs) + len(found)))
+                if len(pairs) >= wanted:
+                    break
+        if not pairs:
+            raise SwerveError(
+                f"stage '{stage.label}': none of {stage.max_prompts} prompts had both a right and a wrong completion "
+                f"among {stage.samples_per_prompt} samples; train the stage before it longer, or raise "
+                f"stages.{stage.label}.samples_per_prompt or .max_prompts"
+            )
+        if len(pairs) < wanted:
+            context.progress.note(
+                f"{stage.label}: {len(pairs)} pairs from {stage.max_prompts} prompts for {wanted} wanted; they repeat"
+            )
+        return pairs[:wanted]
+
+    def _sample_pairs(self, start: int, count: int) -> list[dict[str, Any]]:
+        stage, context = self._stage, self._context
+        problems = context.draw(stage.label, start, count)
+        slots = context.world.shard(range(count))
+        groups = rollout_groups(
+            context.engine,
+            context.learner.tokenizer,
+            encode_prompts(context.learner.tokenizer, [problems[slot] for slot in slots]),
+            context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
+            seeds=[context.seed(stage.label, "rollout", start + slot) for slot in slots],
+            grade=grade,
+            version=context.first_step,
+        )
+        local = [[slot, _pair(group)] for slot, group in zip(slots, groups, strict=True)]
+        gathered = sorted((entry for part in context.world.gather(local) for entry in part), key=lambda entry: entry[0])
+        return [pair for _, pair in gathered if pair is not None]
+
+    def _with_reference(self, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Add the completions' log-probabilities under the policy the stage begins with."""
+        model = self._context.learner.model
+        model.eval()
+        totals = torch.zeros(2 * len(pairs))
+        with torch.inference_mode():
+            for batch in self._pair_batches(pairs):
+                moved = batch.to(model.device)
+                totals[list(batch.rows)] = _completion_logprobs(moved, completion_logits(model, moved)).cpu()
+        values = totals.tolist()
+        return [
+            {**pair, "ref_chosen_logprob": values[2 * number], "ref_rejected_logprob": values[2 * number + 1]}
+            for number, pair in enumerate(pairs)
+        ]
+
+    def _pair_batches(self, pairs: Sequence[Mapping[str, Any]]) -> list[TokenBatch]:
+        """Batches in which row 2i is a pair's chosen completion and row 2i + 1 its rejected one."""
+        pad_id = self._context.learner.pad_id
+        sequences = [(pair["prompt_ids"], pair[name]) for pair in pairs for name in ("chosen_ids", "rejected_ids")]
+        width = max((len(prompt) + len(completion) for prompt, completion in sequences), default=1)
+        rows_at_a_time = 2 * max(1, self._stage.tokens_per_batch // (2 * width))
+        batches = []
+        for start in range(0, len(sequences), rows_at_a_time):
+            (batch,) = token_batches(sequences[start : start + rows_at_a_time], pad_id=pad_id, in_order=True)
+            batches.append(replace(batch, rows=tuple(start + row for row in batch.rows)))
+        return batches
+
+
+def _pair(group: RolloutGroup) -> dict[str, Any] | None:
+    right = [rollout for rollout in group.rollouts if rollout.reward.value == 1.0]
+    wrong = [rollout for rollout in group.rollouts if rollout.reward.value == 0.0]
+    if not right or not wrong:
+        return None
+    return {
+        "problem_id": group.prompt.problem.id,
+        "prompt_ids": list(group.prompt.token_ids),
+        "chosen_ids": list(right[0].completion.token_ids),
+        "rejected_ids": list(wrong[0].completion.token_ids),
+    }
+
+
+def _completion_logprobs(batch: TokenBatch, logits: Tensor) -> Tensor:
+    """Return each row's log-probability summed over its completion, `[B]`, nats."""
+    return token_logprobs(logits, batch.completion_ids).where(batch.mask, 0.0).sum(dim=1)
+
+
+def _reference(rows: Sequence[Mapping[str, Any]], side: str, like: Tensor) -> Tensor:
+    return like.new_tensor([row[f"ref_{side}_logprob"] for row in rows])

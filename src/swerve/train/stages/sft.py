@@ -1,0 +1,53 @@
+"""Supervised fine-tuning: cross-entropy over the completion tokens of the task's traces."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from swerve.batch import TokenBatch, token_batches
+from swerve.config import SftStage
+from swerve.functional import token_logprobs, token_mean
+from swerve.prompts import encode_completion, encode_prompts
+from swerve.train.schedule import learning_rate
+from swerve.train.stages.base import Figures, StageContext
+
+__all__ = ["SftRunner"]
+
+
+class SftRunner:
+    """Draws problems, writes a supervised trace for each, and imitates it."""
+
+    def __init__(self, stage: SftStage, context: StageContext) -> None:
+        self._stage = stage
+        self._context = context
+
+    def step(self, index: int) -> Figures:
+        """See `StageRunner.step`."""
+        sequences = self._context.world.shard(self._sequences(index))
+        num_tokens = self._context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
+
+        def loss(batch: TokenBatch, logits: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+            logprobs = token_logprobs(logits, batch.completion_ids)
+            return token_mean(-logprobs, batch.mask, num_tokens=num_tokens), {}
+
+        rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
+        learner = self._context.learner
+        batches = token_batches(sequences, pad_id=learner.pad_id, tokens_per_batch=self._stage.tokens_per_batch)
+        result = learner.update(batches, loss, learning_rate=rate)
+        return {"loss": result.loss, "grad_norm": result.grad_norm, "lr": rate, "num_tokens": int(num_tokens)}
+
+    def _sequences(self, index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        context, label = self._context, self._stage.label
+        size = self._stage.batch_size
+        problems = context.draw(label, index * size, size)
+        tokenizer = context.learner.tokenizer
+        prompts = encode_prompts(tokenizer, problems)
+        sequences = []
+        for slot, prompt in enumerate(prompts):
+            rng = random.Random(context.seed(label, "trace", index, slot))
+            trace = context.family.trace(prompt.problem, rng)
+            sequences.append((prompt.token_ids, encode_completion(tokenizer, prompt.problem, trace)))
+        return sequences

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from swerve.artifacts.files import read_json
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
+from swerve.errors import ArtifactError, CheckpointError
+from swerve.eval import evaluate
+from swerve.eval.summary import summarise
+from swerve.models.load import load_model
+from swerve.progress import SilentProgress
+
+
+def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
+    for checkpoint in small_run.checkpoints():
+        summary = read_json(small_run.evaluation_path(checkpoint))
+        rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
+        assert summary["checkpoint"] == checkpoint.label
+        assert summary["num_problems"] == len(rows) == 24
+        assert summary["accuracy"]["mean"] == sum(row["correct"] for row in rows) / 24
+        assert summary["accuracy"]["low"] <= summary["accuracy"]["mean"] <= summary["accuracy"]["high"]
+        assert sum(kind["num_problems"] for kind in summary["by_kind"].values()) == 24
+        for row in rows:
+            assert row["correct"] == (row["extracted"] == row["gold"])
+            assert not row["trace_right"] or row["correct"]
+
+
+def test_entropy_is_that_of_the_greedy_completion(small_run):
+    checkpoint = small_run.select_checkpoint("rl")
+    row = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()[0]
+    model = load_model(checkpoint.path, device="cpu", dtype="float32").model
+    ids = torch.tensor([row["prompt_ids"] + row["completion_ids"]])
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(model(ids).logits[0, len(row["prompt_ids"]) - 1 : -1].double(), dim=-1)
+    assert logprobs.argmax(-1).tolist() == row["completion_ids"]
+    assert row["entropy"] == pytest.approx(-(logprobs.exp() * logprobs).sum(-1).mean().item(), abs=1e-5)
+
+
+def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_run, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    run = RunDirectory(path)
+    first = evaluate(small_config, run, progress=SilentProgress())
+    with monkeypatch.context() as patch:
+        patch.setattr("swerve.eval.evaluation.load_model", lambda *_, **__: pytest.fail("evaluated again"))
+        assert evaluate(small_config, run, progress=SilentProgress()) == first
+    changed = small_config.model_copy(
+        update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}
+    )
+    assert [summary["num_problems"] for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
+
+
+def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create(config_yaml="", provenance={})
+    with pytest.raises(ArtifactError, match="has no checkpoint to evaluate; train it first"):
+        evaluate(small_config, run, progress=SilentProgress())
+
+
+def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    shutil.rmtree(path / "eval")
+    run = RunDirectory(path)
+    (run.checkpoint_path(100) / "model.safetensors").write_bytes(b"not a model")
+    with pytest.raises(CheckpointError, match=r"step_000100/model\.safetensors is damaged"):
+        evaluate(small_config, run, progress=SilentProgress())
+
+
+def test_summary_of_literal_rows():
+    def row(kind, correct, reward, failures=0):
+        return {
+            "kind": kind, "correct": correct, "trace_right": correct, "sampled_reward": reward,
+            "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "num_failures": failures,
+        }  # fmt: skip
+
+    summary = summarise(
+        [row("a", True, 1.0), row("a", False, 0.5, 1), row("b", True, 0.0), row("b", True, 0.5)], confidence=0.95
+    )
+    assert summary["accuracy"]["mean"] == 0.75
+    assert summary["mean_reward"]["mean"] == 0.5
+    assert summary["num_tokens"] == {"mean": 10.0, "low": 10.0, "high": 10.0}
+    assert (summary["truncated"], summary["failures"]) == (0.25, 1)
+    assert {kind: part["accuracy"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
