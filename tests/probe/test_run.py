@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.tables import (
+    EVALUATION_SCHEMA,
+    INTERVENTIONS_SCHEMA,
+    SEQUENCES_SCHEMA,
+    SPIKES_SCHEMA,
+    TOKENS_SCHEMA,
+    TOPK_SCHEMA,
+    read_table,
+    write_table,
+)
+from swerve.config import (
+    AdditionTask,
+    CausalConfig,
+    Config,
+    OptimizerConfig,
+    ProbeConfig,
+    RlStage,
+    SftStage,
+    TinyModel,
+)
+from swerve.errors import ArtifactError, CheckpointError, MismatchError
+from swerve.models.checkpoints import save_checkpoint
+from swerve.models.load import weights_fingerprint
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.probe import probe_run
+from swerve.problems import load_family
+from swerve.progress import SilentProgress
+
+TASK = AdditionTask(digits=2, num_train=50, num_heldout=60, mistake_rate=1.0, slip_rate=0.0)
+FAMILY = load_family(TASK)
+TOKENIZER = build_word_tokenizer(FAMILY.words)
+CONFIG = Config(
+    task=TASK,
+    model=TinyModel(hidden_size=16, intermediate_size=24),
+    max_new_tokens=36,
+    stages=(
+        SftStage(name="dpo", steps=1, optimizer=OptimizerConfig(lr=1e-3)),
+        RlStage(steps=2, optimizer=OptimizerConfig(lr=1e-3)),
+    ),
+    probe=ProbeConfig(
+        min_rollouts=4, top_k=3, tokens_per_chunk=50, causal=CausalConfig(max_rollouts=3, num_continuations=2)
+    ),
+)
+
+
+def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
+    """Evaluation rows of traces that all forget a carry."""
+    found: list[dict[str, Any]] = []
+    for problem in FAMILY.problems("heldout", seed=1):
+        text = FAMILY.trace(problem, random.Random(0))
+        if not FAMILY.check(problem, text) or len(found) == num:
+            continue
+        ids = [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
+        found.append(
+            {
+                "problem_id": problem.id,
+                "kind": problem.kind,
+                "question": problem.question,
+                "gold": problem.answer,
+                "prompt_ids": TOKENIZER(problem.question)["input_ids"],
+                "completion_ids": ids,
+                "text": text,
+                "extracted": " ".join(text.split()[-3:]),
+                "status": "graded",
+                "correct": correct,
+                "trace_right": False,
+                "num_tokens": len(ids),
+                "entropy": 0.1,
+                "sampled_reward": 0.0,
+                "num_samples": 2,
+            }
+        )
+    return found
+
+
+def write_checkpoint(
+    run: RunDirectory, step: int, stage: str, stage_step: int, *, change: float, vocabulary: Any = TOKENIZER
+) -> CheckpointRef:
+    model = build_tiny_model(CONFIG.model, vocabulary, seed=0).eval()  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(step)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * change)
+    reference = CheckpointRef(
+        path=run.checkpoint_path(step),
+        step=step,
+        stage=stage,
+        stage_step=stage_step,
+        scheduled=True,
+        final=(stage, stage_step) != ("rl", 1),
+        weights_sha256=weights_fingerprint(model),
+    )
+    optimizer = torch.optim.AdamW(model.parameters())
+    save_checkpoint(reference, model=model, tokenizer=vocabulary, optimizer=optimizer, provenance={})
+    return reference
+
+
+def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, table: list[dict[str, Any]]) -> None:
+    path = run.evaluation_path(checkpoint)
+    write_table(path.with_suffix(".parquet"), table, EVALUATION_SCHEMA)
+    write_json(path, {"checkpoint": checkpoint.label, "weights_sha256": checkpoint.weights_sha256})
+
+
+def make_run(path: Path, *, final_right: bool = True) -> RunDirectory:
+    run = RunDirectory(path / "run")
+    run.create(config_yaml="", provenance={})
+    reference = write_checkpoint(run, 1, "dpo", 1, change=0.3)
+    write_checkpoint(run, 2, "rl", 1, change=0.3)
+    final = write_checkpoint(run, 3, "rl", 2, change=0.3)
+    write_evaluation(run, reference, rows(correct=False))
+    write_evaluation(run, final, rows(correct=final_right))
+    return run
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict[str, Any]]:
+    run = make_run(tmp_path_factory.mktemp("probe"))
+    return run, probe_run(CONFIG, run, progress=SilentProgress())
+
+
+def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
+    run, summary = probed
+    assert read_json(run.probe_path / "summary.json") == summary
+    assert (summary["reference"], summary["final"], summary["checkpoints"]) == ("dpo-1", "rl-2", ["rl-1", "rl-2"])
+    assert (summary["num_problems"], summary["num_reference_wrong"]) == (8, 8)
+    assert (summary["num_reference_wrong_final_right"], summary["num_rollouts"], summary["reliable"]) == (8, 8, True)
+    assert len(summary["spikes"]) == 6
+    assert summary["noise_floor"]["kl_forward"]["max"] < 1e-8
+    assert summary["causal"]["num_rollouts"] == 3
+    assert [one["selection"] for one in summary["causal"]["selections"]] == ["spike", "random"]
+
+
+Rows = list[dict[str, Any]]
+
+
+def tables(run: RunDirectory) -> dict[str, Rows]:
+    schemas = {
+        "sequences": SEQUENCES_SCHEMA,
+        "tokens": TOKENS_SCHEMA,
+        "topk": TOPK_SCHEMA,
+        "spikes": SPIKES_SCHEMA,
+        "interventions": INTERVENTIONS_SCHEMA,
+    }
+    return {
+        name: read_table(run.probe_path / f"{name}.parquet", schema).to_pylist() for name, schema in schemas.items()
+    }
+
+
+def at(rows: Rows, **wanted: object) -> Rows:
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
+    run, summary = probed
+    found = tables(run)
+    tokens, topk = found["tokens"], found["topk"]
+    num_tokens = sum(len(one["completion_ids"]) for one in found["sequences"])
+    assert (len(tokens), len(topk)) == (2 * num_tokens, 3 * num_tokens)
+    for one in found["sequences"]:
+        part = at(tokens, sequence_id=one["sequence_id"], checkpoint="rl-2")
+        assert [row["token_id"] for row in part] == one["completion_ids"]
+        assert [row["position"] for row in part] == list(range(len(one["completion_ids"])))
+        assert part[-1]["category"] == "format"
+        assert one["first_wrong"] == one["wrong_positions"][0]
+    assert min(min(row["kl_forward"], row["kl_reverse"], row["js"]) for row in tokens) >= 0
+    assert max(row["js"] for row in tokens) <= math.log(2)
+    own, reference = at(topk, checkpoint="rl-2"), at(topk, checkpoint="dpo-1")
+    last = at(tokens, checkpoint="rl-2")
+    assert [row["token_ids"][0] for row in own] == [row["argmax"] for row in last]
+    assert [row["token_ids"][0] for row in reference] == [row["argmax_ref"] for row in last]
+    for spike in at(found["spikes"], divergence="js"):
+        (row,) = at(tokens, **{name: spike[name] for name in ("sequence_id", "position", "checkpoint")})
+        assert spike["value"] == row["js"] > spike["threshold"]
+    means = {one["checkpoint"]: one["js"]["mean"] for one in summary["divergences"]}
+    assert means["rl-2"] == pytest.approx(sum(row["js"] for row in last) / len(last), rel=1e-6)
+
+
+def test_interventions_sit_at_the_top_of_the_final_checkpoint(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
+    found = tables(probed[0])
+    assert len(found["interventions"]) == 12
+    for item in found["interventions"]:
+        part = at(found["tokens"], sequence_id=item["sequence_id"], checkpoint="rl-2")
+        top = max(part, key=lambda row: row["js"])["position"]
+        assert (item["position"] == top) == (item["selection"] == "spike")
+        own = part[item["position"]]
+        assert item["token_id"] == own["token_id" if item["arm"] == "reference" else "argmax"]
+        assert item["num_continuations"] == 2
+
+
+def test_the_same_probe_gives_the_same_files(tmp_path: Path, probed: tuple[RunDirectory, dict[str, Any]]) -> None:
+    again = make_run(tmp_path)
+    assert probe_run(CONFIG, again, progress=SilentProgress()) == probed[1]
+    for name in ("sequences", "tokens", "topk", "spikes", "interventions"):
+        first, second = ((run.probe_path / f"{name}.parquet").read_bytes() for run in (probed[0], again))
+        assert first == second, name
+
+
+def test_no_rollouts_give_empty_tables_and_say_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path, final_right=False)
+    summary = probe_run(CONFIG, run, progress=SilentProgress())
+    assert (summary["num_rollouts"], summary["reliable"], summary["causal"]) == (0, False, None)
+    assert summary["notes"] == [
+        "only 0 rollouts, fewer than the 4 asked for by probe.min_rollouts: the figures are not to be relied upon"
+    ]
+    assert read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).num_rows == 0
+
+
+def test_progress_reaches_its_totals(tmp_path: Path) -> None:
+    seen: dict[str, list[int]] = {}
+
+    class Task:
+        def __init__(self, counts: list[int]) -> None:
+            self._counts = counts
+
+        def advance(self, num: int = 1, **figures: object) -> None:
+            self._counts[1] += num
+
+    class Counting(SilentProgress):
+        @contextmanager
+        def task(self, name: str, total: int):  # type: ignore[no-untyped-def]
+            seen[name] = [total, 0]
+            yield Task(seen[name])
+
+    probe_run(CONFIG, make_run(tmp_path), progress=Counting())
+    assert seen["probe"] == [24, 24]
+    assert seen["causal test"][0] == seen["causal test"][1] > 0
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for change, error, message in [
+        ({"reference": "sft"}, CheckpointError, "has no checkpoint 'sft'; it has dpo-1, rl-1, rl-2"),
+        ({"checkpoints": "rlx"}, CheckpointError, "no checkpoint of a stage 'rlx' .*; it has dpo, rl"),
+        ({"final": "rl-1"}, ArtifactError, "rl-1 has no evaluation .*; run swerve eval"),
+    ]:
+        probe = CONFIG.probe.model_copy(update=change)
+        with pytest.raises(error, match=message):
+            probe_run(CONFIG.model_copy(update={"probe": probe}), run, progress=SilentProgress())
+
+
+def test_another_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_checkpoint(run, 2, "rl", 1, change=0.3, vocabulary=build_word_tokenizer(FAMILY.words[::-1]))
+    write_json(run.probe_path / "summary.json", {"old": True})
+    with pytest.raises(MismatchError, match="the tokenizers of rl-1 and dpo-1 differ"):
+        probe_run(CONFIG, run, progress=SilentProgress())
+    assert not (run.probe_path / "summary.json").exists()
+
+
+def test_the_package_loads_without_torch() -> None:
+    code = "import swerve.probe, sys; assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
