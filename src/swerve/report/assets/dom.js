@@ -1,0 +1,53 @@
+"use strict";
+// Elements are made of nodes and text only: a run's text is never parsed as markup.
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, children) {
+  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return node;
+}
+
+function element(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : String(value));
+  }
+  return fill(node, children);
+}
+
+function svg(name, attributes, ...children) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, String(value));
+  return fill(node, children);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function token(text) {
+  return element("code", {}, visible(text));
+}
+
+// White space that a reader could not see otherwise.
+function visible(text) {
+  return text === "" ? "(empty)" : text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+}
+
+function nats(value) {
+  if (value === null || value === undefined) return "not finite";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-3) return value.toExponential(1).replace("-", "−").replace("e-", "e−");
+  return value.toFixed(size < 0.1 ? 4 : size < 10 ? 3 : 2).replace("-", "−");
+}
+
+function percent(value) {
+  return `${(100 * value).toFixed(1)}%`;
+}
+
+function probability(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.001) return "<0.1%";
+  return percent(value);
+}

@@ -1,0 +1,284 @@
+"""The rollouts as the page shows them: columns of rounded numbers, one set a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from swerve.report.inputs import FinalCompletion, ProbeTables, ReportInputs
+
+__all__ = ["MAX_CELLS", "Vocabulary", "compact", "outside_spaces", "split_pieces", "viewer_payload"]
+
+MAX_CELLS = 50_000
+"""Tokens x checkpoints a page holds at most (about 100 bytes each); the first rollout is always shown."""
+
+_DIVERGENCES = ("kl_forward", "kl_reverse", "js")
+_PER_CHECKPOINT = (*_DIVERGENCES, "entropy", "logprob", "rank")
+_REFERENCE = {"entropy": "entropy_ref", "logprob": "logprob_ref", "rank": "rank_ref"}
+
+Group = Mapping[tuple[int, str], list[dict[str, Any]]]
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """Distinct strings in order of first use, each with its index: a string is stored once a page."""
+
+    words: list[str] = field(default_factory=list)
+    _index: dict[str, int] = field(default_factory=dict)
+
+    def add(self, word: str) -> int:
+        """Return the index of `word`, new or known."""
+        if word not in self._index:
+            self._index[word] = len(self.words)
+            self.words.append(word)
+        return self._index[word]
+
+
+def compact(value: float | int | None) -> float | int | None:
+    """Round to four significant digits; what is not finite becomes None.
+
+    >>> compact(0.123456), compact(7), compact(2e-9), compact(float("inf"))
+    (0.1235, 7, 0, None)
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    if isinstance(value, int):
+        return value
+    rounded = float(f"{value:.4g}")
+    if abs(rounded) < 1e-8:
+        return 0
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def split_pieces(text: str, starts: Sequence[int], ends: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Split a text into its tokens and what lies before, between and after them.
+
+    Offsets count Unicode characters, which JavaScript does not, so the cutting is done here.
+
+    Returns:
+        (tokens, gaps), with one gap more than tokens; joined in turn they give the text again.
+
+    >>> split_pieces("4 + 6", [0, 2, 4, 5], [1, 3, 5, 5])
+    (['4', '+', '6', ''], ['', ' ', ' ', '', ''])
+    """
+    tokens, gaps, position = [], [], 0
+    for start, end in zip(starts, ends, strict=True):
+        start = max(start, position)
+        gaps.append(text[position:start])
+        tokens.append(text[start : max(end, start)])
+        position = max(end, start)
+    return tokens, [*gaps, text[position:]]
+
+
+def outside_spaces(tokens: Sequence[str], gaps: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Move the spaces before a token's text into the gap before it, so that marks lie on what a reader sees.
+
+    Many tokenizers make the space before a word a part of its token. A token of spaces alone stays as it is.
+
+    >>> outside_spaces(["a", " b", " "], ["", "", "", ""])
+    (['a', 'b', ' '], ['', ' ', '', ''])
+    """
+    shown = [token.lstrip(" ") or token for token in tokens]
+    moved = [token[: len(token) - len(kept)] for token, kept in zip(tokens, shown, strict=True)]
+    return shown, [gap + space for gap, space in zip(gaps, [*moved, ""], strict=True)]
+
+
+def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any] | None:
+    """Return what the page's rollout viewer needs, or None where the probe has not run.
+
+    The rollouts are the first `max_rollouts` of the probe's table, fewer where `MAX_CELLS` is reached.
+    """
+    summary, tables = inputs.summary, inputs.tables
+    if summary is None or tables is None or tables.sequences.num_rows == 0:
+        return None
+    checkpoints = _ordered_checkpoints(summary, tables)
+    sequences = _first_sequences(tables.sequences, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
+    chosen = [sequence["sequence_id"] for sequence in sequences]
+    groups = _Groups.of(tables, chosen)
+    vocabulary, categories = Vocabulary(), Vocabulary()
+    reference = str(summary.get("reference"))
+    rollouts = [
+        _rollout(sequence, checkpoints, reference, groups, vocabulary, categories, inputs.final_completions)
+        for sequence in sequences
+    ]
+    return {
+        "reference": reference,
+        "final": summary.get("final"),
+        "checkpoints": checkpoints,
+        "steps": [inputs.step(label) for label in checkpoints],
+        "divergence": summary.get("divergence", "js"),
+        "total": tables.sequences.num_rows,
+        "max": {name: _largest(rollouts, name) for name in _DIVERGENCES},
+        "vocabulary": vocabulary.words,
+        "categories": categories.words,
+        "rollouts": rollouts,
+    }
+
+
+def _ordered_checkpoints(summary: Mapping[str, Any], tables: ProbeTables) -> list[str]:
+    measured = set(tables.tokens["checkpoint"].unique().to_pylist())
+    return [label for label in summary.get("checkpoints") or [] if label in measured]
+
+
+def _first_sequences(table: pa.Table, *, max_rollouts: int, num_checkpoints: int) -> list[dict[str, Any]]:
+    chosen: list[dict[str, Any]] = []
+    cells = 0
+    for row in table.slice(0, max_rollouts).to_pylist():
+        cells += len(row["token_starts"]) * max(1, num_checkpoints)
+        if chosen and cells > MAX_CELLS:
+            break
+        chosen.append(row)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Groups:
+    """Rows of the probe's tables by sequence and checkpoint (interventions: by sequence)."""
+
+    tokens: Group
+    topk: Group
+    spikes: Group
+    interventions: Mapping[int, list[dict[str, Any]]]
+    names: Mapping[int, str]
+    """What is known of the vocabulary: token id to string."""
+
+    @staticmethod
+    def of(tables: ProbeTables, chosen: Sequence[int]) -> _Groups:
+        interventions = defaultdict(list)
+        for row in _rows(tables.interventions, chosen):
+            interventions[row["sequence_id"]].append(row)
+        topk = _rows(tables.topk, chosen)
+        return _Groups(
+            tokens=_grouped(_rows(tables.tokens, chosen)),
+            topk=_grouped(topk),
+            spikes=_grouped(_rows(tables.spikes, chosen)),
+            interventions=interventions,
+            names={index: token for row in topk for index, token in zip(row["token_ids"], row["tokens"], strict=True)},
+        )
+
+
+def _rows(table: pa.Table | None, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    if table is None:
+        return []
+    wanted = pa.array(chosen, type=table.schema.field("sequence_id").type)
+    rows: list[dict[str, Any]] = table.filter(pc.is_in(table["sequence_id"], value_set=wanted)).to_pylist()
+    return rows
+
+
+def _grouped(rows: Sequence[dict[str, Any]]) -> Group:
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row["sequence_id"], row["checkpoint"]].append(row)
+    for entries in groups.values():
+        entries.sort(key=lambda row: row["position"])
+    return groups
+
+
+def _rollout(
+    sequence: Mapping[str, Any],
+    checkpoints: Sequence[str],
+    reference: str,
+    groups: _Groups,
+    vocabulary: Vocabulary,
+    categories: Vocabulary,
+    finals: Mapping[str, FinalCompletion],
+) -> dict[str, Any]:
+    identity = sequence["sequence_id"]
+    pieces = split_pieces(sequence["text"], sequence["token_starts"], sequence["token_ends"])
+    tokens, gaps = outside_spaces(*pieces)
+    by_checkpoint = [groups.tokens.get((identity, label)) for label in checkpoints]
+    rows = next((rows for rows in by_checkpoint if rows), [])
+    words = [
+        groups.names.get(token_id, piece or f"[{token_id}]")
+        for token_id, piece in zip(sequence["completion_ids"], pieces[0], strict=True)
+    ]
+    return {
+        "id": identity,
+        "problem": sequence["problem_id"],
+        "kind": sequence["kind"],
+        "question": sequence["question"],
+        "gold": sequence["gold"],
+        "answer": sequence["extracted"],
+        "final": _final(finals.get(sequence["problem_id"])),
+        "tokens": tokens,
+        "gaps": gaps,
+        # Each token as the vocabulary writes it: what the top tokens are compared with; the end has no other text.
+        "words": [vocabulary.add(word) for word in words],
+        "categories": [categories.add(row["category"] or "") for row in rows],
+        "first_wrong": sequence["first_wrong"],
+        "wrong": list(zip(sequence["wrong_positions"] or [], sequence["wrong_expected"] or [], strict=False)),
+        "reference": _reference_columns(rows, groups.topk.get((identity, reference)), vocabulary),
+        "by_checkpoint": [
+            _checkpoint_columns(
+                rows, groups.topk.get((identity, label)), groups.spikes.get((identity, label)), vocabulary
+            )
+            for label, rows in zip(checkpoints, by_checkpoint, strict=True)
+        ],
+        "causal": [_intervention(row) for row in groups.interventions.get(identity, [])],
+    }
+
+
+def _final(completion: FinalCompletion | None) -> dict[str, Any] | None:
+    return None if completion is None else {"text": completion.text, "answer": completion.extracted}
+
+
+def _reference_columns(
+    rows: Sequence[Mapping[str, Any]], topk: Sequence[Mapping[str, Any]] | None, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    columns = {name: [compact(row[source]) for row in rows] for name, source in _REFERENCE.items()}
+    return {**columns, "top": _top(topk, vocabulary)}
+
+
+def _checkpoint_columns(
+    rows: Sequence[Mapping[str, Any]] | None,
+    topk: Sequence[Mapping[str, Any]] | None,
+    spikes: Sequence[Mapping[str, Any]] | None,
+    vocabulary: Vocabulary,
+) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    columns = {name: [compact(row[name]) for row in rows] for name in _PER_CHECKPOINT}
+    by_height = sorted(spikes or [], key=lambda row: row["height"])
+    return {
+        **columns,
+        "top": _top(topk, vocabulary),
+        "spikes": {name: [row["position"] for row in by_height if row["divergence"] == name] for name in _DIVERGENCES},
+    }
+
+
+def _top(rows: Sequence[Mapping[str, Any]] | None, vocabulary: Vocabulary) -> list[list[Any]] | None:
+    """Each position's most likely tokens as one flat list: word, probability (to 0.0001), word, probability, ..."""
+    if not rows:
+        return None
+    flat: list[list[Any]] = []
+    for row in rows:
+        pairs = zip(row["tokens"], row["probs"], strict=True)
+        flat.append([entry for token, prob in pairs for entry in (vocabulary.add(token), round(prob, 4))])
+    return flat
+
+
+def _intervention(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "selection": row["selection"],
+        "arm": row["arm"],
+        "position": row["position"],
+        "token": row["token"],
+        "num": row["num_continuations"],
+        "successes": row["num_successes"],
+    }
+
+
+def _largest(rollouts: Sequence[Mapping[str, Any]], name: str) -> float | int:
+    """Top of the colour scale: one a page, so that rollouts and checkpoints compare. JS has a bound of its own."""
+    if name == "js":
+        return 0.6931
+    values = [
+        value for rollout in rollouts for entry in rollout["by_checkpoint"] if entry for value in entry[name] if value
+    ]
+    return max(values, default=1.0)

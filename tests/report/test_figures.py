@@ -1,0 +1,55 @@
+"""Figures: drawn, not empty, and safe with any label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from swerve.artifacts.run import RunDirectory
+from swerve.report.charts import all_charts
+from swerve.report.figures import write_figures
+from swerve.report.inputs import read_inputs
+
+NAMES = ("accuracy", "categories", "causal", "divergence", "entropy", "length", "spikes")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figures_show_something(report: Path, name: str) -> None:
+    stem = report.parent / "figures" / name
+    pixels = matplotlib.image.imread(stem.with_suffix(".png"))
+    assert pixels.shape[0] > 400
+    assert pixels.shape[1] > 800
+    assert 0.01 < (pixels[..., :3].min(axis=-1) < 0.9).mean() < 0.5  # ink, but not all over
+    assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_labels_are_not_read_as_formulas_and_old_figures_go(run: RunDirectory, tmp_path: Path) -> None:
+    inputs = read_inputs(run)
+    hostile = r"$\frac{$"
+    evaluations = tuple({**entry, "stage": hostile + entry["stage"]} for entry in inputs.evaluations)
+    summary: dict[str, Any] = dict(inputs.summary or {})
+    summary["categories"] = [{**entry, "category": hostile + "$"} for entry in summary["categories"]]
+    (tmp_path / "gone.png").touch()
+    written = write_figures(replace(inputs, evaluations=evaluations, summary=summary), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
+    assert {path.stem for path in written} == set(NAMES)
+
+
+def test_curves_hold_the_artifacts_numbers_and_the_stages_their_bounds(run: RunDirectory) -> None:
+    accuracy, divergence, _, _ = all_charts(read_inputs(run))
+    assert accuracy.labels[:3] == ("sft-500", "dpo-8", "rl-5")
+    assert accuracy.steps[:3] == (500, 508, 513)
+    assert [(stage.name, stage.start, stage.end) for stage in accuracy.stages] == [
+        ("sft", 0, 500),
+        ("dpo", 500, 508),
+        ("rl", 508, 588),
+    ]
+    point = accuracy.curves[0].points[0]
+    assert point is not None
+    assert (point.mean, point.low, point.high) == (0.47, pytest.approx(0.44), 0.5)
+    assert divergence.steps == (513, 518, 528, 538, 548, 568, 578, 588)
+    assert [curve.name for curve in divergence.curves] == ["Forward KL", "Reverse KL", "JS"]
