@@ -1,0 +1,185 @@
+"""The command `swerve`: what it accepts. What it does is in the other modules, imported when a command runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from swerve import __version__
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="swerve",
+    help="Train language models with verifiable rewards and see, token by token, what the training changed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.",
+)
+recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
+config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
+app.add_typer(recipes_app, name="recipes")
+app.add_typer(config_app, name="config")
+
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Path of a YAML file, or the name of a shipped recipe.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Run directory, or its name under runs/.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, such as seed=1 or stages.rl.steps=40."),
+]
+StageOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report. or runtime."),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"swerve {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(overrides: Overrides = None, out: Out = None, resume: Resume = False, as_json: Json = False) -> None:
+    """Run the whole chain on this machine in minutes; task=knights_knaves chooses the harder puzzles."""
+    from swerve.cli.stages import run_demo
+
+    run_demo(overrides or (), out=out, resume=resume, as_json=as_json)
+
+
+@app.command()
+def train(
+    recipe: Recipe, overrides: Overrides = None, out: Out = None, resume: Resume = False, as_json: Json = False
+) -> None:
+    """Train the stages of a recipe; with --resume, RECIPE may be the run directory."""
+    from swerve.cli.stages import run_train
+
+    run_train(recipe, overrides or (), out=out, resume=resume, as_json=as_json)
+
+
+@app.command(name="eval")
+def evaluate(run: Run, overrides: StageOverrides = None, as_json: Json = False) -> None:
+    """Measure every checkpoint of a run on held-out problems."""
+    from swerve.cli.stages import run_eval
+
+    run_eval(run, overrides or (), as_json=as_json)
+
+
+@app.command()
+def probe(run: Run, overrides: StageOverrides = None, as_json: Json = False) -> None:
+    """Find the tokens that training changed, and test whether they matter."""
+    from swerve.cli.stages import run_probe
+
+    run_probe(run, overrides or (), as_json=as_json)
+
+
+@app.command()
+def report(run: Run, overrides: StageOverrides = None, as_json: Json = False) -> None:
+    """Write the report of a run: one page that works offline, and figures."""
+    from swerve.cli.stages import run_report
+
+    run_report(run, overrides or (), as_json=as_json)
+
+
+@app.command()
+def runs(
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to look.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List runs: name, status, stages and last step."""
+    from swerve.cli.listing import list_runs
+
+    list_runs(directory, as_json=as_json)
+
+
+@recipes_app.callback()
+def recipes(context: typer.Context, as_json: Json = False) -> None:
+    """List the recipes that ship with swerve, or show one."""
+    if context.invoked_subcommand is None:
+        from swerve.cli.listing import list_recipes
+
+        list_recipes(as_json=as_json)
+
+
+@recipes_app.command(name="show")
+def recipes_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Print a recipe as it is written, comments included."""
+    from swerve.cli.listing import show_recipe
+
+    show_recipe(name)
+
+
+@config_app.command(name="show")
+def config_show(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Print the resolved configuration, defaults included."""
+    from swerve.cli.listing import show_config
+
+    show_config(recipe, overrides or (), as_json=as_json)
+
+
+@config_app.command(name="check")
+def config_check(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Say whether a recipe is valid."""
+    from swerve.cli.listing import check_config
+
+    check_config(recipe, overrides or (), as_json=as_json)
+
+
+@config_app.command(name="schema")
+def config_schema() -> None:
+    """Print the JSON schema of recipes."""
+    from swerve.cli.listing import show_schema
+
+    show_schema()
+
+
+def _run(arguments: Sequence[str]) -> int:
+    status = app(list(arguments), prog_name="swerve", standalone_mode=False)
+    return status if isinstance(status, int) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line (`sys.argv` by default) and exit with its status.
+
+    `--debug` is understood anywhere. A reader that closes the pipe ends the command quietly.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    rest = [argument for argument in given if argument != "--debug"]
+    try:
+        status = _run(rest)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout again at exit; give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except (Exception, KeyboardInterrupt) as error:
+        from swerve.cli.failures import describe_failure
+
+        line, status = describe_failure(error, debug=debug)
+        sys.stderr.write(line + "\n")
+    else:
+        if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
+            from swerve.cli.failures import interrupted
+
+            sys.stderr.write(interrupted()[0] + "\n")
+    raise SystemExit(status)

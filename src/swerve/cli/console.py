@@ -1,0 +1,182 @@
+"""Progress for people, on stderr: a live bar on a terminal, plain lines anywhere else.
+
+Nothing that comes from data is read as terminal markup, and control characters in it are not passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from swerve.progress import Progress, ProgressTask
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+__all__ = ["BarProgress", "LineProgress", "console_progress", "format_duration", "format_figures", "one_line"]
+
+Figure = float | int | str | None
+
+
+def one_line(text: str) -> str:
+    r"""Return `text` on one line, its control characters replaced.
+
+    >>> one_line("a\n b\x1b[31m")
+    'a b�[31m'
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
+
+
+def format_figures(figures: Mapping[str, Figure]) -> str:
+    """Return figures as words: underscores become spaces, None says that nothing was measured.
+
+    >>> format_figures({"reward": 0.51234, "lr": 5e-05, "step": 1200, "mean_kl": None})
+    'reward 0.512, lr 5e-05, step 1200, mean kl not measured'
+    """
+    return ", ".join(f"{name.replace('_', ' ')} {_format_figure(value)}" for name, value in figures.items())
+
+
+def _format_figure(value: Figure) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:.3g}" if isinstance(value, float) else one_line(str(value))
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> format_duration(7.26), format_duration(75), format_duration(7260)
+    ('7.3 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class _LineTask:
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float], name: str, total: int, every: float):
+        self._write, self._clock, self._name, self._total, self._every = write, clock, name, total, every
+        self._started = self._written = clock()
+        self._done = 0
+        self._figures: dict[str, Figure] = {}
+        write(f"{name}: 0/{total}")
+
+    def advance(self, num: int = 1, **figures: Figure) -> None:
+        self._done += num
+        self._figures.update(figures)
+        now = self._clock()
+        if now - self._written >= self._every and self._done < self._total:
+            self._written = now
+            self._write(self._line(self._time_left(now - self._started)))
+
+    def finish(self, *, failed: bool) -> None:
+        took = format_duration(self._clock() - self._started)
+        complete = self._done >= self._total and not failed
+        self._write(self._line(f"done in {took}" if complete else f"stopped after {took}"))
+
+    def _time_left(self, elapsed: float) -> str:
+        if not self._done:
+            return f"{format_duration(elapsed)} so far"
+        return f"{format_duration(elapsed / self._done * (self._total - self._done))} left"
+
+    def _line(self, state: str) -> str:
+        figures = f"; {format_figures(self._figures)}" if self._figures else ""
+        return f"{self._name}: {self._done}/{self._total}, {state}{figures}"
+
+
+class LineProgress:
+    """A `Progress` that writes a line at the start and end of a task, and between them one every few seconds."""
+
+    def __init__(
+        self, stream: TextIO, *, seconds_between_lines: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._every = seconds_between_lines
+        self._clock = clock
+
+    @contextmanager
+    def task(self, name: str, total: int) -> Iterator[ProgressTask]:
+        """Report the work done inside the context."""
+        task = _LineTask(self.note, self._clock, name, total, self._every)
+        try:
+            yield task
+        except BaseException:
+            task.finish(failed=True)
+            raise
+        task.finish(failed=False)
+
+    def note(self, message: str) -> None:
+        """Write one line."""
+        self._stream.write(one_line(message) + "\n")
+        self._stream.flush()
+
+
+class _BarTask:
+    def __init__(self, bar: Bar, task_id: TaskID) -> None:
+        self._bar, self._id = bar, task_id
+        self._figures: dict[str, Figure] = {}
+
+    def advance(self, num: int = 1, **figures: Figure) -> None:
+        self._figures.update(figures)
+        self._bar.update(self._id, advance=num, figures=format_figures(self._figures))
+
+
+class BarProgress:
+    """A `Progress` that draws bars with the time left on a terminal; finished ones stay as a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        # rich itself honours NO_COLOR.
+        self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
+        self._bar: Bar | None = None
+
+    def _make_bar(self) -> Bar:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        return RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=self._console,
+        )
+
+    @contextmanager
+    def task(self, name: str, total: int) -> Iterator[ProgressTask]:
+        """Draw a bar while the context is open; a task opened inside another gets a bar below it."""
+        outer = self._bar
+        bar = outer or self._make_bar()
+        if outer is None:
+            self._bar = bar
+            bar.start()
+        task_id = bar.add_task(one_line(name), total=total, figures="")
+        try:
+            yield _BarTask(bar, task_id)
+        finally:
+            bar.stop_task(task_id)
+            if outer is None:
+                bar.stop()
+                self._bar = None
+            else:
+                bar.remove_task(task_id)
+
+    def note(self, message: str) -> None:
+        """Print one line above the bars."""
+        self._console.print(one_line(message), markup=False, soft_wrap=True)
+
+
+def console_progress(stream: TextIO) -> Progress:
+    """Return bars if `stream` is a terminal that can redraw a line, else plain lines."""
+    if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+        return BarProgress(stream)
+    return LineProgress(stream)

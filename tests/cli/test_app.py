@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from swerve import __version__
+from swerve.artifacts.files import write_json
+from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.cli import main
+from swerve.config import Config, ReportConfig
+from swerve.errors import InterruptedRunError, MissingExtraError, SwerveError
+from swerve.progress import Progress
+from swerve.recipes import config_hash, dump_yaml, load_config
+
+Swerve = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def swerve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Swerve:
+    """Run the command line in an empty directory: exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "x")  # restored after the test, whatever the command does
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        out, err = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, out, err
+
+    return run
+
+
+class Stages:
+    """Stand-ins for the stages, recording how they were called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Config | ReportConfig, Path, bool | None]] = []
+        self.error: BaseException | None = None
+        self.environment: dict[str, str | None] = {}
+
+    def train(self, config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
+        if self.error is not None:
+            raise self.error
+        self.environment = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
+        if not resume:
+            run.create(config_yaml=dump_yaml(config), provenance={})
+        self.calls.append(("train", config, run.path, resume))
+
+    def evaluate(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[dict[str, Any]]:
+        self.calls.append(("evaluate", config, run.path, None))
+        entry = {"checkpoint": "rl-80", "stage": "rl", "num_problems": 4}
+        write_json(
+            run.path / "eval" / "step_000588.json", {**entry, "accuracy": {"mean": 0.5, "low": 0.1, "high": 0.9}}
+        )
+        return [entry]
+
+    def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> dict[str, Any]:
+        self.calls.append(("probe", config, run.path, None))
+        return {"reference": "dpo-8", "final": "rl-80", "causal": None}
+
+    def build_report(self, run: RunDirectory, *, options: ReportConfig) -> Path:
+        self.calls.append(("report", options, run.path, None))
+        return run.report_path / "index.html"
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    stages = Stages()
+    names = {"train": "train", "eval": "evaluate", "probe": "probe_run", "report": "build_report"}
+    for package, function in names.items():
+        module = ModuleType(f"swerve.{package}")
+        setattr(module, function, getattr(stages, function))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return stages
+
+
+def make_run(path: Path, *overrides: str) -> RunDirectory:
+    run = RunDirectory(path)
+    run.create(config_yaml=dump_yaml(load_config("demo_addition", overrides)), provenance={})
+    return run
+
+
+# Starting up
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from swerve.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pyarrow', 'scipy', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("demo", "train", "eval", "probe", "report", "recipes", "config", "runs"):
+        assert command in done.stdout
+
+
+def test_every_module_of_the_command_line_imports_without_torch() -> None:
+    modules = "app, console, failures, listing, output, runs, stages, summary"
+    code = f"import sys\nfrom swerve.cli import {modules}\nassert not {{'torch', 'transformers'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_version(swerve: Swerve) -> None:
+    assert swerve("--version") == (0, f"swerve {__version__}\n", "")
+
+
+# Usage errors: one line, status 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["config", "check", "demo_additon"],
+            "unknown recipe 'demo_additon'; did you mean 'demo_addition'? "
+            "(shipped: demo_addition, demo_knights_knaves; or give the path of a YAML file)",
+        ),
+        (["train", "demo_addition", "sed=1"], "override 'sed=1': unknown key 'sed'; did you mean 'seed'?"),
+        (
+            ["demo", "task=addit"],
+            "override 'task=addit': no demo has this task; did you mean 'addition'? (addition, knights_knaves)",
+        ),
+        (
+            ["train", "demo_addition", "name=../up"],
+            "run name '../up' is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', not starting with '.'; "
+            "set it with name=NAME, or choose a directory with --out",
+        ),
+        (["demo", "--resume"], "run directory runs/demo-addition does not exist; start it without --resume"),
+    ],
+)
+def test_wrong_arguments(swerve: Swerve, stages: Stages, arguments: list[str], message: str) -> None:
+    status, out, err = swerve(*arguments)
+    assert (status, out) == (2, "")
+    assert err == f"swerve: error: {message}\n"
+    assert stages.calls == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start", "end"),
+    [
+        (["trian"], "No such command 'trian'", "; see: swerve --help"),
+        (["train"], "Missing argument 'RECIPE'", "; see: swerve train --help"),
+        (["train", "demo_addition", "--outt", "x"], "No such option: --outt", "; see: swerve train --help"),
+        (["runs", "--dir"], "Option '--dir' requires an argument", ""),
+    ],
+)
+def test_wrong_usage(swerve: Swerve, arguments: list[str], start: str, end: str) -> None:
+    status, out, err = swerve(*arguments)
+    assert (status, out) == (2, "")
+    # What stands between them, such as a suggestion, differs with typer's version.
+    assert err.startswith(f"swerve: error: {start}")
+    assert err.endswith(f"{end}\n")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/tmp/x", "a/b", "a\0b", "a b", "-" * 101, "é"])
+def test_run_names_stay_in_the_runs_directory(swerve: Swerve, stages: Stages, name: str) -> None:
+    status, _, err = swerve("train", "demo_addition", f"name={json.dumps(name)}")
+    assert status == 2
+    assert "is not allowed: use 1 to 100 letters" in err
+    assert stages.calls == []
+
+
+# Failures of stages
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (SwerveError("it broke\nbadly [/bold]"), 1, "swerve: error: it broke badly [/bold]"),
+        (
+            MissingExtraError("vllm", "vllm", "the vllm engine"),
+            1,
+            "swerve: error: the vllm engine needs the package 'vllm'; install it with: pip install 'swerve[vllm]'",
+        ),
+        (InterruptedRunError("stopped after step 3", signal_number=15), 143, "swerve: stopped after step 3"),
+        (KeyboardInterrupt(), 130, "swerve: interrupted; what was written so far is kept"),
+        (KeyError("x"), 1, "swerve: internal error: KeyError: 'x'; run again with --debug"),
+        (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "swerve: error: runs/x: Permission denied"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs/x"),
+            1,
+            "swerve: error: disk full while writing runs/x; nothing of it was kept and earlier artifacts are intact; "
+            "free some space and run the command again (training continues with --resume)",
+        ),
+    ],
+)
+def test_failures_are_one_line(swerve: Swerve, stages: Stages, error: BaseException, status: int, line: str) -> None:
+    stages.error = error
+    code, out, err = swerve("train", "demo_addition")
+    assert (code, out) == (status, "")
+    assert err.splitlines() == ["run directory: runs/demo-addition", line]
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "train", "demo_addition"], ["train", "demo_addition", "--debug"]])
+def test_debug_shows_the_traceback_before_the_line(swerve: Swerve, stages: Stages, arguments: list[str]) -> None:
+    stages.error = KeyError("x")
+    status, _, err = swerve(*arguments)
+    assert status == 1
+    assert "Traceback (most recent call last):" in err
+    assert err.endswith("swerve: internal error: KeyError: 'x'; run again with --debug\n")
+
+
+def test_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
+    command = f"'{sys.executable}' -m swerve config schema | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+# train
+
+
+def test_train_calls_the_stage_and_prepares_the_environment(swerve: Swerve, stages: Stages) -> None:
+    status, out, err = swerve("train", "demo_addition", "seed=5", "--out", "here")
+    assert (status, out, err) == (0, "", "run directory: here\n")
+    assert stages.calls == [("train", load_config("demo_addition", ["seed=5"]), Path("here"), False)]
+    assert stages.environment == {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def test_the_users_environment_wins(swerve: Swerve, stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    swerve("train", "demo_addition")
+    assert stages.environment == {"OMP_NUM_THREADS": "7", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def test_an_existing_run_is_not_overwritten(swerve: Swerve, stages: Stages) -> None:
+    make_run(Path("runs/demo-addition"))
+    assert swerve("train", "demo_addition") == (
+        2,
+        "",
+        "swerve: error: run directory runs/demo-addition exists; continue it with --resume, choose another with --out, "
+        "or delete it\n",
+    )
+    assert stages.calls == []
+
+
+@pytest.mark.parametrize("recipe", ["demo_addition", "runs/demo-addition"])
+def test_resume_by_recipe_or_by_run(swerve: Swerve, stages: Stages, recipe: str) -> None:
+    make_run(Path("runs/demo-addition"))
+    status, out, _ = swerve("train", recipe, "--resume", "--json")
+    assert status == 0
+    assert json.loads(out) == {"run": "runs/demo-addition", "checkpoints": []}
+    assert [(call[0], call[2], call[3]) for call in stages.calls] == [("train", Path("runs/demo-addition"), True)]
+
+
+def test_resume_refuses_another_configuration(swerve: Swerve, stages: Stages) -> None:
+    make_run(Path("runs/demo-addition"))
+    status, _, err = swerve("train", "demo_addition", "seed=1", "stages.rl.steps=90", "--resume")
+    assert status == 2
+    assert err == (
+        "swerve: error: cannot resume runs/demo-addition: its configuration differs in 'seed', 'stages.2.steps'; "
+        "give the same recipe and overrides, or start another run with --out\n"
+    )
+    assert stages.calls == []
+
+
+# demo
+
+
+def test_demo_runs_every_stage(swerve: Swerve, stages: Stages) -> None:
+    status, out, err = swerve("demo", "seed=2", "task=knights_knaves")
+    assert status == 0
+    config = load_config("demo_knights_knaves", ["seed=2"])
+    path = Path("runs/demo-knights-knaves")
+    assert stages.calls == [
+        ("train", config, path, False),
+        ("evaluate", config, path, None),
+        ("probe", config, path, None),
+        ("report", config.report, path, None),
+    ]
+    assert "  rl-80: accuracy 50.0% [10.0, 90.0]\n" in out
+    assert out.endswith("Report: runs/demo-knights-knaves/report/index.html\n")
+    assert err == "run directory: runs/demo-knights-knaves\n"
+
+
+def test_demo_takes_the_next_free_name_and_says_so(swerve: Swerve, stages: Stages) -> None:
+    for name in ("demo-addition", "demo-addition-2"):
+        make_run(Path("runs") / name)
+    status, _, err = swerve("demo", "--json")
+    assert status == 0
+    assert err.splitlines()[0] == "runs/demo-addition exists; this run goes to runs/demo-addition-3"
+    assert stages.calls[0][2] == Path("runs/demo-addition-3")
+
+
+def test_demo_resumes_the_latest(swerve: Swerve, stages: Stages) -> None:
+    for name in ("demo-addition", "demo-addition-2"):
+        make_run(Path("runs") / name)
+    assert swerve("demo", "--resume")[0] == 0
+    assert stages.calls[0][2:] == (Path("runs/demo-addition-2"), True)
+
+
+# eval, probe, report
+
+
+def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
+    make_run(Path("runs/mine"))
+    overrides = ["probe.max_rollouts=3", "eval.num_problems=2"]
+    config = load_config("demo_addition", overrides)
+    status, out, _ = swerve("eval", "runs/mine", *overrides)
+    assert (status, out.splitlines()[1]) == (0, "  rl-80: accuracy 50.0% [10.0, 90.0]")
+    status, out, _ = swerve("probe", "mine", *overrides, "--json")
+    assert (status, json.loads(out)) == (0, {"reference": "dpo-8", "final": "rl-80", "causal": None})
+    status, out, _ = swerve("report", "runs/mine", "report.max_rollouts=1")
+    assert (status, out) == (0, "Report: runs/mine/report/index.html\n")
+    report = ReportConfig(max_rollouts=1)
+    assert [call[:3] for call in stages.calls] == [
+        ("evaluate", config, Path("runs/mine")),
+        ("probe", config, Path("runs/mine")),
+        ("report", report, Path("runs/mine")),
+    ]
+
+
+def test_what_was_trained_cannot_be_overridden(swerve: Swerve, stages: Stages) -> None:
+    make_run(Path("runs/mine"))
+    assert swerve("probe", "runs/mine", "seed=1") == (
+        2,
+        "",
+        "swerve: error: override 'seed=1': the run is trained already; "
+        "only keys under eval., probe., report., runtime. can be changed\n",
+    )
+
+
+def test_a_run_that_is_not_one(swerve: Swerve, stages: Stages, tmp_path: Path) -> None:
+    assert swerve("report", "nothing")[2] == (
+        "swerve: error: run directory nothing does not exist; `swerve runs` lists those under runs/\n"
+    )
+    (tmp_path / "empty").mkdir()
+    status, _, err = swerve("report", "empty")
+    assert (status, err) == (1, "swerve: error: empty is not a run directory (it has no run.json)\n")
+
+
+# Looking
+
+
+def test_recipes(swerve: Swerve) -> None:
+    status, out, _ = swerve("recipes")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", "demo_addition", "demo_knights_knaves"]
+    assert [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])] == [
+        "demo_addition",
+        "demo_knights_knaves",
+    ]
+    assert swerve("recipes", "show", "demo_addition")[1].startswith("# Column addition")
+
+
+def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path: Path) -> None:
+    config = load_config("demo_addition", ["seed=4"])
+    (tmp_path / "mine.yaml").write_text(swerve("config", "show", "demo_addition", "seed=4")[1], encoding="utf-8")
+    assert load_config("mine.yaml") == config
+    assert json.loads(swerve("config", "show", "mine.yaml", "--json")[1]) == config.model_dump(mode="json")
+    assert swerve("config", "check", "mine.yaml")[:2] == (0, f"mine.yaml: valid, configuration {config_hash(config)}\n")
+    assert json.loads(swerve("config", "schema")[1])["title"] == "Config"
+
+
+def test_runs(swerve: Swerve) -> None:
+    assert swerve("runs")[:2] == (0, "No runs in runs/.\n")
+    run = make_run(Path("runs/mine"))
+    append_metrics(run.metrics_path, {"step": 41})
+    make_run(Path("runs/other"))
+    make_run(Path("runs/[red]"))
+    Path("runs/[red]/run.json").write_text("{", encoding="utf-8")
+    status, out, err = swerve("runs")
+    assert status == 0
+    assert out.splitlines() == [
+        "RUN    STATUS      STAGES        LAST STEP",
+        "[red]  unreadable  unreadable    -",
+        "mine   created     sft, dpo, rl  41",
+        "other  created     sft, dpo, rl  -",
+    ]
+    assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
+    entries = json.loads(swerve("runs", "--json")[1])
+    assert entries[1] == {"name": "mine", "status": "created", "stages": ["sft", "dpo", "rl"], "last_step": 41}

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import swerve
+
+
+def test_public_names() -> None:
+    assert swerve.__all__ == [
+        "Config",
+        "RunDirectory",
+        "__version__",
+        "build_report",
+        "evaluate",
+        "functional",
+        "load_config",
+        "probe_run",
+        "rewards",
+        "train",
+    ]
+    assert dir(swerve) == sorted(swerve.__all__)
+    with pytest.raises(AttributeError, match="module 'swerve' has no attribute 'nothing'"):
+        swerve.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_import_and_configuration_need_no_torch() -> None:
+    code = (
+        "import sys, swerve\n"
+        "assert swerve.load_config('demo_addition').name == 'demo-addition'\n"
+        "swerve.RunDirectory, swerve.Config\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("first", ["from swerve.train import train", "pass"])
+def test_train_can_be_called_whoever_imports_its_package_first(first: str) -> None:
+    code = (
+        "import swerve\n"
+        f"{first}\n"
+        "assert swerve.train.train is swerve.train.loop.train\n"
+        "try:\n"
+        "    swerve.train(1)\n"
+        "except TypeError as error:\n"
+        "    assert str(error).startswith(\"train() missing 1 required positional argument: 'run'\"), error\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

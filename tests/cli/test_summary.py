@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.files import write_json
+from swerve.artifacts.run import RunDirectory
+from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
+
+
+def estimate(mean: float, low: float, high: float) -> dict[str, float]:
+    return {"mean": mean, "low": low, "high": high}
+
+
+def evaluation(checkpoint: str, mean: float, low: float, high: float, **more: Any) -> dict[str, Any]:
+    stage = checkpoint.split("-")[0]
+    record = {"checkpoint": checkpoint, "stage": stage, "num_problems": 400, "accuracy": estimate(mean, low, high)}
+    return {**record, "trace_right": None, "mean_reward": None, **more}
+
+
+EVALUATIONS = [
+    evaluation("sft-500", 0.47, 0.421, 0.519),
+    evaluation("dpo-8", 0.4625, 0.414, 0.5116, mean_reward=estimate(0.45, 0.43, 0.47)),
+    evaluation("rl-5", 0.5, 0.45, 0.55),
+    evaluation("rl-80", 0.9925, 0.978, 0.997, trace_right=estimate(0.985, 0.967, 0.993)),
+]
+PROBE: dict[str, Any] = {
+    "reference": "dpo-8",
+    "final": "rl-80",
+    "num_problems": 400,
+    "num_reference_wrong": 215,
+    "num_reference_wrong_final_right": 208,
+    "num_rollouts": 200,
+    "reliable": True,
+    "notes": [],
+    "spikes": [
+        {"checkpoint": "rl-5", "divergence": "js", "num_rollouts": 200},
+        {
+            "checkpoint": "rl-80",
+            "divergence": "kl_forward",
+            "num_rollouts": 200,
+            "top_on_wrong": {"share": 0.9, "low": 0.85, "high": 0.934},
+            "top_on_first_wrong": {"share": 0.805, "low": 0.744, "high": 0.854},
+            "chance_wrong": 0.03,
+            "chance_first_wrong": 0.0263,
+        },
+        {
+            "checkpoint": "rl-80",
+            "divergence": "js",
+            "num_rollouts": 200,
+            "top_on_wrong": {"share": None, "low": None, "high": None},
+            "top_on_first_wrong": None,
+            "chance_wrong": None,
+            "chance_first_wrong": None,
+        },
+    ],
+    "causal": {
+        "num_rollouts": 100,
+        "num_continuations": 16,
+        "selections": [
+            {
+                "selection": "spike",
+                "reference": {"success": 0.021},
+                "checkpoint": {"success": 0.655},
+                "effect": {"mean": 0.634, "low": 0.57, "high": 0.69},
+            },
+            {
+                "selection": "random",
+                "reference": {"success": 0.2},
+                "checkpoint": {"success": 0.194},
+                "effect": {"mean": -0.006, "low": -0.02, "high": 0.008},
+            },
+        ],
+    },
+}
+
+
+def test_summary_of_a_whole_chain() -> None:
+    text = run_summary(EVALUATIONS, PROBE, seconds=95.2, report=Path("runs/demo/report/index.html"))
+    assert text == (
+        "Held-out problems: 400, answered greedily (intervals in brackets).\n"
+        "  sft-500: accuracy 47.0% [42.1, 51.9]\n"
+        "  dpo-8: accuracy 46.2% [41.4, 51.2], mean reward of samples 45.0% [43.0, 47.0]\n"
+        "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
+        "Of 400 problems dpo-8 has 215 wrong; rl-80 has 208 of these right.\n"
+        "The highest spike between dpo-8 and rl-80, 200 rollouts, falls\n"
+        "  forward KL: on a wrong token in 90.0% [85.0, 93.4] of rollouts (chance 3.0%), "
+        "on the first wrong token in 80.5% [74.4, 85.4] of rollouts (chance 2.6%)\n"
+        "  Jensen-Shannon: on a wrong token in not measured of rollouts (chance not measured), "
+        "on the first wrong token in not measured of rollouts (chance not measured)\n"
+        "Causal test, 100 rollouts x 16 continuations by dpo-8: its own token replaced by the one of rl-80\n"
+        "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
+        "  at random positions: success 20.0% -> 19.4%, -0.6 points [-2.0, +0.8]\n"
+        "Wall time: 1 min 35 s.\n"
+        "Report: runs/demo/report/index.html\n"
+    )
+
+
+def test_what_was_not_measured_is_said() -> None:
+    assert run_summary([], None, seconds=None, report=None) == (
+        "Held-out accuracy: not measured.\nProbe: not measured.\nWall time: not measured.\nReport: not written\n"
+    )
+    empty = {**PROBE, "num_reference_wrong": None, "spikes": [], "causal": None, "reliable": False, "notes": ["few"]}
+    assert probe_lines(empty) == [
+        "Problems dpo-8 has wrong and rl-80 right: not measured.",
+        "Where the spikes fall: not measured.",
+        "Causal test: not measured.",
+        "Note: few",
+    ]
+    assert probe_lines({**empty, "notes": []})[-1] == "Note: too few rollouts for these figures to be relied upon."
+
+
+def test_data_cannot_break_the_lines() -> None:
+    hostile = {**PROBE, "notes": ["[/bold]\x1b[2J\nSecond"], "spikes": None, "causal": None}
+    assert probe_lines(hostile)[-1] == "Note: [/bold]\ufffd[2J Second"
+
+
+def test_every_checkpoint_or_the_last_of_each_stage() -> None:
+    assert [line.split(":")[0] for line in evaluation_lines(EVALUATIONS)[1:]] == [
+        "  sft-500",
+        "  dpo-8",
+        "  rl-5",
+        "  rl-80",
+    ]
+    assert len(evaluation_lines(EVALUATIONS, last_of_stage=True)) == 4
+
+
+def test_summaries_are_read_from_the_run(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert read_evaluations(run) == []
+    assert read_probe(run) is None
+    for step, entry in zip((500, 508, 513, 588), EVALUATIONS, strict=True):
+        write_json(tmp_path / "eval" / f"step_{step:06d}.json", entry)
+    write_json(tmp_path / "probe" / "summary.json", PROBE)
+    assert read_evaluations(run) == EVALUATIONS
+    assert read_probe(run) == PROBE
