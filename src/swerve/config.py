@@ -252,6 +252,8 @@ class RuntimeConfig(_Model):
     """torch threads of each process; null leaves torch's own choice."""
     max_rows: PositiveInt = 512
     """Sequences generated side by side."""
+    trackers: tuple[Literal["tensorboard"], ...] = ()
+    """Where training also records its metrics, beside metrics.jsonl."""
 
 
 class Config(_Model):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.types import Problem, Prompt
 
-__all__ = ["encode_completion", "encode_prompts"]
+__all__ = ["encode_completion", "encode_prompts", "refuse_long_solutions"]
+
+_NUM_MEASURED = 256
 
 
 def encode_prompts(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[Prompt]:
@@ -40,6 +43,31 @@ def encode_completion(tokenizer: PreTrainedTokenizerBase, problem: Problem, text
     """
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     return (*_known(tokenizer, ids, problem), tokenizer.eos_token_id)
+
+
+def refuse_long_solutions(
+    config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
+) -> None:
+    """Do nothing if the right solutions of the first problems fit the run's length limit and the model's positions.
+
+    Raises:
+        ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
+    """
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for prompt in encode_prompts(tokenizer, problems[:_NUM_MEASURED]):
+        problem = prompt.problem
+        if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
+            raise ConfigError(
+                f"problem {problem.id!r} has {len(prompt.token_ids)} tokens and max_new_tokens is "
+                f"{config.max_new_tokens}, together more than the model's {limit} positions; "
+                "lower max_new_tokens or raise model.max_positions"
+            )
+        needed = 0 if problem.solution is None else len(encode_completion(tokenizer, problem, problem.solution))
+        if needed > config.max_new_tokens:
+            raise ConfigError(
+                f"the right solution of problem {problem.id!r} has {needed} tokens, more than "
+                f"max_new_tokens={config.max_new_tokens}; raise max_new_tokens"
+            )
 
 
 def _known(tokenizer: PreTrainedTokenizerBase, ids: list[int], problem: Problem) -> list[int]:

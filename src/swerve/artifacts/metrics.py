@@ -48,5 +48,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def truncate_metrics(path: Path, *, last_step: int) -> None:
     """Drop the records of steps after `last_step`: what a resumed run will write again."""
+    if not path.exists():
+        return
     kept = [record for record in read_metrics(path) if record["step"] <= last_step]
     write_text(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept))

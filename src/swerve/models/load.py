@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 
 from swerve.artifacts.files import MANIFEST_NAME, verify_manifest
-from swerve.errors import ArtifactError, CheckpointError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError
 
 __all__ = [
     "LoadedModel",
@@ -52,10 +52,15 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def resolve_device(name: str) -> str:
-    """Return `cuda` or `cpu` for `auto`, the name itself otherwise."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """Return `cuda` or `cpu` for `auto`, the name itself otherwise.
+
+    Raises:
+        ConfigError: a CUDA device is asked for where there is none.
+    """
+    available = torch.cuda.is_available()
+    if name.startswith("cuda") and not available:
+        raise ConfigError(f"runtime.device={name}: torch finds no CUDA device here; use runtime.device=auto or cpu")
+    return ("cuda" if available else "cpu") if name == "auto" else name
 
 
 def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True) -> LoadedModel:

@@ -12,15 +12,17 @@ from typing import Any
 import torch
 import transformers
 
+from swerve.artifacts.files import remove
 from swerve.artifacts.metrics import append_metrics, truncate_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, StageConfig, TinyModel
-from swerve.errors import InterruptedRunError
+from swerve.errors import InterruptedRunError, SwerveError
 from swerve.models.checkpoints import load_optimizer_state, save_checkpoint
 from swerve.models.load import load_model, resolve_device, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
+from swerve.prompts import refuse_long_solutions
 from swerve.recipes import config_hash, dump_yaml
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
@@ -28,6 +30,7 @@ from swerve.train.learner import Learner
 from swerve.train.resume import ResumePoint, find_resume_point
 from swerve.train.signals import Interruption, deferred_signals
 from swerve.train.stages import Figures, StageContext, make_runner
+from swerve.train.trackers import Tracker, open_trackers
 from swerve.train.world import World, joined_world
 from swerve.types import Problem
 from swerve.version import __version__
@@ -63,7 +66,8 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
 def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -> Iterator[None]:
     """Let the first process make or lock the run directory and keep its status; the others wait for it."""
     if world.is_main:
-        if not (resume and (run.path / "run.json").exists()):
+        is_new = not (resume and (run.path / "run.json").exists())
+        if is_new:
             run.create(config_yaml=dump_yaml(config), provenance=_provenance(config))
         with run.lock():
             run.remove_leftovers()
@@ -72,6 +76,9 @@ def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -
             try:
                 yield
             except BaseException as error:
+                if is_new and isinstance(error, SwerveError) and not run.metrics_path.exists():
+                    remove(run.path)  # refused before the first step: nothing to keep, and the name stays free
+                    raise
                 run.set_status("interrupted" if isinstance(error, InterruptedRunError) else "failed")
                 raise
             run.set_status("trained")
@@ -105,15 +112,21 @@ class _Training:
     def run(self, point: ResumePoint) -> None:
         """Train every stage that is not finished."""
         model, tokenizer = self._model(point)
+        refuse_long_solutions(self.config, model, tokenizer, self.problems)
         first_step = 0
-        with deferred_signals() as interruption:
+        names = self.config.runtime.trackers if self.world.is_main else ()
+        with (
+            open_trackers(names, self.run_directory.path, first_step=point.step + 1) as trackers,
+            deferred_signals() as interruption,
+        ):
             for stage in self.config.stages:
                 done = max(0, point.step - first_step)
                 if done < stage.steps:
                     learner = Learner(model, tokenizer, stage.optimizer, self.world)
                     if done and point.checkpoint is not None:
                         load_optimizer_state(point.checkpoint.path, model, learner.optimizer)
-                    self._run_stage(stage, self._context(learner, first_step, resumed=done > 0), done, interruption)
+                    context = self._context(learner, first_step, resumed=done > 0)
+                    self._run_stage(stage, context, done, trackers, interruption)
                 first_step += stage.steps
 
     def _model(self, point: ResumePoint) -> tuple[Any, Any]:
@@ -142,7 +155,14 @@ class _Training:
             progress=self.progress,
         )
 
-    def _run_stage(self, stage: StageConfig, context: StageContext, done: int, interruption: Interruption) -> None:
+    def _run_stage(
+        self,
+        stage: StageConfig,
+        context: StageContext,
+        done: int,
+        trackers: Sequence[Tracker],
+        interruption: Interruption,
+    ) -> None:
         runner = make_runner(stage, context)
         previous: CheckpointRef | None = None
         with self.progress.task(f"train {stage.label}", stage.steps) as task:
@@ -152,7 +172,7 @@ class _Training:
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
                 figures = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
-                self._log(position, time.perf_counter() - started, figures)
+                self._log(position, trackers, {"seconds": round(time.perf_counter() - started, 4), **figures})
                 task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
                 stopping = self.world.any(interruption.signal_number is not None)
                 if stopping or position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0):
@@ -173,10 +193,12 @@ class _Training:
             final=final,
         )
 
-    def _log(self, position: CheckpointRef, seconds: float, figures: Figures) -> None:
+    def _log(self, position: CheckpointRef, trackers: Sequence[Tracker], figures: Figures) -> None:
         if self.world.is_main:
             record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step}
-            append_metrics(self.run_directory.metrics_path, {**record, "seconds": round(seconds, 4), **figures})
+            append_metrics(self.run_directory.metrics_path, {**record, **figures})
+            for tracker in trackers:
+                tracker.log(position.stage, position.step, figures)
 
     def _save(self, position: CheckpointRef, learner: Learner, previous: CheckpointRef | None) -> None:
         """Write the checkpoint, then drop the one before it if that only served resuming."""

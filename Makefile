@@ -1,0 +1,43 @@
+# Everything runs in .venv, installed under constraints.txt; `make PYTHON=python3.12 test` chooses another interpreter.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_WAIT_POLICY ?= PASSIVE
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help demo test check slow docs clean
+
+help:
+	@echo "make demo    train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
+	@echo "make test    the tests"
+	@echo "make check   ruff, mypy, import layers, doctests"
+	@echo "make slow    the slow tests"
+	@echo "make docs    the documentation, into site/"
+	@echo "make clean   remove what the commands above made, except runs/"
+
+demo: .venv/installed
+	$(BIN)/swerve demo $(DEMO)
+
+test: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow and not gpu" $(PYTEST)
+
+slow: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "slow and not gpu" $(PYTEST)
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --doctest-modules src
+
+docs: .venv/installed
+	$(BIN)/pip install -qq -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
