@@ -64,7 +64,9 @@ def _replacing(path: Path) -> Iterator[Path]:
         remove(temporary)
         if DiskFullError.matches(error):
             raise DiskFullError(path) from error
-        raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+        raise ArtifactError(
+            f"cannot write {path}: {error.strerror or error}; make {path.parent} writable or choose another directory"
+        ) from error
     except BaseException:
         remove(temporary)
         raise
