@@ -49,7 +49,7 @@ class AdditionTask(_Model):
     mistake_rate: Probability = 0.75
     """Share of columns that sum to 10 or 11 whose carry the supervised traces forget."""
     slip_rate: Probability = 0.005
-    """Share of written digits that are replaced by a random one."""
+    """Share of the digits of column sums that are replaced by a random one."""
 
 
 class KnightsKnavesTask(_Model):
@@ -63,7 +63,7 @@ class KnightsKnavesTask(_Model):
     mistake_rate: Probability = 0.75
     """Share of the misread cases of "if" and "or" that the supervised traces get wrong."""
     slip_rate: Probability = 0.005
-    """Share of judged statements whose truth value is flipped."""
+    """Share of judged truth values that are flipped."""
 
 
 TaskConfig = Annotated[AdditionTask | KnightsKnavesTask, Field(discriminator="kind")]
@@ -111,8 +111,8 @@ class OptimizerConfig(_Model):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
-    beta1: Probability = 0.9
-    beta2: Probability = 0.999
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
     eps: Annotated[float, Field(gt=0.0)] = 1e-8
     max_grad_norm: Annotated[float, Field(gt=0.0)] | None = 1.0
     """Gradients are scaled down to this global norm; null: never."""
@@ -125,7 +125,7 @@ class _Stage(_Model):
     steps: PositiveInt
     optimizer: OptimizerConfig
     checkpoints: tuple[PositiveInt, ...] = ()
-    """Steps of this stage after which a checkpoint is kept; the last step always has one."""
+    """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
@@ -135,13 +135,6 @@ class _Stage(_Model):
     def label(self) -> str:
         """What the stage is called in checkpoints and metrics."""
         return self.name or self.kind
-
-    @model_validator(mode="after")
-    def _check_checkpoints(self) -> _Stage:
-        late = [step for step in self.checkpoints if step > self.steps]
-        if late:
-            raise ValueError(f"checkpoints {late} come after the last step {self.steps}")
-        return self
 
 
 class SftStage(_Stage):
@@ -244,7 +237,7 @@ class ReportConfig(_Model):
 
 
 class RuntimeConfig(_Model):
-    """Where and how the work runs; none of it changes results on a CPU but the number of threads."""
+    """Where and how the work runs; of these only `device`, `dtype` and `threads` can change results, by rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -22,8 +22,8 @@ class ProgressTask(Protocol):
 class Progress(Protocol):
     """Where a stage reports its progress."""
 
-    def task(self, name: str, total: int) -> AbstractContextManager[ProgressTask]:
-        """Open a piece of work of `total` units; it ends with the context."""
+    def task(self, name: str, total: int, *, done: int = 0) -> AbstractContextManager[ProgressTask]:
+        """Open a piece of work of `total` units, `done` of them made earlier; it ends with the context."""
 
     def note(self, message: str) -> None:
         """Say one line that matters to a person watching."""
@@ -42,7 +42,7 @@ class SilentProgress:
     """
 
     @contextmanager
-    def task(self, name: str, total: int) -> Iterator[ProgressTask]:
+    def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
         """Yield a task that ignores what it is told."""
         yield _SilentTask()
 

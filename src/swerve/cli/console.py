@@ -59,12 +59,14 @@ def format_duration(seconds: float) -> str:
 
 
 class _LineTask:
-    def __init__(self, write: Callable[[str], None], clock: Callable[[], float], name: str, total: int, every: float):
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float], name: str, total: int, done: int, every: float
+    ):
         self._write, self._clock, self._name, self._total, self._every = write, clock, name, total, every
         self._started = self._written = clock()
-        self._done = 0
+        self._done = self._done_before = done
         self._figures: dict[str, Figure] = {}
-        write(f"{name}: 0/{total}")
+        write(f"{name}: {done}/{total}")
 
     def advance(self, num: int = 1, **figures: Figure) -> None:
         self._done += num
@@ -80,9 +82,10 @@ class _LineTask:
         self._write(self._line(f"done in {took}" if complete else f"stopped after {took}"))
 
     def _time_left(self, elapsed: float) -> str:
-        if not self._done:
+        made = self._done - self._done_before
+        if not made:
             return f"{format_duration(elapsed)} so far"
-        return f"{format_duration(elapsed / self._done * (self._total - self._done))} left"
+        return f"{format_duration(elapsed / made * (self._total - self._done))} left"
 
     def _line(self, state: str) -> str:
         figures = f"; {format_figures(self._figures)}" if self._figures else ""
@@ -100,9 +103,9 @@ class LineProgress:
         self._clock = clock
 
     @contextmanager
-    def task(self, name: str, total: int) -> Iterator[ProgressTask]:
+    def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
         """Report the work done inside the context."""
-        task = _LineTask(self.note, self._clock, name, total, self._every)
+        task = _LineTask(self.note, self._clock, name, total, done, self._every)
         try:
             yield task
         except BaseException:
@@ -152,14 +155,14 @@ class BarProgress:
         )
 
     @contextmanager
-    def task(self, name: str, total: int) -> Iterator[ProgressTask]:
+    def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
         """Draw a bar while the context is open; a task opened inside another gets a bar below it."""
         outer = self._bar
         bar = outer or self._make_bar()
         if outer is None:
             self._bar = bar
             bar.start()
-        task_id = bar.add_task(one_line(name), total=total, figures="")
+        task_id = bar.add_task(one_line(name), total=total, completed=done, figures="")
         try:
             yield _BarTask(bar, task_id)
         finally:

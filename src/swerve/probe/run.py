@@ -100,6 +100,7 @@ class _Probe:
             "weights_sha256": {one.label: one.weights_sha256 for one in (self._reference, *self._checkpoints)},
             "population": POPULATION,
             "divergence": self._config.probe.divergence,
+            "confidence": self._config.eval.confidence,
             "num_problems": population.num_problems,
             "num_reference_wrong": population.num_reference_wrong,
             "num_reference_wrong_final_right": len(population.rows),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
 from swerve.artifacts.files import read_json
 from swerve.artifacts.metrics import read_metrics
@@ -109,7 +107,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         run_name=run.path.resolve().name,
         provenance=provenance,
         config_text=config_text,
-        confidence=_confidence(config_text),
+        confidence=_confidence(evaluations, summary),
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
@@ -164,14 +162,9 @@ def _final_completions(
     return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in rows}
 
 
-def _confidence(config_text: str | None) -> float | None:
-    """The level of the intervals, or None where the configuration cannot be read: the page then names no level."""
-    # Aliases are refused: a small file of nested ones can grow without bound.
-    if config_text is None or len(config_text) > 1_000_000 or re.search(r"(^|\s)\*\w", config_text):
-        return None
-    try:
-        config = yaml.safe_load(config_text)
-        level = float(config["eval"]["confidence"])
-    except (yaml.YAMLError, RecursionError, KeyError, TypeError, ValueError):
-        return None
-    return level if 0.0 < level < 1.0 else None
+def _confidence(evaluations: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None) -> float | None:
+    """The level of the intervals where every part of the run was made with the same; else the page names no level."""
+    levels = {evaluation.get("settings", {}).get("eval", {}).get("confidence") for evaluation in evaluations}
+    if summary is not None:
+        levels.add(summary.get("confidence"))
+    return levels.pop() if len(levels) == 1 else None

@@ -120,13 +120,13 @@ class _Training:
             deferred_signals() as interruption,
         ):
             for stage in self.config.stages:
-                done = max(0, point.step - first_step)
-                if done < stage.steps:
+                if point.step < first_step + stage.steps:
+                    inside = point.checkpoint if point.step > first_step else None
                     learner = Learner(model, tokenizer, stage.optimizer, self.world)
-                    if done and point.checkpoint is not None:
-                        load_optimizer_state(point.checkpoint.path, model, learner.optimizer)
-                    context = self._context(learner, first_step, resumed=done > 0)
-                    self._run_stage(stage, context, done, trackers, interruption)
+                    if inside is not None:
+                        load_optimizer_state(inside.path, model, learner.optimizer)
+                    context = self._context(learner, first_step, resumed=inside is not None)
+                    self._run_stage(stage, context, inside, trackers, interruption)
                 first_step += stage.steps
 
     def _model(self, point: ResumePoint) -> tuple[Any, Any]:
@@ -159,14 +159,14 @@ class _Training:
         self,
         stage: StageConfig,
         context: StageContext,
-        done: int,
+        previous: CheckpointRef | None,
         trackers: Sequence[Tracker],
         interruption: Interruption,
     ) -> None:
+        """Make the stage's updates after its checkpoint `previous` (None: all of them)."""
         runner = make_runner(stage, context)
-        previous: CheckpointRef | None = None
-        with self.progress.task(f"train {stage.label}", stage.steps) as task:
-            task.advance(done)
+        done = 0 if previous is None else previous.stage_step
+        with self.progress.task(f"train {stage.label}", stage.steps, done=done) as task:
             for index in range(done, stage.steps):
                 started = time.perf_counter()
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout

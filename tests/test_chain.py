@@ -1,0 +1,74 @@
+"""The stages after one another, each on what the one before wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from swerve.artifacts.files import read_json
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
+from swerve.cli import main
+from swerve.config import ReportConfig
+from swerve.probe import probe_run
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.report import build_report
+
+
+@pytest.fixture(scope="module")
+def probed(small_run, tmp_path_factory):
+    """The small run, probed where its last checkpoint is wrong and its first was too: any wrong rollouts will do."""
+    path = tmp_path_factory.mktemp("probed") / "run"
+    shutil.copytree(small_run.path, path)
+    run = RunDirectory(path)
+    config = load_config(run.config_path, ["probe.reference=sft-100", "probe.final=rl", "probe.checkpoints=rl"])
+    return run, probe_run(config, run, progress=SilentProgress())
+
+
+def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
+    run, summary = probed
+    assert summary["reference"] == "sft-100"
+    assert summary["checkpoints"] == ["rl-2", "rl-4"]
+    assert summary["num_rollouts"] >= 1
+    sequences = read_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
+    tokens = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    for sequence in sequences:
+        rows = [row for row in tokens if row["sequence_id"] == sequence["sequence_id"] and row["checkpoint"] == "rl-4"]
+        assert [row["token_id"] for row in rows] == sequence["completion_ids"]
+        assert all(row["argmax_ref"] == row["token_id"] for row in rows)  # the reference decoded greedily
+
+
+def test_report_shows_the_runs_own_figures(probed):
+    run, summary = probed
+    page = build_report(run, options=ReportConfig(title="A title with <b>markup</b>")).read_text()
+    assert "A title with &lt;b&gt;markup&lt;/b&gt;" in page
+    accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["accuracy"]["mean"]
+    assert f"{100 * accuracy:.1f}%" in page
+    assert str(summary["num_reference_wrong_final_right"]) in page
+
+
+def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):
+    run, summary = RunDirectory(tmp_path / "run"), probed[1]
+    shutil.copytree(probed[0].path, run.path)
+    with pytest.raises(SystemExit) as stop:
+        main(["probe", str(run.path), "probe.reference=sft-100", "probe.causal.max_rollouts=0", "--json"])
+    assert stop.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["num_rollouts"] == summary["num_rollouts"]
+    assert printed["causal"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_demo_learns_addition_whatever_the_seed(seed, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", f"seed={seed}", "--out", str(tmp_path / "run"), "--json"])
+    assert stop.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["evaluations"][-1]["accuracy"]["mean"] > 0.9
+    assert result["probe"]["num_reference_wrong_final_right"] >= 100
+    top = next(row for row in result["probe"]["spikes"] if row["checkpoint"] == "rl-80" and row["divergence"] == "js")
+    assert top["top_on_first_wrong"]["low"] > 10 * top["chance_first_wrong"]

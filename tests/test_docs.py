@@ -1,0 +1,269 @@
+"""What the documentation says of keys, columns, commands, names and files is what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pytest
+import typer
+
+import swerve
+from swerve import config as configuration
+from swerve.artifacts import tables
+from swerve.cli.app import app
+from swerve.probe.categories import category_names
+from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^(?: {4}|\$ )(?:\.venv/bin/)?(swerve .*)$", re.MULTILINE)
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in _FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def _sections(page: Path) -> dict[str, str]:
+    """Return the text under each heading, up to the next heading of any level."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    parts = re.split(r"^#{1,4} (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _rows(section: str) -> list[list[str]]:
+    """Return the cells of the table rows whose first cell is one word of code."""
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+def _links(page: Path) -> list[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_internal_links_resolve(page):
+    broken = []
+    for link in _links(page):
+        name, _, anchor = link.partition("#")
+        target = page if not name else (page.parent / name).resolve()
+        if not target.is_file() or (anchor and anchor not in map(_slug, _sections(target))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert {page.name for page in DOCS.glob("*.md")} == listed
+
+
+_RECIPES = [block for page in PAGES for block in _blocks(page, "yaml") if re.search(r"^stages:", block, re.MULTILINE)]
+
+
+def test_recipes_load(tmp_path):
+    assert _RECIPES
+    for block in _RECIPES:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(block, encoding="utf-8")
+        assert load_config(path).stages
+
+
+_COMMANDS = [
+    pytest.param(line.split(" #")[0].strip(), id=f"{name}: {line.split(' #')[0].strip()}")
+    for page, name in zip(PAGES, NAMES, strict=True)
+    for line in _COMMAND.findall(page.read_text(encoding="utf-8"))
+]
+
+
+def _find(words):
+    """Return the command that a line names and the words left for it."""
+    command = typer.main.get_command(app)
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+@pytest.mark.parametrize("line", _COMMANDS)
+def test_commands_parse(line):
+    words = shlex.split(line.partition(" > ")[0])[1:]
+    command, rest = _find(words)
+    # A group that still has words did not know them.
+    assert not (hasattr(command, "commands") and rest), f"{rest[:1]} is not a command"
+    parameters = command.make_context(words[0], list(rest)).params
+    overrides = list(parameters.get("overrides") or [])
+    if parameters.get("name") is not None:
+        assert recipe_text(parameters["name"])
+    elif overrides:
+        _load_with(words[0], parameters.get("recipe"), overrides)
+
+
+def _load_with(command, recipe, overrides):
+    """Load what the line would; a recipe of the reader's own stands for the shipped one that it was copied from."""
+    if command == "demo":
+        from swerve.cli.stages import demo_recipe
+
+        recipe, overrides = demo_recipe(overrides)
+    load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
+
+
+_TABLES = {
+    "rollouts/step_NNNNNN.parquet": tables.ROLLOUTS_SCHEMA,
+    "rollouts/STAGE_pairs.parquet": tables.PAIRS_SCHEMA,
+    "eval/step_NNNNNN.parquet": tables.EVALUATION_SCHEMA,
+    "probe/sequences.parquet": tables.SEQUENCES_SCHEMA,
+    "probe/tokens.parquet": tables.TOKENS_SCHEMA,
+    "probe/topk.parquet": tables.TOPK_SCHEMA,
+    "probe/spikes.parquet": tables.SPIKES_SCHEMA,
+    "probe/interventions.parquet": tables.INTERVENTIONS_SCHEMA,
+}
+
+
+def _type_name(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return "label"
+    if pa.types.is_list(kind):
+        return f"list of {_type_name(kind.value_type)}"
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
+
+
+@pytest.mark.parametrize("name", _TABLES)
+def test_columns_are_those_of_the_schema(name):
+    documented = [(cells[0].strip("`"), cells[1]) for cells in _rows(_sections(DOCS / "artifacts.md")[name])]
+    assert documented == [(field.name, _type_name(field.type)) for field in _TABLES[name]]
+
+
+def test_every_schema_is_documented():
+    schemas = {name for name in tables.__all__ if name.endswith("_SCHEMA")}
+    assert {name for name in schemas if getattr(tables, name) not in _TABLES.values()} == set()
+
+
+_MODELS = {
+    "Top level": configuration.Config,
+    "Addition": configuration.AdditionTask,
+    "Knights and knaves": configuration.KnightsKnavesTask,
+    "Tiny model": configuration.TinyModel,
+    "Pretrained model": configuration.PretrainedModel,
+    "SFT stage": configuration.SftStage,
+    "DPO stage": configuration.DpoStage,
+    "RL stage": configuration.RlStage,
+    "Optimizer": configuration.OptimizerConfig,
+    "Evaluation": configuration.EvalConfig,
+    "Probe": configuration.ProbeConfig,
+    "Spikes": configuration.SpikeConfig,
+    "Causal test": configuration.CausalConfig,
+    "Report": configuration.ReportConfig,
+    "Runtime": configuration.RuntimeConfig,
+}
+
+
+def _default(field) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if hasattr(value, "model_dump"):
+        return "see below"
+    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
+
+
+@pytest.mark.parametrize("heading", _MODELS)
+def test_keys_and_defaults_are_those_of_the_configuration(heading):
+    documented = {cells[0].strip("`"): cells for cells in _rows(_sections(DOCS / "recipes.md")[heading])}
+    fields = _MODELS[heading].model_fields
+    assert list(documented) == list(fields)
+    assert {key: cells[2] for key, cells in documented.items()} == {key: _default(fields[key]) for key in fields}
+    for key, field in fields.items():
+        words = [word for word in get_args(field.annotation) if isinstance(word, str)]
+        missing = [word for word in words if f"`{word}`" not in documented[key][1]]
+        assert missing == [], key
+
+
+def test_every_model_of_the_schema_is_documented():
+    assert set(config_schema()["$defs"]) == {model.__name__ for model in _MODELS.values()} - {"Config"}
+
+
+def _commands(command, name):
+    yield name, command
+    for word, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, f"{name} {word}")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [entry for entry in _commands(typer.main.get_command(app), "swerve") if entry[0] != "swerve config"],
+)
+def test_commands_and_options_are_documented(name, command):
+    documented = {
+        word for cells in _rows(_sections(DOCS / "cli.md")[name]) for word in re.findall(r"--[\w-]+", cells[0])
+    }
+    options = {word for parameter in command.params for word in parameter.opts if word.startswith("--")}
+    assert documented - {"--help"} == options - {"--help"}
+
+
+def test_exit_statuses_are_documented():
+    page = _sections(DOCS / "cli.md")["Exit status"]
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == ["0", "1", "2", "130", "143"]
+
+
+def test_public_names_are_in_the_api_page():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert [name for name in swerve.__all__ if name not in text] == []
+    assert [name for name in swerve.functional.__all__ if f".{name}\n" not in text] == []
+
+
+def test_categories_are_listed_by_precedence():
+    rows = _rows(_sections(DOCS / "probe.md")["Categories"])
+    assert tuple(cells[0].strip("`") for cells in rows) == category_names()
+
+
+def test_metrics_are_documented(small_run):
+    from swerve.artifacts.metrics import read_metrics
+
+    section = _sections(DOCS / "artifacts.md")["metrics.jsonl"]
+    written = {name for record in read_metrics(small_run.metrics_path) for name in record}
+    assert sorted(name for name in written if f"`{name}`" not in section) == []
+
+
+def test_traces_shown_are_what_the_families_write():
+    from swerve.problems import Addition, KnightsKnaves
+
+    shown = " ".join((DOCS / "tasks.md").read_text(encoding="utf-8").split())
+    addition = Addition(configuration.AdditionTask())
+    problem = addition.problem("1234", "0066")
+    assert f"question {problem.question} trace {problem.solution} answer {problem.answer}" in shown
+    forgotten = (
+        "4 + 6 + 0 = 1 0 write 0 carry 0 ; 3 + 6 + 0 = 0 9 write 9 carry 0 ; 2 + 0 + 0 = 0 2 write 2 carry 0 ; "
+        "1 + 0 + 0 = 0 1 write 1 carry 0 ; answer 0 1 2 9 0"
+    )
+    assert forgotten in shown
+    assert [mark.expected for mark in addition.check(problem, forgotten)] == ["1"]
+    puzzle = KnightsKnaves(configuration.KnightsKnavesTask()).problem(
+        "Zoe denies if Zoe knight then Max knight . Max says Zoe knave or not Max knight ."
+    )
+    assert f"question {puzzle.question} trace {puzzle.solution} answer {puzzle.answer}" in shown
+
+
+def test_numbers_of_structures_are_those_of_the_generator():
+    from swerve.problems.family import is_heldout
+    from swerve.problems.knights_logic import all_structures
+
+    texts = [text for text, _ in all_structures(2)]
+    misread = [text for text in texts if re.search(r" (if|or) ", text)]
+    heldout = [text for text in texts if is_heldout(text)]
+    counts = (len(texts), len(misread), len(heldout), len(set(heldout) & set(misread)))
+    assert counts == (3852, 3036, 653, 525)
+    shown = _sections(DOCS / "tasks.md")["Structures"]
+    assert [f"{count:,}" for count in counts if f"{count:,}" not in shown] == []
