@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from swerve.batch import completion_logits, token_batches
+from swerve.batch import completion_logits, token_batches, token_budget
 
 SEQUENCES = [([5, 6], [7, 8, 9]), ([4], [7]), ([4, 5, 6], [9, 9])]
 
@@ -21,6 +21,11 @@ def test_budget_counts_padded_tokens_and_rows_name_the_sequences():
     batches = token_batches(SEQUENCES, pad_id=0, tokens_per_batch=9)
     assert [batch.rows for batch in batches] == [(1,), (0,), (2,)]
     assert [batch.rows for batch in token_batches(SEQUENCES, pad_id=0, tokens_per_batch=10)] == [(1, 0), (2,)]
+
+
+def test_large_vocabularies_lower_the_budget(tiny):
+    assert token_budget(tiny[0], 65536) == 65536
+    assert token_budget(tiny[0], 2**31) == 2**27 // 11
 
 
 def test_a_sequence_over_the_budget_gets_its_own_batch():

@@ -7,11 +7,13 @@ import shutil
 
 import pytest
 
-from swerve.artifacts.files import read_json
+from swerve.artifacts.files import read_json, write_json
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.cli import main
 from swerve.config import ReportConfig
+from swerve.errors import ArtifactError
+from swerve.eval import evaluate
 from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -48,6 +50,32 @@ def test_report_shows_the_runs_own_figures(probed):
     accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["accuracy"]["mean"]
     assert f"{100 * accuracy:.1f}%" in page
     assert str(summary["num_reference_wrong_final_right"]) in page
+
+
+def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(probed[0].path, run.path)
+    path = run.evaluation_path(run.select_checkpoint("rl"))
+    evaluation = read_json(path)
+    write_json(path, {**evaluation, "settings": {**evaluation["settings"], "seed": 99}})
+    config = load_config(run.config_path, ["probe.reference=sft-100"])
+    for stage in (
+        lambda: probe_run(config, run, progress=SilentProgress()),
+        lambda: build_report(run, options=ReportConfig()),
+    ):
+        with pytest.raises(ArtifactError, match="different settings; run swerve eval"):
+            stage()
+    write_json(path, {**evaluation, "weights_sha256": "0" * 64})
+    with pytest.raises(ArtifactError, match="other weights of rl-4; run swerve probe"):
+        build_report(run, options=ReportConfig())
+
+
+def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):
+    run, config = probed[0], load_config(probed[0].config_path, ["probe.reference=sft-100"])
+    with run.lock():
+        for stage in (evaluate, probe_run):
+            with pytest.raises(ArtifactError, match="is in use by process"):
+                stage(config, run, progress=SilentProgress())
 
 
 def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):

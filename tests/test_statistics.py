@@ -41,6 +41,24 @@ def test_copies_within_a_cluster_add_no_certainty():
     assert once == pytest.approx(copied)
 
 
+def test_equal_values_leave_room_where_bounds_are_known():
+    found = bootstrap_mean([0.0] * 5, bounds=(-1.0, 1.0))
+    assert found == {"mean": 0.0, "low": pytest.approx(-0.450720, abs=1e-6), "high": pytest.approx(0.450720, abs=1e-6)}
+    assert bootstrap_mean([1.0] * 59, bounds=(0.0, 1.0)) == {
+        "mean": 1.0,
+        "low": pytest.approx(0.05 ** (1 / 59)),
+        "high": 1.0,
+    }
+    assert bootstrap_mean([59.0] * 5) == {"mean": 59.0, "low": 59.0, "high": 59.0}
+
+
+def test_resampling_in_blocks_changes_nothing(monkeypatch):
+    values = np.random.default_rng(1).normal(size=50)
+    whole = bootstrap_mean(values, num_resamples=100)
+    monkeypatch.setattr("swerve.statistics._MAX_DRAWS", 170)
+    assert bootstrap_mean(values, num_resamples=100) == whole
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="not finite"):
         bootstrap_mean([1.0, math.nan])

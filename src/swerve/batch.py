@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-__all__ = ["TokenBatch", "completion_logits", "token_batches"]
+__all__ = ["TokenBatch", "completion_logits", "token_batches", "token_budget"]
 
+_MAX_LOGITS = 1 << 27
 TokenSequence = tuple[Sequence[int], Sequence[int]]
 
 
@@ -37,6 +39,12 @@ class TokenBatch:
         """Return the batch on another device."""
         names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+def token_budget(model: PreTrainedModel, tokens_per_batch: int) -> int:
+    """Return `tokens_per_batch`, lowered so that a batch has at most 2^27 logits (512 MiB in float32)."""
+    embeddings: Any = model.get_input_embeddings()
+    return max(1, min(tokens_per_batch, _MAX_LOGITS // int(embeddings.weight.shape[0])))
 
 
 def token_batches(

@@ -120,8 +120,8 @@ class OptimizerConfig(_Model):
 
 class _Stage(_Model):
     kind: str
-    name: str = ""
-    """Names the stage's checkpoints; its kind by default."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]*$")] = ""
+    """Names the stage's checkpoints, in letters, digits and underscores; its kind by default."""
     steps: PositiveInt
     optimizer: OptimizerConfig
     checkpoints: tuple[PositiveInt, ...] = ()
@@ -129,7 +129,7 @@ class _Stage(_Model):
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
-    """Padded tokens of one forward pass; a larger update is split, with the same result."""
+    """Padded tokens of one forward pass (fewer for large vocabularies); more are split, with the same result."""
 
     @property
     def label(self) -> str:
@@ -210,12 +210,12 @@ class CausalConfig(_Model):
 class ProbeConfig(_Model):
     """Which checkpoints are compared with which reference, on which rollouts."""
 
-    reference: str = "dpo"
-    """Stage, label (`rl-30`) or directory name of the reference checkpoint."""
-    final: str = "rl"
-    """The checkpoint that must be right where the reference is wrong."""
-    checkpoints: str = "rl"
-    """The stage whose checkpoints are compared with the reference."""
+    reference: str | None = None
+    """Stage, label (`rl-30`) or directory name of the reference checkpoint; the last but one stage by default."""
+    final: str | None = None
+    """The checkpoint that must be right where the reference is wrong; the last stage's by default."""
+    checkpoints: str | None = None
+    """The stage whose checkpoints are compared with the reference; the last one by default."""
     max_rollouts: PositiveInt = 200
     min_rollouts: PositiveInt = 20
     """With fewer rollouts the summary says that its figures are not to be relied upon."""
@@ -237,10 +237,11 @@ class ReportConfig(_Model):
 
 
 class RuntimeConfig(_Model):
-    """Where and how the work runs; of these only `device`, `dtype` and `threads` can change results, by rounding."""
+    """Where and how the work runs; `device`, `dtype` and `threads` change results by their rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights in evaluation and the probe; training needs float32."""
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
     max_rows: PositiveInt = 512
@@ -263,6 +264,17 @@ class Config(_Model):
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @model_validator(mode="after")
+    def _check_probe_selectors(self) -> Config:
+        labels = [stage.label for stage in self.stages]
+        for name in ("reference", "final"):
+            selector = getattr(self.probe, name)
+            if selector is not None and not selector.startswith("step_") and selector.split("-")[0] not in labels:
+                raise ValueError(f"probe.{name} '{selector}' names no stage of {labels}, nor one of its checkpoints")
+        if self.probe.checkpoints not in (None, *labels):
+            raise ValueError(f"probe.checkpoints '{self.probe.checkpoints}' is no stage of {labels}")
+        return self
 
     @model_validator(mode="after")
     def _check_stage_names(self) -> Config:

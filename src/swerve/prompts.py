@@ -39,8 +39,12 @@ def encode_completion(tokenizer: PreTrainedTokenizerBase, problem: Problem, text
     """Return a supervised completion's token ids, ended by the end-of-sequence token.
 
     Raises:
-        ConfigError: the tokenizer has no token for a word of the text.
+        ConfigError: the tokenizer has no token for a word of the text, or none that ends a sequence.
     """
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            "the model's tokenizer has no end-of-sequence token; set eos_token in its tokenizer_config.json"
+        )
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     return (*_known(tokenizer, ids, problem), tokenizer.eos_token_id)
 

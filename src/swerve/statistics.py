@@ -12,6 +12,9 @@ from scipy.stats import binomtest
 __all__ = ["Estimate", "bootstrap_mean", "share"]
 
 
+_MAX_DRAWS = 1 << 22  # numbers held at a time while resampling
+
+
 class Estimate(TypedDict):
     """A mean with the ends of its interval."""
 
@@ -44,11 +47,14 @@ def bootstrap_mean(
     confidence: float = 0.95,
     num_resamples: int = 2000,
     seed: int = 0,
+    bounds: tuple[float, float] | None = None,
 ) -> Estimate | None:
     """Return the mean with its percentile bootstrap interval over clusters; None of nothing.
 
     Each resample draws as many clusters as there are, with replacement, and takes the mean over all values of the
-    drawn clusters.
+    drawn clusters. Where all clusters have the same mean, resampling says nothing; if `bounds` are known, the interval
+    then reaches as far as n equal observations allow: with confidence c another value has a probability of at most
+    p = 1 - (1 - c)^(1/n), so the mean is within p of the way to either bound (the rule of three).
 
     Args:
         values: one number each.
@@ -56,6 +62,7 @@ def bootstrap_mean(
         confidence: coverage of the interval.
         num_resamples: number of resamples.
         seed: of the resampling.
+        bounds: smallest and largest possible value.
 
     Raises:
         ValueError: as many clusters as values are needed; values must be finite.
@@ -70,7 +77,15 @@ def bootstrap_mean(
         raise ValueError(f"{array.size} values need as many cluster names, got {len(names)}")
     _, membership = np.unique(names, return_inverse=True)
     sums, counts = np.bincount(membership, weights=array), np.bincount(membership)
-    draws = np.random.default_rng(seed).integers(0, len(sums), size=(num_resamples, len(sums)))
-    means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return {"mean": float(array.mean()), "low": float(low), "high": float(high)}
+    mean = float(array.mean())
+    if bounds is not None and np.ptp(sums / counts) == 0:
+        reach = 1 - (1 - confidence) ** (1 / len(sums))
+        return {"mean": mean, "low": mean - reach * (mean - bounds[0]), "high": mean + reach * (bounds[1] - mean)}
+    rng = np.random.default_rng(seed)
+    at_once = max(1, _MAX_DRAWS // len(sums))
+    means = []
+    for start in range(0, num_resamples, at_once):
+        draws = rng.integers(0, len(sums), size=(min(at_once, num_resamples - start), len(sums)))
+        means.append(sums[draws].sum(axis=1) / counts[draws].sum(axis=1))
+    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return {"mean": mean, "low": float(low), "high": float(high)}

@@ -54,6 +54,28 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     assert [summary["num_problems"] for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
 
 
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_a_damaged_evaluation_is_made_again(small_config, small_run, tmp_path, suffix):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    run = RunDirectory(path)
+    damaged = run.evaluation_path(run.select_checkpoint("sft")).with_suffix(suffix)
+    before = damaged.read_bytes()
+    damaged.write_bytes(before[: len(before) // 2])
+    evaluate(small_config, run, progress=SilentProgress())
+    assert damaged.read_bytes() == before
+
+
+def test_another_dtype_is_another_evaluation(small_config, small_run, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(small_run.path, path)
+    runtime = small_config.runtime.model_copy(update={"dtype": "bfloat16"})
+    summaries = evaluate(
+        small_config.model_copy(update={"runtime": runtime}), RunDirectory(path), progress=SilentProgress()
+    )
+    assert {summary["settings"]["dtype"] for summary in summaries} == {"bfloat16"}
+
+
 def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.create(config_yaml="", provenance={})
@@ -83,6 +105,8 @@ def test_summary_of_literal_rows():
     )
     assert summary["accuracy"]["mean"] == 0.75
     assert summary["mean_reward"]["mean"] == 0.5
+    never = summarise([row("a", False, 0.0)] * 30, confidence=0.95)
+    assert never["mean_reward"] == {"mean": 0.0, "low": 0.0, "high": pytest.approx(1 - 0.05 ** (1 / 30))}
     assert summary["num_tokens"] == {"mean": 10.0, "low": 10.0, "high": 10.0}
     assert (summary["truncated"], summary["failures"]) == (0.25, 1)
     assert {kind: part["accuracy"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}

@@ -171,6 +171,27 @@ def test_chat_templates_are_used_where_there_is_one():
     assert "user : 1" in tokenizer.decode(list(prompt.token_ids), skip_special_tokens=True)
 
 
+def test_a_tokenizer_without_an_end_token_is_refused_for_supervised_text():
+    tokenizer = build_word_tokenizer(["1"])
+    tokenizer.eos_token = None
+    with pytest.raises(ConfigError, match="has no end-of-sequence token"):
+        encode_completion(tokenizer, Problem(id="p", family="x", question="1", answer="1"), "1")
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(saved, tmp_path):
+    path = tmp_path / "copy"
+    shutil.copytree(saved[0], path)
+    (path / "MANIFEST.json").unlink()
+    build_word_tokenizer([str(number) for number in range(99)]).save_pretrained(path)
+    with pytest.raises(CheckpointError, match="token id 102, but the model has embeddings for 11 tokens only"):
+        load_model(path, device="cpu", dtype="float32")
+
+
+def test_loaded_weights_are_aligned_like_those_made_in_memory(saved):
+    model = load_model(saved[0], device="cpu", dtype="float32").model
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in [*model.parameters(), *model.buffers()])
+
+
 def test_stop_tokens_are_the_tokenizers_and_the_models(tiny):
     model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
     model.generation_config.eos_token_id = [2, 9]

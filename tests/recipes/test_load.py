@@ -314,3 +314,19 @@ def test_schema_describes_every_section() -> None:
 def test_loader_needs_no_torch() -> None:
     code = "import swerve.recipes, sys; swerve.recipes.load_config('demo_addition'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("probe.reference=nothing", r"probe.reference 'nothing' names no stage of \['sft', 'dpo', 'rl'\]"),
+        ("probe.final=pg-3", "probe.final 'pg-3' names no stage"),
+        ("probe.checkpoints=rl-3", "probe.checkpoints 'rl-3' is no stage of"),
+        ("stages.rl.name=../../escaped", "should match pattern|letters"),
+        ("stages.rl.optimizer.beta1=1.0", "less than 1|below 1|< 1"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("demo_addition", [override])
+    assert load_config("demo_addition", ["probe.reference=rl-30", "probe.final=step_000588"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from swerve.batch import completion_logits, token_batches
+from swerve.errors import SwerveError
 from swerve.functional import token_logprobs
 from swerve.models.load import load_model
 from swerve.rollout import SamplingParams, TorchEngine
@@ -107,6 +108,19 @@ def test_budgets_and_callback(tiny):
 def test_bad_calls_are_refused(tiny, prompts, options, message):
     with pytest.raises(ValueError, match=message):
         TorchEngine(tiny[0], pad_id=0, max_rows=4).generate(prompts, _params(), **{"seeds": [0], **options})
+
+
+def test_sampling_in_tiles_changes_nothing(tiny, sampled, monkeypatch):
+    monkeypatch.setattr("swerve.rollout.torch_engine._MAX_LOGITS", 40)
+    assert TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5]) == sampled
+
+
+def test_models_without_a_key_value_cache_are_refused():
+    from transformers import MambaConfig, MambaForCausalLM
+
+    model = MambaForCausalLM(MambaConfig(vocab_size=11, hidden_size=16, num_hidden_layers=1, state_size=4)).eval()
+    with pytest.raises(SwerveError, match="samples from models with attention only"):
+        TorchEngine(model, pad_id=0, max_rows=4).generate([[1]], _params(), seeds=[0])
 
 
 def test_training_mode_is_restored(tiny):

@@ -21,6 +21,9 @@ __all__ = [
     "TEMPORARY_PREFIX",
     "atomic_directory",
     "atomic_path",
+    "create_directory",
+    "dump_json",
+    "fsync",
     "read_json",
     "remove",
     "sha256_file",
@@ -33,7 +36,8 @@ MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".tmp-"
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Wait until a file's or directory's content is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -82,9 +86,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     with _replacing(path) as temporary:
         yield temporary
-        _fsync(temporary)
+        fsync(temporary)
         os.replace(temporary, path)
-        _fsync(path.parent)
+        fsync(path.parent)
 
 
 @contextmanager
@@ -107,13 +111,25 @@ def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
             if file.is_file()
         }
         manifest = temporary / MANIFEST_NAME
-        manifest.write_text(_dump({**provenance, "files": digests}), encoding="utf-8")
+        manifest.write_text(dump_json({**provenance, "files": digests}), encoding="utf-8")
         for file in [*temporary.rglob("*"), temporary]:
-            _fsync(file)
+            fsync(file)
         if path.exists():
             shutil.rmtree(path)
         os.rename(temporary, path)
-        _fsync(path.parent)
+        fsync(path.parent)
+
+
+def create_directory(path: Path, texts: Mapping[str, str]) -> None:
+    """Make a directory with these text files, all at once; `path` must not exist or be an empty directory."""
+    with _replacing(path) as temporary:
+        temporary.mkdir()
+        for name, text in texts.items():
+            (temporary / name).write_text(text, encoding="utf-8")
+        for file in [*temporary.iterdir(), temporary]:
+            fsync(file)
+        os.rename(temporary, path)
+        fsync(path.parent)
 
 
 def sha256_file(path: Path) -> str:
@@ -126,7 +142,7 @@ def verify_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of `directory` after comparing every file with its digest.
 
     Raises:
-        ArtifactError: the manifest is missing or unreadable, or a file is missing, changed or not listed; the message
+        ArtifactError: the manifest is missing or unreadable, or a file it lists is missing or changed; the message
             names the file.
     """
     path = directory / MANIFEST_NAME
@@ -145,13 +161,14 @@ def verify_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def _dump(value: Any) -> str:
+def dump_json(value: Any) -> str:
+    """Return `value` as indented strict JSON. NaN and infinity are refused (ValueError)."""
     return json.dumps(value, indent=2, sort_keys=False, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write_json(path: Path, value: Mapping[str, Any] | list[Any]) -> None:
     """Write `value` as indented JSON, atomically. NaN and infinity are refused (ValueError)."""
-    write_text(path, _dump(value))
+    write_text(path, dump_json(value))
 
 
 def write_text(path: Path, text: str) -> None:

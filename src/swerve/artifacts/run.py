@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import MANIFEST_NAME, TEMPORARY_PREFIX, read_json, remove, write_json, write_text
+from swerve.artifacts.files import (
+    MANIFEST_NAME,
+    TEMPORARY_PREFIX,
+    create_directory,
+    dump_json,
+    read_json,
+    remove,
+    write_json,
+)
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 
 __all__ = ["RUN_SCHEMA_VERSION", "CheckpointRef", "RunDirectory"]
@@ -43,20 +51,6 @@ class CheckpointRef:
     def name(self) -> str:
         """The directory's name, such as `step_000538`; evaluation files carry the same one."""
         return self.path.name
-
-
-def _is_of_creation(path: Path) -> bool:
-    """Whether `create`, killed before it wrote `run.json`, can have left this file."""
-    return path.name == "config.yaml" or path.name.startswith(TEMPORARY_PREFIX)
-
-
-def _read_reference(manifest: Path) -> CheckpointRef:
-    entry = read_json(manifest)
-    names = ("step", "stage", "stage_step", "scheduled", "final", "weights_sha256")
-    try:
-        return CheckpointRef(path=manifest.parent, **{name: entry[name] for name in names})
-    except (KeyError, TypeError):
-        raise CheckpointError(f"{manifest} does not name its step, stage and weights: it is damaged") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +99,9 @@ class RunDirectory:
         """Do nothing where a new run can begin.
 
         Raises:
-            ConfigError: the directory exists and holds more than what a killed creation leaves.
+            ConfigError: it exists and is not an empty directory.
         """
-        if self.path.exists() and not (self.path.is_dir() and all(map(_is_of_creation, self.path.iterdir()))):
+        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise ConfigError(
                 f"run directory {self.path} exists; continue it with --resume, choose another with --out, or delete it"
             )
@@ -119,8 +113,15 @@ class RunDirectory:
             ConfigError: it exists and is not empty.
         """
         self.refuse_existing()
-        write_text(self.config_path, config_yaml)
-        write_json(self.path / "run.json", {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance})
+        record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance}
+        create_directory(self.path, {"config.yaml": config_yaml, "run.json": dump_json(record)})
+
+    def withdraw(self) -> None:
+        """Delete what `create` made, and the directory if nothing else is in it."""
+        for path in (self.config_path, self.path / "run.json", self.path / ".lock"):
+            path.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def read_provenance(self) -> dict[str, Any]:
         """Return `run.json`.
@@ -169,21 +170,31 @@ class RunDirectory:
         for leftover in self.path.rglob(f"{TEMPORARY_PREFIX}*"):
             remove(leftover)
 
-    def checkpoints(self, *, on_damaged: Callable[[ArtifactError], None] | None = None) -> list[CheckpointRef]:
-        """Return every complete checkpoint, by step. A directory without a manifest is not one.
+    def checkpoint_manifests(self) -> list[Path]:
+        """Return the manifests of all checkpoints, by step. A directory without one is not a checkpoint."""
+        return sorted((self.path / "checkpoints").glob(f"step_*/{MANIFEST_NAME}"))
+
+    @staticmethod
+    def read_checkpoint(manifest: Path) -> CheckpointRef:
+        """Return the checkpoint a manifest describes.
 
         Raises:
-            CheckpointError: a manifest is damaged, unless `on_damaged` takes the error.
+            ArtifactError: the manifest is damaged.
         """
-        found = []
-        for manifest in sorted((self.path / "checkpoints").glob(f"step_*/{MANIFEST_NAME}")):
-            try:
-                found.append(_read_reference(manifest))
-            except ArtifactError as error:
-                if on_damaged is None:
-                    raise
-                on_damaged(error)
-        return found
+        entry = read_json(manifest)
+        names = ("step", "stage", "stage_step", "scheduled", "final", "weights_sha256")
+        try:
+            return CheckpointRef(path=manifest.parent, **{name: entry[name] for name in names})
+        except (KeyError, TypeError):
+            raise CheckpointError(f"{manifest} does not name its step, stage and weights: it is damaged") from None
+
+    def checkpoints(self) -> list[CheckpointRef]:
+        """Return every complete checkpoint, by step.
+
+        Raises:
+            ArtifactError: a manifest is damaged.
+        """
+        return [self.read_checkpoint(manifest) for manifest in self.checkpoint_manifests()]
 
     def remove_checkpoint(self, checkpoint: CheckpointRef) -> None:
         """Delete a checkpoint; its manifest first, so that a kill in between leaves nothing that looks complete."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.files import read_json, remove, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
-from swerve.batch import completion_logits, token_batches
+from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table, write_table
+from swerve.batch import completion_logits, token_batches, token_budget
 from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.eval.summary import summarise
@@ -36,7 +36,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     Writes `eval/step_*.json` and `.parquet`; returns all summaries by step.
 
     Raises:
-        ArtifactError: the run has no checkpoint.
+        ArtifactError: the run has no checkpoint, or another process holds it.
         CheckpointError: a checkpoint is damaged.
     """
     run.read_provenance()
@@ -49,7 +49,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
-    with progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
+    with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
         for checkpoint in checkpoints:
             known = _known_summary(config, run, checkpoint)
             if known is not None:
@@ -65,16 +65,20 @@ def _settings(config: Config) -> dict[str, Any]:
     return {
         "seed": config.seed,
         "max_new_tokens": config.max_new_tokens,
+        "dtype": config.runtime.dtype,
         "task": config.task.model_dump(mode="json"),
         "eval": config.eval.model_dump(mode="json"),
     }
 
 
 def _known_summary(config: Config, run: RunDirectory, checkpoint: CheckpointRef) -> dict[str, Any] | None:
+    """Return the summary of an evaluation of these weights under these settings whose files can be read."""
     path = run.evaluation_path(checkpoint)
-    if not path.is_file() or not path.with_suffix(".parquet").is_file():
+    try:
+        summary: dict[str, Any] = read_json(path)
+        read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
+    except ArtifactError:
         return None
-    summary: dict[str, Any] = read_json(path)
     same = summary.get("weights_sha256") == checkpoint.weights_sha256 and summary.get("settings") == _settings(config)
     return summary if same else None
 
@@ -106,6 +110,7 @@ def _evaluate_checkpoint(
         **summarise(rows, confidence=config.eval.confidence),
     }
     path = run.evaluation_path(checkpoint)
+    remove(path)  # a summary beside the table of another evaluation would be worse than none
     write_table(
         path.with_suffix(".parquet"), [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA
     )
@@ -144,9 +149,8 @@ def _mean_entropies(loaded: LoadedModel, groups: Sequence[RolloutGroup]) -> list
     """Return the mean entropy (nats) over each greedy completion's positions."""
     sequences = [(group.prompt.token_ids, group.rollouts[0].completion.token_ids) for group in groups]
     means = [0.0] * len(sequences)
-    batches = token_batches(
-        sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), tokens_per_batch=_TOKENS_PER_BATCH
-    )
+    budget = token_budget(loaded.model, _TOKENS_PER_BATCH)
+    batches = token_batches(sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), tokens_per_batch=budget)
     with torch.inference_mode():
         for batch in batches:
             moved = batch.to(loaded.model.device)

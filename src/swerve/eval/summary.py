@@ -19,8 +19,8 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> dict[str, Any]:
     completions, greedy and sampled, the grader could not judge. Lengths are in tokens, entropy in nats.
     """
 
-    def mean(name: str) -> Any:
-        return bootstrap_mean([row[name] for row in rows], confidence=confidence)
+    def mean(name: str, bounds: tuple[float, float] | None = None) -> Any:
+        return bootstrap_mean([row[name] for row in rows], confidence=confidence, bounds=bounds)
 
     def accuracy(part: Sequence[Row], name: str = "correct") -> Any:
         return share(sum(row[name] for row in part), len(part), confidence=confidence)
@@ -31,7 +31,7 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> dict[str, Any]:
         "num_problems": len(rows),
         "accuracy": accuracy(rows),
         "trace_right": accuracy(rows, "trace_right"),
-        "mean_reward": mean("sampled_reward"),
+        "mean_reward": mean("sampled_reward", bounds=(0.0, 1.0)),
         "num_tokens": mean("num_tokens"),
         "entropy": mean("entropy"),
         "truncated": sum(row["truncated"] for row in rows) / len(rows),

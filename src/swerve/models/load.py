@@ -99,6 +99,8 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         raise CheckpointError(f"cannot load a model from {path}: {_first_line(error)}") from error
     _refuse_incomplete(path, model, info)
+    _refuse_small_vocabulary(path, model, tokenizer)
+    _own_memory(model)
     model.to(device).eval()
     return LoadedModel(model=model, tokenizer=tokenizer, fingerprint=weights_fingerprint(model), path=str(path))
 
@@ -133,6 +135,27 @@ def _refuse_incomplete(path: Path | str, model: PreTrainedModel, info: dict[str,
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+
+
+def _refuse_small_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    embeddings: Any = model.get_input_embeddings()
+    rows = int(embeddings.weight.shape[0])
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    if largest >= rows:
+        raise CheckpointError(
+            f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {rows} tokens only; "
+            "the two do not belong together"
+        )
+
+
+def _own_memory(model: PreTrainedModel) -> None:
+    """Copy the weights out of the mapped file into memory that torch allocates.
+
+    Mapped tensors are not aligned, and CPU kernels round unaligned operands otherwise: a run resumed on them would
+    sample with log-probabilities that differ in the last bit.
+    """
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = tensor.data.clone()
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:

@@ -249,6 +249,7 @@ def causal_summary(
             confidence=confidence,
             num_resamples=settings.num_bootstrap,
             seed=derive_seed(seed, "probe", "bootstrap", name),
+            bounds=(-2.0, 2.0) if name == "difference" else (-1.0, 1.0),
         )
 
     def described(name: Selection, pairs: dict[int, _Pair]) -> dict[str, Any]:

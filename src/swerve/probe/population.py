@@ -24,6 +24,7 @@ __all__ = [
     "probe_sequences",
     "read_evaluation",
     "reference_wrong_final_right",
+    "refuse_other_settings",
     "sequence_rows",
 ]
 
@@ -77,6 +78,20 @@ def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[s
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.path} again")
     rows: list[dict[str, Any]] = read_table(table, EVALUATION_SCHEMA).to_pylist()
     return rows
+
+
+def refuse_other_settings(run: RunDirectory, reference: CheckpointRef, final: CheckpointRef) -> None:
+    """Do nothing if two evaluations can be compared.
+
+    Raises:
+        ArtifactError: they were made with different settings.
+    """
+    paths = [run.evaluation_path(one) for one in (reference, final)]
+    settings = [read_json(path).get("settings") for path in paths if path.is_file()]
+    if len(settings) == 2 and settings[0] != settings[1]:
+        raise ArtifactError(
+            f"{paths[0]} and {paths[1]} were made with different settings; run swerve eval {run.path} again"
+        )
 
 
 def reference_wrong_final_right(reference: Sequence[Row], final: Sequence[Row]) -> Population:

@@ -20,7 +20,7 @@ from swerve.artifacts.tables import (
     write_table,
 )
 from swerve.config import Config
-from swerve.errors import CheckpointError
+from swerve.errors import CheckpointError, ConfigError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.load import LoadedModel, load_model, load_tokenizer, resolve_device, stop_ids
 from swerve.probe.categories import token_categories
@@ -37,6 +37,7 @@ from swerve.probe.population import (
     probe_sequences,
     read_evaluation,
     reference_wrong_final_right,
+    refuse_other_settings,
     sequence_rows,
 )
 from swerve.probe.summary import category_figures, divergence_figures, noise_floor, notes, spike_figures
@@ -59,16 +60,15 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> dict[
 
     Raises:
         CheckpointError: a checkpoint that `config.probe` names is missing or damaged.
-        ArtifactError: the reference or the final checkpoint was not evaluated.
+        ArtifactError: the reference or the final checkpoint was not evaluated, or another process holds the run.
         MismatchError: two models have different tokenizers or vocabularies.
     """
     run.read_provenance()
     if config.runtime.threads is not None:
         torch.set_num_threads(config.runtime.threads)
-    probe = _Probe(config, run, progress)
-    remove(run.probe_path / "summary.json")  # a summary beside tables of another probe would be worse than none
-    summary = probe.run()
-    write_json(run.probe_path / "summary.json", summary)
+    with run.lock():
+        summary = _Probe(config, run, progress).run()
+        write_json(run.probe_path / "summary.json", summary)
     return summary
 
 
@@ -79,11 +79,18 @@ class _Probe:
         self._config = config
         self._run = run
         self._progress = progress
-        self._reference = run.select_checkpoint(config.probe.reference)
-        self._final = run.select_checkpoint(config.probe.final)
-        self._checkpoints = _compared_checkpoints(run, config.probe.checkpoints, self._final)
+        labels = [stage.label for stage in config.stages]
+        if config.probe.reference is None and len(labels) == 1:
+            raise ConfigError(
+                "a run of one stage has no stage before it; name the reference with probe.reference=LABEL"
+            )
+        self._reference = _evaluated(run, config.probe.reference or labels[-2], "probe.reference")
+        self._final = _evaluated(run, config.probe.final or labels[-1], "probe.final")
+        compared = _compared_checkpoints(run, config.probe.checkpoints or labels[-1], self._final)
+        self._checkpoints = tuple(one for one in compared if one.path != self._reference.path)
 
     def run(self) -> dict[str, Any]:
+        refuse_other_settings(self._run, self._reference, self._final)
         population = reference_wrong_final_right(
             read_evaluation(self._run, self._reference), read_evaluation(self._run, self._final)
         )
@@ -92,6 +99,8 @@ class _Probe:
             family=load_family(self._config.task),
             tokenizer=load_tokenizer(self._reference.path),
         )
+        # From here on tables change; a summary beside tables of another probe would be worse than none.
+        remove(self._run.probe_path / "summary.json")
         self._write("sequences", sequence_rows(sequences), SEQUENCES_SCHEMA)
         summary: dict[str, Any] = {
             "reference": self._reference.label,
@@ -225,6 +234,15 @@ class _Probe:
 
 def _pairs(sequences: Sequence[ProbeSequence]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(sequence.prompt_ids, sequence.completion_ids) for sequence in sequences]
+
+
+def _evaluated(run: RunDirectory, selector: str, key: str) -> CheckpointRef:
+    checkpoint = run.select_checkpoint(selector)
+    if not checkpoint.scheduled:
+        raise CheckpointError(
+            f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
+        )
+    return checkpoint
 
 
 def _compared_checkpoints(run: RunDirectory, stage: str, final: CheckpointRef) -> tuple[CheckpointRef, ...]:

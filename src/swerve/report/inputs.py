@@ -96,6 +96,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     evaluations = _read_evaluations(run.path / "eval")
     summary_path = run.probe_path / "summary.json"
     summary = _read_object(summary_path) if summary_path.is_file() else None
+    _refuse_mixture(run, evaluations, summary)
     metrics = tuple(read_metrics(run.metrics_path))
     if not evaluations and summary is None and not metrics:
         raise ArtifactError(
@@ -131,6 +132,23 @@ def _read_evaluations(directory: Path) -> tuple[Mapping[str, Any], ...]:
             raise ArtifactError(f"{path} does not name its checkpoint and step; make it again with swerve eval")
         found.append({**entry, "name": path.stem})
     return tuple(sorted(found, key=lambda entry: entry["step"]))
+
+
+def _refuse_mixture(
+    run: RunDirectory, evaluations: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None
+) -> None:
+    """Do nothing if all parts belong to the same weights and settings."""
+    if any(entry.get("settings") != evaluations[0].get("settings") for entry in evaluations):
+        raise ArtifactError(
+            f"the evaluations of {run.path} were made with different settings; run swerve eval {run.path}"
+        )
+    probed = {} if summary is None else summary.get("weights_sha256", {})
+    for entry in evaluations:
+        label = entry["checkpoint"]
+        if label in probed and probed[label] != entry.get("weights_sha256"):
+            raise ArtifactError(
+                f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.path} again"
+            )
 
 
 def _read_tables(directory: Path) -> ProbeTables | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
+from swerve.errors import SwerveError
 from swerve.rollout.engine import SamplingParams
 from swerve.types import Completion
 
@@ -22,6 +23,7 @@ __all__ = ["TorchEngine"]
 
 # Rows are dropped from the batch once this share of them has finished: each compaction copies the cache.
 _COMPACTION_SHARE = 0.125
+_MAX_LOGITS = 1 << 22
 
 
 class TorchEngine:
@@ -219,6 +221,11 @@ def _enlarged(old: Tensor | None, new: Tensor, length: int, capacity: int) -> Te
 def _growing_cache(model: PreTrainedModel) -> Cache:
     growing_layer: Any = _GrowingLayer  # a typed handle: the class it extends is not typed
     cache = DynamicCache(config=model.config)
+    if any(not hasattr(layer, "batch_select_indices") for layer in cache.layers):
+        raise SwerveError(
+            f"{type(model).__name__} keeps a state that is not a key-value cache; the embedded engine samples from "
+            "models with attention only"
+        )
     cache.layers = [growing_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
@@ -242,6 +249,10 @@ def _sample(
     logits: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"], temperature: float
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
     """Return a token for each row, where the cumulative distribution passes `uniforms`, and its log-probability."""
+    rows = max(1, _MAX_LOGITS // logits.shape[-1])
+    if len(logits) > rows:  # the temporaries below are several times the size of the logits
+        parts = [_sample(*part, temperature) for part in zip(logits.split(rows), uniforms.split(rows), strict=True)]
+        return torch.cat([ids for ids, _ in parts]), torch.cat([scores for _, scores in parts])
     logprobs = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0:
         ids = logits.argmax(dim=-1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, completion_logits
+from swerve.batch import TokenBatch, completion_logits, token_budget
 from swerve.config import OptimizerConfig
 from swerve.errors import SwerveError
 from swerve.train.world import World
@@ -53,6 +53,10 @@ class Learner:
     def pad_id(self) -> int:
         """The token that fills the unused places of a batch; they are masked, so any id would do."""
         return int(self.tokenizer.pad_token_id or 0)
+
+    def token_budget(self, tokens_per_batch: int) -> int:
+        """Return the number of padded tokens of a micro-batch: what the stage allows, and 2^27 logits."""
+        return token_budget(self.model, tokens_per_batch)
 
     def update(
         self,

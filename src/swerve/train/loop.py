@@ -12,11 +12,11 @@ from typing import Any
 import torch
 import transformers
 
-from swerve.artifacts.files import remove
+from swerve.artifacts.files import fsync
 from swerve.artifacts.metrics import append_metrics, truncate_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, StageConfig, TinyModel
-from swerve.errors import InterruptedRunError, SwerveError
+from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.models.checkpoints import load_optimizer_state, save_checkpoint
 from swerve.models.load import load_model, resolve_device, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -50,6 +50,11 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         InterruptedRunError: SIGINT or SIGTERM asked for a stop; the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
+    if config.runtime.dtype != "float32":
+        raise ConfigError(
+            f"runtime.dtype={config.runtime.dtype} is for evaluation and the probe; most updates of a weight are too "
+            "small for it: train with runtime.dtype=float32"
+        )
     if config.runtime.threads is not None:
         torch.set_num_threads(config.runtime.threads)
     with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
@@ -77,7 +82,7 @@ def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -
                 yield
             except BaseException as error:
                 if is_new and isinstance(error, SwerveError) and not run.metrics_path.exists():
-                    remove(run.path)  # refused before the first step: nothing to keep, and the name stays free
+                    run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
                     raise
                 run.set_status("interrupted" if isinstance(error, InterruptedRunError) else "failed")
                 raise
@@ -125,7 +130,7 @@ class _Training:
                     learner = Learner(model, tokenizer, stage.optimizer, self.world)
                     if inside is not None:
                         load_optimizer_state(inside.path, model, learner.optimizer)
-                    context = self._context(learner, first_step, resumed=inside is not None)
+                    context = self._context(learner, first_step, interruption, resumed=inside is not None)
                     self._run_stage(stage, context, inside, trackers, interruption)
                 first_step += stage.steps
 
@@ -140,7 +145,11 @@ class _Training:
         loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
         return loaded.model, loaded.tokenizer
 
-    def _context(self, learner: Learner, first_step: int, *, resumed: bool) -> StageContext:
+    def _context(self, learner: Learner, first_step: int, interruption: Interruption, *, resumed: bool) -> StageContext:
+        def raise_if_interrupted() -> None:
+            if self.world.any(interruption.signal_number is not None):
+                raise self._interrupted(interruption, first_step)
+
         return StageContext(
             config=self.config,
             run=self.run_directory,
@@ -153,6 +162,7 @@ class _Training:
             first_step=first_step,
             resumed=resumed,
             progress=self.progress,
+            raise_if_interrupted=raise_if_interrupted,
         )
 
     def _run_stage(
@@ -178,7 +188,7 @@ class _Training:
                 if stopping or position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0):
                     self._save(position, context.learner, previous)
                     previous = position
-                if stopping and position.step < sum(each.steps for each in self.config.stages):
+                if stopping:
                     raise self._interrupted(interruption, position.step)
 
     def _position(self, stage: StageConfig, first_step: int, stage_step: int) -> CheckpointRef:
@@ -210,13 +220,15 @@ class _Training:
                 optimizer=learner.optimizer,
                 provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
             )
+            fsync(self.run_directory.metrics_path)
             if previous is not None and not previous.scheduled:
                 self.run_directory.remove_checkpoint(previous)
         self.world.barrier()
 
     def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
+        saved = "; its checkpoint is saved" if step else "; nothing was trained yet"
         return InterruptedRunError(
-            f"interrupted after step {step}; its checkpoint is saved; "
+            f"interrupted after step {step}{saved}; "
             f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
             signal_number=interruption.signal_number or 15,
         )

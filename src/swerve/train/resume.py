@@ -32,18 +32,20 @@ class ResumePoint:
 
 
 def find_resume_point(run: RunDirectory, progress: Progress) -> ResumePoint:
-    """Return the newest checkpoint whose files all match their manifest; say which ones were passed over.
+    """Return the newest intact checkpoint with no damaged one before it; say which ones were passed over.
 
-    Changes nothing: a damaged checkpoint stays where it is until training reaches its step again.
+    Going back before a damaged checkpoint makes it again. One that only served resuming is not missed. Changes nothing:
+    damaged checkpoints stay where they are until training reaches their step again.
     """
-    known = run.checkpoints(on_damaged=lambda error: progress.note(f"passing over a checkpoint: {error}"))
-    for checkpoint in reversed(known):
+    found: CheckpointRef | None = None
+    for reference in run.checkpoint_manifests():
         try:
+            checkpoint = run.read_checkpoint(reference)
             verify_manifest(checkpoint.path)
         except ArtifactError as error:
-            progress.note(f"passing over checkpoint {checkpoint.label}: {error}")
-            continue
-        if checkpoint.step:
-            progress.note(f"going on after {checkpoint.label} (step {checkpoint.step})")
-        return ResumePoint(checkpoint=checkpoint)
-    return ResumePoint(checkpoint=None)
+            progress.note(f"passing over a damaged checkpoint and what came after it: {error}")
+            break
+        found = checkpoint
+    if found is not None:
+        progress.note(f"going on after {found.label} (step {found.step})")
+    return ResumePoint(checkpoint=found)

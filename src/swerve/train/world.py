@@ -57,7 +57,7 @@ class World:
         """Return every process's JSON value, by rank. Sent as text: nothing is pickled."""
         if self.size == 1:
             return [value]
-        payload = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=self.device)
+        payload = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(self.device)
         lengths = torch.zeros(self.size, dtype=torch.long, device=self.device)
         lengths[self.rank] = len(payload)
         dist.all_reduce(lengths)
@@ -66,7 +66,8 @@ class World:
         received = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(received, padded)
         return [
-            json.loads(bytes(part[:length].tolist())) for part, length in zip(received, lengths.tolist(), strict=True)
+            json.loads(part[:length].cpu().numpy().tobytes())
+            for part, length in zip(received, lengths.tolist(), strict=True)
         ]
 
     def barrier(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -41,6 +41,8 @@ class StageContext:
     resumed: bool
     """Whether the stage goes on from a checkpoint inside it."""
     progress: Progress
+    raise_if_interrupted: Callable[[], None]
+    """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""

@@ -80,6 +80,7 @@ class DpoRunner:
         pairs: list[dict[str, Any]] = []
         with context.progress.task(f"sample pairs for {stage.label}", wanted) as task:
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
+                context.raise_if_interrupted()
                 found = self._sample_pairs(start, min(_PROMPTS_AT_A_TIME, stage.max_prompts - start))
                 pairs += found
                 task.advance(min(len(found), wanted - len(pairs) + len(found)))
@@ -134,7 +135,7 @@ class DpoRunner:
         pad_id = self._context.learner.pad_id
         sequences = [(pair["prompt_ids"], pair[name]) for pair in pairs for name in ("chosen_ids", "rejected_ids")]
         width = max((len(prompt) + len(completion) for prompt, completion in sequences), default=1)
-        rows_at_a_time = 2 * max(1, self._stage.tokens_per_batch // (2 * width))
+        rows_at_a_time = 2 * max(1, self._context.learner.token_budget(self._stage.tokens_per_batch) // (2 * width))
         batches = []
         for start in range(0, len(sequences), rows_at_a_time):
             (batch,) = token_batches(sequences[start : start + rows_at_a_time], pad_id=pad_id, in_order=True)

@@ -96,7 +96,9 @@ class RlRunner:
     def _update(self, samples: Sequence[_Sample], index: int, totals: Mapping[str, float]) -> Figures:
         stage, learner = self._stage, self._context.learner
         sequences = [(sample.prompt_ids, sample.rollout.completion.token_ids) for sample in samples]
-        batches = token_batches(sequences, pad_id=learner.pad_id, tokens_per_batch=stage.tokens_per_batch)
+        batches = token_batches(
+            sequences, pad_id=learner.pad_id, tokens_per_batch=learner.token_budget(stage.tokens_per_batch)
+        )
 
         def loss(batch: TokenBatch, logits: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             logprobs = token_logprobs(logits, batch.completion_ids, temperature=stage.temperature)

@@ -35,7 +35,9 @@ class SftRunner:
 
         rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
         learner = self._context.learner
-        batches = token_batches(sequences, pad_id=learner.pad_id, tokens_per_batch=self._stage.tokens_per_batch)
+        batches = token_batches(
+            sequences, pad_id=learner.pad_id, tokens_per_batch=learner.token_budget(self._stage.tokens_per_batch)
+        )
         result = learner.update(batches, loss, learning_rate=rate)
         return {"loss": result.loss, "grad_norm": result.grad_norm, "lr": rate, "num_tokens": int(num_tokens)}
 
