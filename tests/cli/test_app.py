@@ -251,7 +251,7 @@ def test_an_existing_run_is_not_overwritten(swerve: Swerve, stages: Stages) -> N
     assert stages.calls == []
 
 
-@pytest.mark.parametrize("recipe", ["demo_addition", "runs/demo-addition"])
+@pytest.mark.parametrize("recipe", ["demo_addition", "runs/demo-addition", "demo-addition"])
 def test_resume_by_recipe_or_by_run(swerve: Swerve, stages: Stages, recipe: str) -> None:
     make_run(Path("runs/demo-addition"))
     status, out, _ = swerve("train", recipe, "--resume", "--json")

@@ -46,10 +46,11 @@ def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress
 
 
 def run_train(recipe: str, overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
-    """Train every stage of a recipe; with `resume`, `recipe` may be the run directory itself."""
-    if resume and (Path(recipe) / "run.json").is_file():
-        out = out or Path(recipe)
-        config = load_config(Path(recipe) / "config.yaml", overrides)
+    """Train every stage of a recipe; with `resume`, `recipe` may be the run itself."""
+    run_paths = [path for path in (Path(recipe), RUNS / recipe) if resume and (path / "run.json").is_file()]
+    if run_paths:
+        out = out or run_paths[0]
+        config = load_config(run_paths[0] / "config.yaml", overrides)
     else:
         config = load_config(recipe, overrides)
     run = _train(config, out, resume=resume, progress=_progress())
