@@ -32,7 +32,7 @@ def _wait_for_step(process, run, step):
     while process.poll() is None and time.monotonic() < deadline:
         if run.metrics_path.exists() and run.metrics_path.read_bytes().count(b"\n") >= step:
             return
-        time.sleep(0.005)
+        time.sleep(0.002)
     raise AssertionError(f"step {step} was not reached: {process.communicate()}")
 
 
@@ -70,7 +70,7 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
     status, _ = _kill_at(run, 130, small_recipe, "--out", run.path)
     assert status == -signal.SIGKILL
     assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-100"]
-    status, errors = _kill_at(run, 225, run.path, "--resume")
+    status, errors = _kill_at(run, 223, run.path, "--resume")
     assert status == -signal.SIGKILL
     assert "going on after sft-100 (step 100)" in errors
     finished = _start(run.path, "--resume")
