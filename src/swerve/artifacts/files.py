@@ -96,7 +96,7 @@ def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
     """Yield a temporary directory; on a clean exit add its manifest, flush every file and rename it to `path`.
 
     `provenance` (JSON values) is stored in the manifest beside the files' digests. An existing directory at `path` is
-    replaced.
+    deleted just before the rename: a kill between the two leaves neither, never a mixture.
 
     Raises:
         DiskFullError: the file system has no room; nothing is left behind.
