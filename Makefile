@@ -18,10 +18,10 @@ demo: .venv/installed
 	$(BIN)/swerve demo $(DEMO)
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow and not gpu" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow" $(PYTEST)
 
 slow: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "slow and not gpu" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow $(PYTEST)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
