@@ -110,3 +110,5 @@ def test_summary_of_literal_rows():
     assert summary["num_tokens"] == {"mean": 10.0, "low": 10.0, "high": 10.0}
     assert (summary["truncated"], summary["failures"]) == (0.25, 1)
     assert {kind: part["accuracy"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
+    assert {kind: part["mean_reward"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.75, "b": 0.25}
+    assert {kind: part["num_problems"] for kind, part in summary["by_kind"].items()} == {"a": 2, "b": 2}

@@ -44,7 +44,7 @@ def saved(tiny, tmp_path):
 def test_a_checkpoint_gives_back_the_same_model_tokenizer_and_optimizer(saved, tiny):
     path, model, optimizer = saved
     loaded = load_model(path, device="cpu", dtype="float32")
-    assert loaded.fingerprint == weights_fingerprint(model)
+    assert weights_fingerprint(loaded.model) == weights_fingerprint(model)
     assert tokenizer_fingerprint(loaded.tokenizer) == tokenizer_fingerprint(tiny[1])
     assert loaded.tokenizer.padding_side == "left"
     assert not loaded.model.training

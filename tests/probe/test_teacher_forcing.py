@@ -43,7 +43,7 @@ def build(config: type = Qwen3Config, *, seed: int = 0, **options: Any) -> Loade
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config(**{**SIZES, **options})).eval()
-    return LoadedModel(model=model, tokenizer=TOKENIZER, fingerprint="", path="")
+    return LoadedModel(model=model, tokenizer=TOKENIZER)
 
 
 def perturbed(loaded: LoadedModel, amount: float, *, seed: int = 1) -> LoadedModel:
@@ -51,7 +51,7 @@ def perturbed(loaded: LoadedModel, amount: float, *, seed: int = 1) -> LoadedMod
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter) * amount)
-    return LoadedModel(model=model, tokenizer=loaded.tokenizer, fingerprint="", path="")
+    return LoadedModel(model=model, tokenizer=loaded.tokenizer)
 
 
 def divergence(p: LoadedModel, q: LoadedModel, sequences: list[Any], *, tokens_per_batch: int = 4096) -> Any:
@@ -71,7 +71,7 @@ def pair_that_differs_at(token: int) -> tuple[LoadedModel, LoadedModel]:
     checkpoint = copy.deepcopy(reference.model)
     with torch.no_grad():
         checkpoint.model.embed_tokens.weight[token] += 1.0
-    return LoadedModel(model=checkpoint, tokenizer=TOKENIZER, fingerprint="", path=""), reference
+    return LoadedModel(model=checkpoint, tokenizer=TOKENIZER), reference
 
 
 @pytest.mark.parametrize(
@@ -228,9 +228,7 @@ def test_other_vocabulary_or_tokenizer_is_refused_by_name() -> None:
     with pytest.raises(MismatchError, match="rl-5 has a vocabulary of 20 tokens and dpo-8 one of 14"):
         compare(larger, reference, ids, tokens_per_chunk=8)
     other = build()
-    renamed = LoadedModel(
-        model=other.model, tokenizer=build_word_tokenizer(list("abcdefghij")), fingerprint="", path=""
-    )
+    renamed = LoadedModel(model=other.model, tokenizer=build_word_tokenizer(list("abcdefghij")))
     with pytest.raises(MismatchError, match="the tokenizers of rl-5 and dpo-8 differ"):
         compare(
             forced_states(renamed, SEQUENCES, label="rl-5", tokens_per_batch=64), reference, ids, tokens_per_chunk=8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swerve.statistics import bootstrap_mean, share
+from swerve.statistics import Estimate, bootstrap_mean, share
 
 __all__ = ["summarise"]
 
@@ -18,23 +18,29 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> dict[str, Any]:
     `mean_reward` is over the samples at the evaluation temperature, a failure counting 0; `failures` says how many
     completions, greedy and sampled, the grader could not judge. Lengths are in tokens, entropy in nats.
     """
+    by_kind: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["kind"]):
+        by_kind.setdefault(row["kind"], []).append(row)
+    return {
+        **_figures(rows, confidence),
+        "truncated": sum(row["truncated"] for row in rows) / len(rows),
+        "failures": sum(row["num_failures"] for row in rows),
+        "by_kind": {kind: _figures(part, confidence) for kind, part in by_kind.items()},
+    }
 
-    def mean(name: str, bounds: tuple[float, float] | None = None) -> Any:
+
+def _figures(rows: Sequence[Row], confidence: float) -> dict[str, Any]:
+    def mean(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
         return bootstrap_mean([row[name] for row in rows], confidence=confidence, bounds=bounds)
 
-    def accuracy(part: Sequence[Row], name: str = "correct") -> Any:
-        return share(sum(row[name] for row in part), len(part), confidence=confidence)
+    def share_of(name: str) -> Estimate | None:
+        return share(sum(row[name] for row in rows), len(rows), confidence=confidence)
 
-    kinds = sorted({row["kind"] for row in rows})
-    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
     return {
         "num_problems": len(rows),
-        "accuracy": accuracy(rows),
-        "trace_right": accuracy(rows, "trace_right"),
+        "accuracy": share_of("correct"),
+        "trace_right": share_of("trace_right"),
         "mean_reward": mean("sampled_reward", bounds=(0.0, 1.0)),
         "num_tokens": mean("num_tokens"),
         "entropy": mean("entropy"),
-        "truncated": sum(row["truncated"] for row in rows) / len(rows),
-        "failures": sum(row["num_failures"] for row in rows),
-        "by_kind": {kind: {"num_problems": len(part), "accuracy": accuracy(part)} for kind, part in by_kind.items()},
     }

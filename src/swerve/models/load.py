@@ -31,12 +31,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """A model in evaluation mode with its tokenizer and a digest of its weights."""
+    """A model in evaluation mode with its tokenizer."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    fingerprint: str
-    path: str
 
 
 @contextmanager
@@ -102,7 +100,7 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     _refuse_small_vocabulary(path, model, tokenizer)
     _own_memory(model)
     model.to(device).eval()
-    return LoadedModel(model=model, tokenizer=tokenizer, fingerprint=weights_fingerprint(model), path=str(path))
+    return LoadedModel(model=model, tokenizer=tokenizer)
 
 
 def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:

@@ -53,7 +53,7 @@ class ReportInputs:
     provenance: Mapping[str, Any]
     config_text: str | None
     confidence: float | None
-    """Level of the evaluation's intervals, where the run's configuration names it."""
+    """Level of the intervals of evaluations and probe; None where they differ or do not say."""
     metrics: tuple[Mapping[str, Any], ...]
     evaluations: tuple[Mapping[str, Any], ...]
     """One a checkpoint, by global step."""
