@@ -4,21 +4,90 @@ They take tensors and keyword scalars and know nothing else of swerve, so that t
 trainers share one definition. Losses are per token and unreduced; a reduction names its denominator.
 """
 
-from swerve.functional.advantages import dr_grpo_advantages
+from swerve.functional.advantages import (
+    dr_grpo_advantages,
+    gae,
+    grpo_advantages,
+    grpo_loo_advantages,
+    reinforce_pp_advantages,
+    reinforce_pp_baseline_advantages,
+    reward_to_go,
+    rloo_advantages,
+)
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.exact_kl import exact_kl
+from swerve.functional.kl import adaptive_kl_coef, kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
-from swerve.functional.losses import dpo_loss, reinforce_loss
-from swerve.functional.reductions import sequence_mean, token_mean
+from swerve.functional.losses import dpo_loss, reinforce_loss, value_loss
+from swerve.functional.paths import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
+from swerve.functional.policy_losses import (
+    cispo_loss,
+    clip_fraction,
+    clip_loss,
+    dual_clip_loss,
+    gspo_loss,
+    gspo_token_loss,
+    sequence_log_ratio,
+)
+from swerve.functional.reductions import (
+    reduction_weights,
+    sequence_mean,
+    sequence_sum,
+    sequence_sum_norm,
+    token_mean,
+    token_sum,
+)
+from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
+from swerve.functional.token_odds import log_odds, other_logsumexp
+from swerve.functional.token_weights import entropy_threshold, importance_weights, top_entropy_mask
+from swerve.functional.whitening import Moments, moments, whiten
 
 __all__ = [
     "DivergenceStats",
+    "Moments",
+    "adaptive_kl_coef",
+    "chunked_head_loss",
+    "chunked_head_map",
+    "cispo_loss",
+    "clip_fraction",
+    "clip_loss",
     "divergence_stats",
     "dpo_loss",
     "dr_grpo_advantages",
+    "dual_clip_loss",
     "entropy",
+    "entropy_threshold",
+    "exact_kl",
+    "fixed_target_kl",
+    "gae",
+    "grpo_advantages",
+    "grpo_loo_advantages",
+    "gspo_loss",
+    "gspo_token_loss",
+    "importance_weights",
+    "kl_estimate",
+    "log_odds",
+    "max_prob_js",
+    "max_prob_kl",
+    "moments",
+    "other_logsumexp",
+    "rank_promotion_js",
+    "reduction_weights",
     "reinforce_loss",
+    "reinforce_pp_advantages",
+    "reinforce_pp_baseline_advantages",
+    "reward_to_go",
+    "rloo_advantages",
+    "rows_per_chunk",
+    "sequence_log_ratio",
     "sequence_mean",
+    "sequence_sum",
+    "sequence_sum_norm",
     "token_logprobs",
     "token_mean",
+    "token_sum",
+    "top_entropy_mask",
     "topk_probs",
+    "value_loss",
+    "whiten",
 ]

@@ -1,11 +1,82 @@
-"""Advantages: how much better a completion did than its prompt's group."""
+"""Advantages: how much better a completion, or a token, did than a baseline.
+
+Group estimators take rewards `[G, N]`, one row a prompt with its N completions, and return `[G, N]`; each completion's
+advantage applies to all of its tokens. The others take and return `[B, T]`. Where all rewards of a group are equal, its
+advantages are exactly 0.
+"""
 
 from __future__ import annotations
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["dr_grpo_advantages"]
+from swerve.functional import whitening
+from swerve.functional.whitening import Moments, Std
+
+__all__ = [
+    "dr_grpo_advantages",
+    "gae",
+    "grpo_advantages",
+    "grpo_loo_advantages",
+    "reinforce_pp_advantages",
+    "reinforce_pp_baseline_advantages",
+    "reward_to_go",
+    "rloo_advantages",
+]
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _check_factor(name: str, factor: int | float) -> None:
+    if not 0 <= factor <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {factor}")
+
+
+def _grouped(rewards: Tensor) -> Tensor:
+    if rewards.ndim != 2:
+        raise ValueError(f"rewards must be [G, N], a row a prompt; got the shape {tuple(rewards.shape)}")
+    if rewards.shape[1] < 2:
+        raise ValueError(f"advantages relative to a group need at least 2 completions a prompt, got {rewards.shape[1]}")
+    return _at_least_float32(rewards)
+
+
+def _centred(rewards: Tensor) -> Tensor:
+    # The mean of equal numbers may be one rounding off them, and a tiny eps would make that an advantage of order 1;
+    # differences to the row's first reward are exactly 0 there.
+    shifted = rewards - rewards[:, :1]
+    return shifted - shifted.mean(dim=1, keepdim=True)
+
+
+def grpo_advantages(
+    rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-4, std: Std = "sample"
+) -> Float[Tensor, "G N"]:
+    """Return rewards standardised within their group (GRPO, arXiv:2402.03300).
+
+    A = (r - mean_group(r)) / (std_group(r) + eps)
+
+    The deviation depends on the completion it divides, so the expected gradient is not that of the mean reward.
+
+    Args:
+        rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
+        eps: TRL 1e-4, verl 1e-6, RL2 1.1920929e-7 (the spacing of float32 at 1), OpenRLHF 1e-9.
+        std: `sample` everywhere but in open-instruct, which uses `population` and eps 1e-8.
+
+    Raises:
+        ValueError: groups of one, a negative eps, or an unknown std.
+
+    >>> advantages = grpo_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), eps=1e-6)
+    >>> [round(value, 5) for value in advantages[0].tolist()]
+    [1.5, -0.5, -0.5, -0.5]
+    """
+    whitening.check_std(std)
+    if not eps >= 0:
+        raise ValueError(f"eps must be at least 0, got {eps}")
+    centred = _centred(_grouped(rewards))
+    deviation = centred.std(dim=1, keepdim=True, correction=1 if std == "sample" else 0)
+    return torch.where(deviation > 0, centred / (deviation + eps), 0.0)
 
 
 def dr_grpo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
@@ -19,10 +90,204 @@ def dr_grpo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
     Raises:
         ValueError: groups of one, whose advantage would always be 0.
 
-    >>> import torch
     >>> dr_grpo_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]])).tolist()
     [[0.75, -0.25, -0.25, -0.25]]
     """
-    if rewards.shape[1] < 2:
-        raise ValueError("advantages relative to a group need at least 2 completions a prompt, got 1")
-    return rewards - rewards.mean(dim=1, keepdim=True)
+    return _centred(_grouped(rewards))
+
+
+def rloo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
+    """Return rewards minus the mean of the group's other rewards (RLOO, arXiv:2402.14740).
+
+    A_i = r_i - mean_{j != i}(r_j) = (N r_i - sum_j r_j) / (N - 1)
+
+    This is N / (N - 1) times `dr_grpo_advantages`. The baseline does not depend on the completion that it is subtracted
+    from, so the policy gradient is unbiased.
+
+    Args:
+        rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
+
+    Raises:
+        ValueError: groups of one.
+
+    >>> [round(value, 6) for value in rloo_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]))[0].tolist()]
+    [1.0, -0.333333, -0.333333, -0.333333]
+    """
+    num_completions = rewards.shape[-1]
+    return _centred(_grouped(rewards)) * (num_completions / (num_completions - 1))
+
+
+def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-6) -> Float[Tensor, "G N"]:
+    """Return rewards standardised by the mean and deviation of the group's other rewards (the default of NeMo-RL).
+
+    A_i = (r_i - mean_{j != i}(r_j)) / (std_{j != i}(r_j) + eps), not divided where the others are all equal
+
+    The deviation is Bessel-corrected. In a group of two the only other reward has none, so nothing is divided. Since
+    neither number depends on the completion itself, a prompt's expected gradient keeps its direction, unlike in
+    `grpo_advantages`.
+
+    Args:
+        rewards: `[G, N]`, one row a prompt, N >= 2 completions each. Works on `[G, N, N - 1]` numbers.
+        eps: added to the deviation.
+
+    Raises:
+        ValueError: groups of one, or a negative eps.
+
+    >>> [round(value, 6) for value in grpo_loo_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]))[0].tolist()]
+    [1.0, -0.577349, -0.577349, -0.577349]
+    """
+    if not eps >= 0:
+        raise ValueError(f"eps must be at least 0, got {eps}")
+    baselined = rloo_advantages(rewards)
+    num = rewards.shape[1]
+    index = torch.arange(num, device=rewards.device)
+    others = index.expand(num, num)[index[:, None] != index].view(num, num - 1)
+    rest = _at_least_float32(rewards)[:, others]  # [G, N, N - 1]
+    equal = rest.amax(dim=2) == rest.amin(dim=2)  # a deviation computed of equal numbers may be a rounding above 0
+    deviation = _centred(rest.flatten(0, 1)).square().sum(dim=1).div(max(num - 2, 1)).sqrt().view_as(baselined)
+    return torch.where(equal, baselined, baselined / (deviation + eps))
+
+
+def _check_tokens(mask: Tensor, *others: Tensor) -> None:
+    shapes = [tuple(tensor.shape) for tensor in (mask, *others)]
+    if mask.ndim != 2 or len(set(shapes)) > 1:
+        raise ValueError(f"token rewards, values and mask must all be [B, T]; got the shapes {shapes}")
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise ValueError("each row of the mask must be a prefix: completions start at column 0 and are padded right")
+
+
+def _discounted_suffix_sums(values: Tensor, factor: int | float) -> Tensor:
+    """Return s_t = sum_k factor^k values_{t+k}, by doubling the length of the sums: log2(T) steps instead of T."""
+    total, stride = values, 1
+    while stride < values.shape[1]:
+        total = total + factor**stride * torch.nn.functional.pad(total[:, stride:], (0, stride))
+        stride *= 2
+    return total
+
+
+def reward_to_go(
+    token_rewards: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, gamma: int | float = 1.0
+) -> Float[Tensor, "B T"]:
+    """Return the discounted sum of each token's own and later rewards; 0 where masked.
+
+    G_t = sum_{k >= 0} gamma^k r_{t+k}
+
+    Args:
+        token_rewards: `[B, T]`; masked positions are not read.
+        mask: `[B, T]`, True on completion tokens, each row a prefix.
+        gamma: discount per token, from 0 to 1.
+
+    Raises:
+        ValueError: shapes differ, a mask is not a prefix, or gamma is out of range.
+
+    >>> rewards = torch.tensor([[0.0, 0.0, 1.0, 9.0]])
+    >>> reward_to_go(rewards, torch.tensor([[True, True, True, False]]), gamma=0.5).tolist()
+    [[0.25, 0.5, 1.0, 0.0]]
+    """
+    _check_factor("gamma", gamma)
+    _check_tokens(mask, token_rewards)
+    return _discounted_suffix_sums(_at_least_float32(token_rewards).where(mask, 0.0), gamma)
+
+
+def reinforce_pp_advantages(
+    token_rewards: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    gamma: int | float = 1.0,
+    std: Std = "sample",
+    moments: Moments | None = None,
+) -> Float[Tensor, "B T"]:
+    """Return whitened rewards-to-go (REINFORCE++, arXiv:2501.03262).
+
+    A = whiten(reward_to_go(r, gamma)); every token counts once in the mean and the deviation
+
+    Args:
+        token_rewards: `[B, T]`, the completion's reward on its last token, KL penalties already subtracted.
+        mask: `[B, T]`, each row a prefix.
+        gamma: discount per token.
+        std: `sample` in verl, `population` in OpenRLHF.
+        moments: of the rewards-to-go of the whole update; this batch's own without it.
+
+    Raises:
+        ValueError: as `reward_to_go` and `whiten`.
+
+    >>> rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    >>> advantages = reinforce_pp_advantages(rewards, torch.ones(2, 2, dtype=torch.bool))
+    >>> [round(value, 6) for value in advantages[:, 0].tolist()]
+    [0.866025, -0.866025]
+    """
+    returns = reward_to_go(token_rewards, mask, gamma=gamma)
+    known = whitening.moments(returns, mask) if moments is None else moments
+    return whitening.whiten(returns, mask, known, std=std)
+
+
+def reinforce_pp_baseline_advantages(
+    rewards: Float[Tensor, "G N"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    std: Std = "sample",
+    moments: Moments | None = None,
+) -> Float[Tensor, "B T"]:
+    """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++-baseline).
+
+    A = whiten(r - mean_group(r)); every token counts once in the mean and the deviation (arXiv:2501.03262)
+
+    Args:
+        rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
+        mask: `[B, T]` with B = G N; row g N + n belongs to completion n of group g.
+        std: `sample` in verl, `population` in OpenRLHF.
+        moments: of `dr_grpo_advantages(rewards)` given to every token of the whole update; this batch's own without it.
+
+    Raises:
+        ValueError: groups of one, a mask with other than G N rows, or as `whiten`.
+
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> advantages = reinforce_pp_baseline_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), mask, std="population")
+    >>> [round(value, 6) for value in advantages[:, 0].tolist()]
+    [2.0, -0.5, -0.5, -0.5]
+    """
+    per_completion = dr_grpo_advantages(rewards).flatten()
+    if mask.ndim != 2 or len(mask) != len(per_completion):
+        raise ValueError(f"the mask must have {len(per_completion)} rows, one a completion; got {tuple(mask.shape)}")
+    values = per_completion[:, None].expand(mask.shape)
+    known = whitening.moments(values, mask) if moments is None else moments
+    return whitening.whiten(values, mask, known, std=std)
+
+
+def gae(
+    token_rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    gamma: int | float = 1.0,
+    lam: int | float = 0.95,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Return generalised advantage estimates and the returns the value head learns (arXiv:1506.02438).
+
+    delta_t = r_t + gamma V_{t+1} - V_t, with V = 0 after the last token
+    A_t = sum_{k >= 0} (gamma lam)^k delta_{t+k};  return_t = A_t + V_t
+
+    Both are 0 where masked, carry no gradient, and are not whitened. V_t is the value before token t is chosen.
+
+    Args:
+        token_rewards: `[B, T]`; masked positions are not read.
+        values: `[B, T]`, of the value head when the completions were sampled.
+        mask: `[B, T]`, each row a prefix.
+        gamma: discount per token, from 0 to 1.
+        lam: 0 uses one step of the value head, 1 the whole return; from 0 to 1.
+
+    Raises:
+        ValueError: shapes differ, a mask is not a prefix, or gamma or lam is out of range.
+
+    >>> rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]])
+    >>> [x.tolist() for x in gae(rewards, values, torch.tensor([[True, True]]), gamma=1.0, lam=0.5)]
+    [[[0.125, 0.75]], [[0.625, 1.0]]]
+    """
+    _check_factor("gamma", gamma)
+    _check_factor("lam", lam)
+    _check_tokens(mask, token_rewards, values)
+    known = _at_least_float32(values).detach().where(mask, 0.0)
+    following = torch.nn.functional.pad(known[:, 1:], (0, 1))
+    deltas = (_at_least_float32(token_rewards).detach() + gamma * following - known).where(mask, 0.0)
+    advantages = _discounted_suffix_sums(deltas, gamma * lam)
+    return advantages, advantages + known

@@ -15,15 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["DivergenceStats", "divergence_stats", "topk_probs"]
+from swerve.functional.divergence_terms import Softmax, js_sum, kl_sum, log_ratio, num_group_rows, softmax
 
-_LN2 = math.log(2.0)
-_LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
-_TOLERANCE = 1e-5
-# Rows are worked on in groups of about this many logits, so that the temporaries stay small and near the processor.
-_GROUP_ELEMENTS = 1 << 18
-_KL_SERIES_BELOW = 0.5
-_JS_SERIES_BELOW = 0.6
+__all__ = ["DivergenceStats", "divergence_stats", "topk_probs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +43,6 @@ class DivergenceStats:
     rank_ref: Int[Tensor, " N"]
     argmax: Int[Tensor, " N"]
     argmax_ref: Int[Tensor, " N"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Softmax:
-    shifted: Float[Tensor, "N V"]  # logits minus the row's largest
-    probs: Float[Tensor, "N V"]
-    log_total: Float[Tensor, " N"]  # float64: logsumexp of `shifted`
 
 
 def divergence_stats(
@@ -88,7 +75,7 @@ def divergence_stats(
     if logits_p.shape != logits_q.shape or ids.shape != logits_p.shape[:1]:
         shapes = [tuple(tensor.shape) for tensor in (logits_p, logits_q, ids)]
         raise ValueError(f"logits must both be [N, V] and ids [N]; got {shapes[0]}, {shapes[1]} and {shapes[2]}")
-    rows = max(1, _GROUP_ELEMENTS // logits_p.shape[1])
+    rows = num_group_rows(logits_p)
     groups = zip(*(torch.split(tensor, rows) for tensor in (logits_p, logits_q, ids)), strict=True)
     parts = [_group_stats(*group) for group in groups]
     names = [field.name for field in dataclasses.fields(DivergenceStats)]
@@ -96,16 +83,15 @@ def divergence_stats(
 
 
 def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceStats:
-    p, q = _softmax(logits_p), _softmax(logits_q)
-    # Differences of shifted logits are exact for near-equal models, where differences of log-probabilities are not.
-    x = (p.shifted - q.shifted) - (p.log_total - q.log_total).to(p.shifted.dtype)[:, None]
+    p, q = softmax(logits_p), softmax(logits_q)
+    x = log_ratio(p, q)
     only_p, only_q = (x == math.inf).any(dim=-1), (x == -math.inf).any(dim=-1)
     huge = torch.finfo(x.dtype).max / 4
     x = x.nan_to_num(nan=0.0, posinf=huge, neginf=-huge)  # NaN: neither allows the token, its terms are 0
     return DivergenceStats(
-        kl_forward=_kl(p.probs, q.probs, x).masked_fill(only_p, math.inf),
-        kl_reverse=_kl(q.probs, p.probs, -x).masked_fill(only_q, math.inf),
-        js=_js(p.probs, q.probs, x),
+        kl_forward=kl_sum(p.probs, q.probs, x).masked_fill(only_p, math.inf),
+        kl_reverse=kl_sum(q.probs, p.probs, -x).masked_fill(only_q, math.inf),
+        js=js_sum(p.probs, q.probs, x),
         entropy=_entropy(p),
         entropy_ref=_entropy(q),
         logprob=_logprob(p, ids),
@@ -117,50 +103,13 @@ def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceS
     )
 
 
-def _softmax(logits: Tensor) -> _Softmax:
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    largest = logits.amax(dim=-1, keepdim=True)
-    if not bool(torch.isfinite(largest).all()):
-        raise ValueError("a row of logits has NaN, plus infinity, or no finite entry: it is not a distribution")
-    shifted = logits - largest
-    weights = shifted.exp()
-    total = weights.sum(dim=-1, dtype=torch.float64)
-    return _Softmax(shifted=shifted, probs=weights / total.to(weights.dtype)[:, None], log_total=total.log())
-
-
-def _kl(p: Tensor, q: Tensor, x: Tensor) -> Tensor:
-    """Return sum_v p phi(x) for x = log p - log q, which is sum_v (p x - p + q)."""
-    powers = x.new_zeros(())
-    for order in range(9, 1, -1):  # phi(x) = x^2/2! - x^3/3! + ... up to x^9/9!
-        powers = powers * x + (-1) ** order / math.factorial(order)
-    terms = torch.where(x.abs() < _KL_SERIES_BELOW, p * (x * x * powers), p * x - p + q)
-    total = terms.clamp(min=0.0).sum(dim=-1, dtype=torch.float64)
-    assert bool((total >= 0).all()), "a KL divergence came out negative"
-    return total.to(p.dtype)
-
-
-def _js(p: Tensor, q: Tensor, x: Tensor) -> Tensor:
-    """Return sum_v m g(u); g(u) is ln 2 minus the entropy of a coin with probability sigmoid(x)."""
-    square = torch.tanh(x / 2).square()
-    powers = x.new_zeros(())
-    for order in range(12, 0, -2):  # g(u) = u^2/(2 1) + u^4/(4 3) + u^6/(6 5) + ...
-        powers = (powers + 1 / (order * (order - 1))) * square
-    size = x.abs()
-    tail = torch.exp(-size)
-    direct = _LN2 - torch.log1p(tail) - size * tail / (1 + tail)
-    terms = (p + q) / 2 * torch.where(size < _JS_SERIES_BELOW, powers, direct)
-    total = terms.clamp(min=0.0).sum(dim=-1, dtype=torch.float64)
-    assert bool((total <= _LN2 + _TOLERANCE).all()), "a Jensen-Shannon divergence came out above ln 2"
-    return total.to(p.dtype).clamp(max=_LN2 if p.dtype == torch.float64 else _LN2_FLOAT32)
-
-
-def _entropy(distribution: _Softmax) -> Tensor:
+def _entropy(distribution: Softmax) -> Tensor:
     shifted = distribution.shifted.masked_fill(distribution.shifted == -math.inf, 0.0)  # such tokens have p = 0
     mean = (distribution.probs * shifted).sum(dim=-1, dtype=torch.float64)
     return (distribution.log_total - mean).clamp(min=0.0).to(distribution.probs.dtype)
 
 
-def _logprob(distribution: _Softmax, ids: Tensor) -> Tensor:
+def _logprob(distribution: Softmax, ids: Tensor) -> Tensor:
     realised = distribution.shifted.gather(-1, ids.long()[:, None]).squeeze(-1)
     return (realised.double() - distribution.log_total).to(realised.dtype)
 
@@ -182,6 +131,6 @@ def topk_probs(logits: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N K
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    distribution = _softmax(logits)
+    distribution = softmax(logits)
     probs, ids = distribution.probs.topk(min(k, logits.shape[-1]), dim=-1)
     return probs, ids

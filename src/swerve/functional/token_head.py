@@ -1,0 +1,385 @@
+"""Losses and statistics of the output head, without ever holding the logits of more than one chunk of tokens.
+
+A language model's logits, `[tokens, vocabulary]`, are by far its largest tensor. Here they are formed from the hidden
+states a few rows at a time, and gone before the next rows:
+
+- `chunked_head_loss` takes the gradient of each chunk while its logits are there: three products (logits, gradient of
+  the hidden states, gradient of the weight), nothing computed twice. For losses that are a sum over tokens.
+- `chunked_head_map` returns per-token statistics and forms the logits again in its backward pass: four products. For
+  losses that need a whole sequence's statistics before any gradient is known.
+
+Memory beyond the inputs, forward and backward: two chunks (logits and their gradient), what the caller's function
+makes of one chunk, and one buffer each of the size of `hidden`, `weight` and `bias` for those that require grad. A
+weight in 16 bits is multiplied in float32, 8,192 rows of it widened at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+__all__ = ["ChunkLoss", "ChunkMap", "chunked_head_loss", "chunked_head_map", "rows_per_chunk"]
+
+ChunkLoss = Callable[[Tensor, slice], Tensor]
+"""(logits `[n, V]`, which rows they are) -> the sum of these rows' losses, already weighted, a scalar."""
+ChunkMap = Callable[[Tensor, slice], Tensor]
+"""(logits `[n, V]`, which rows they are) -> `[n, K]`, K statistics of each row."""
+
+# 16 MiB of float32: passes over a chunk stay near the processor's caches, and the allocator keeps blocks of this size
+# where it hands larger ones back to the system. Below 128 rows the matrix products slow down (32 rows: by a third).
+_CHUNK_LOGITS = 1 << 22
+_MIN_ROWS = 128
+# Weights narrower than the logits are widened this many vocabulary rows at a time.
+_TILE = 8192
+
+
+def rows_per_chunk(vocabulary_size: int) -> int:
+    """Return how many rows of logits to form at a time: about 2^22 logits (16 MiB in float32), at least 128 rows.
+
+    Chosen by measurements on a processor; `rows` of the functions below overrides it.
+
+    Raises:
+        ValueError: the vocabulary is empty.
+
+    >>> rows_per_chunk(512), rows_per_chunk(32000), rows_per_chunk(128256)
+    (8192, 131, 128)
+    """
+    if vocabulary_size < 1:
+        raise ValueError(f"the vocabulary must have at least 1 token, got {vocabulary_size}")
+    return max(_MIN_ROWS, _CHUNK_LOGITS // vocabulary_size)
+
+
+def chunked_head_loss(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    loss: ChunkLoss,
+    *,
+    bias: Float[Tensor, " V"] | None = None,
+    multiplier: int | float = 1.0,
+    softcap: int | float | None = None,
+    rows: int | None = None,
+) -> Float[Tensor, ""]:
+    """Return the sum of a per-token loss over all rows, differentiable, one chunk of logits at a time.
+
+        total = sum over chunks of loss(logits[chunk], chunk)
+        logits = softcap tanh(z / softcap),  z = multiplier (hidden @ weight.T + bias);  logits = z without a softcap
+
+    The gradients are formed during the forward pass, chunk by chunk, and only scaled in the backward pass, which can
+    run once. Where nothing requires grad, or grad is disabled, only the value is computed. Logits are float64 if an
+    input is, float32 otherwise; gradients are accumulated in that type and returned in their input's.
+
+    Args:
+        hidden: `[N, D]`, states after the final norm; N may be 0, which gives 0.
+        weight: `[V, D]`, the head's; it may be tied to the embeddings.
+        loss: called as `loss(logits, chunk)` with `[n, V]` logits and the slice of 0..N they belong to. It returns the
+            sum of the chunk's weighted losses, must not change the logits, and must not keep them or anything
+            attached to their graph (detach the metrics it collects). Gradients flow to the logits only: every other
+            tensor it uses must be detached.
+        bias: `[V]`, the head's, if it has one.
+        multiplier: factor on the logits, such as Cohere's `logit_scale` or 1 / temperature.
+        softcap: bound on the size of the logits (Gemma); None for none.
+        rows: rows in a chunk; None for `rows_per_chunk(V)`.
+
+    Raises:
+        ValueError: shapes or settings do not fit, `loss` does not return a scalar, or it uses another tensor that
+            requires grad.
+
+    >>> hidden = torch.tensor([[0.0], [1.0]], requires_grad=True)
+    >>> weight = torch.tensor([[0.0], [math.log(3.0)]])
+    >>> def surprise_of_token_1(logits: Tensor, chunk: slice) -> Tensor:
+    ...     return -torch.log_softmax(logits, dim=-1)[:, 1].sum()
+    >>> total = chunked_head_loss(hidden, weight, surprise_of_token_1, rows=1)
+    >>> round(total.item(), 6)  # ln 2 + ln(4/3)
+    0.980829
+    >>> total.backward()
+    >>> [round(value, 6) for value in hidden.grad.flatten().tolist()]  # -ln(3)/2 and -ln(3)/4
+    [-0.549306, -0.274653]
+    """
+    head = _checked_head(hidden, weight, bias, multiplier, softcap, rows)
+    if _needs_gradient(hidden, weight, bias):
+        return _apply(_Loss, hidden, weight, bias, head, loss)
+    with torch.no_grad():
+        total = hidden.new_zeros((), dtype=head.dtype)
+        for chunk, logits, _ in head.chunks(hidden, weight, bias):
+            total += _scalar(loss(logits, chunk))
+        return total
+
+
+def chunked_head_map(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    function: ChunkMap,
+    *,
+    bias: Float[Tensor, " V"] | None = None,
+    multiplier: int | float = 1.0,
+    softcap: int | float | None = None,
+    rows: int | None = None,
+) -> Float[Tensor, "N K"]:
+    """Return K statistics of each row's logits, differentiable, one chunk of logits at a time.
+
+        result[chunk] = function(logits[chunk], chunk),  logits as in `chunked_head_loss`
+
+    The backward pass forms each chunk's logits again and calls `function` a second time, which must give the same
+    result; it may run any number of times.
+
+    Args:
+        hidden: `[N, D]`; with N = 0 `function` is called once, with no rows, to learn K.
+        weight: `[V, D]`.
+        function: called as `function(logits, chunk)`, returns `[n, K]`; under the rules of `chunked_head_loss`.
+        bias: `[V]` or None.
+        multiplier: factor on the logits.
+        softcap: bound on the size of the logits; None for none.
+        rows: rows in a chunk; None for `rows_per_chunk(V)`.
+
+    Raises:
+        ValueError: shapes or settings do not fit, `function` does not return `[n, K]`, or it uses another tensor that
+            requires grad.
+
+    >>> def logprob_and_entropy(logits: Tensor, chunk: slice) -> Tensor:
+    ...     logprobs = torch.log_softmax(logits, dim=-1)
+    ...     return torch.stack([logprobs[:, 1], -(logprobs.exp() * logprobs).sum(dim=-1)], dim=-1)
+    >>> hidden, weight = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [math.log(3.0)]])
+    >>> [round(value, 6) for value in chunked_head_map(hidden, weight, logprob_and_entropy).flatten().tolist()]
+    [-0.693147, 0.693147, -0.287682, 0.562335]
+    """
+    head = _checked_head(hidden, weight, bias, multiplier, softcap, rows)
+    if _needs_gradient(hidden, weight, bias):
+        return _apply(_Map, hidden, weight, bias, head, function)
+    with torch.no_grad():
+        return _mapped(head, hidden, weight, bias, function)
+
+
+def _apply(function: Any, *arguments: object) -> Tensor:
+    result: Tensor = function.apply(*arguments)
+    return result
+
+
+def _needs_gradient(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def _checked_head(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    multiplier: int | float,
+    softcap: int | float | None,
+    rows: int | None,
+) -> _Head:
+    if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
+        shapes = f"{tuple(hidden.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"hidden must be [N, D] and weight [V, D]; got {shapes}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must be [V] = [{weight.shape[0]}], got {tuple(bias.shape)}")
+    if not math.isfinite(multiplier):
+        raise ValueError(f"multiplier must be finite, got {multiplier}")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be finite and above 0, or None for none; got {softcap}")
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows must be at least 1, or None for the default; got {rows}")
+    wide = torch.promote_types(torch.promote_types(hidden.dtype, weight.dtype), torch.float32)
+    rows = rows_per_chunk(weight.shape[0]) if rows is None else rows
+    return _Head(multiplier=multiplier, softcap=softcap, rows=rows, dtype=wide)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """How logits come from hidden states. Tensors are passed to its methods, so that autograd owns them."""
+
+    multiplier: int | float
+    softcap: int | float | None
+    rows: int
+    dtype: torch.dtype
+
+    def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield each chunk's rows, logits and scaled hidden states; the next chunk overwrites the logits."""
+        num_rows = hidden.shape[0]
+        buffer = hidden.new_empty((min(self.rows, num_rows), weight.shape[0]), dtype=self.dtype)
+        for start in range(0, num_rows, self.rows):
+            chunk = slice(start, min(start + self.rows, num_rows))
+            scaled = hidden[chunk].to(self.dtype)
+            scaled = scaled if self.multiplier == 1 else scaled * self.multiplier
+            logits = buffer[: chunk.stop - start]
+            self._project(scaled, weight, bias, logits)
+            yield chunk, logits, scaled
+
+    def _project(self, scaled: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        for tile, part in _tiles(weight, self.dtype):
+            torch.mm(scaled, part.T, out=out[:, tile])  # `out=` is left alone by autocast
+        if bias is not None:
+            out.add_(bias.to(self.dtype), alpha=self.multiplier)
+        if self.softcap is not None:
+            out.div_(self.softcap).tanh_().mul_(self.softcap)
+
+    def before_softcap(self, gradient: Tensor, logits: Tensor) -> Tensor:
+        """Return the gradient with respect to z; overwrites the logits, which nobody needs any more."""
+        if self.softcap is None:
+            return gradient
+        return logits.div_(self.softcap).square_().neg_().add_(1.0).mul_(gradient)
+
+
+def _tiles(weight: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the weight in `dtype`: whole where it has that type, else widened tile by tile, never as a whole copy."""
+    size = weight.shape[0] if weight.dtype == dtype else _TILE
+    for start in range(0, weight.shape[0], max(1, size)):
+        tile = slice(start, min(start + size, weight.shape[0]))
+        yield tile, weight[tile].to(dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gradients:
+    """Buffers that collect the gradients of the inputs that require one."""
+
+    hidden: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+    @classmethod
+    def zeros(cls, tensors: tuple[Tensor, Tensor, Tensor | None], needed: tuple[bool, ...], head: _Head) -> _Gradients:
+        buffers = [
+            torch.zeros(tensor.shape, dtype=head.dtype, device=tensor.device) if wanted and tensor is not None else None
+            for tensor, wanted in zip(tensors, needed, strict=True)
+        ]
+        return cls(hidden=buffers[0], weight=buffers[1], bias=buffers[2])
+
+    def add(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, head: _Head) -> None:
+        """Add one chunk's part, from its gradient with respect to z and its scaled hidden states."""
+        if self.hidden is not None:
+            rows = self.hidden[chunk]
+            for tile, part in _tiles(weight, head.dtype):
+                rows.addmm_(gradient[:, tile], part, alpha=head.multiplier)
+        if self.weight is not None:
+            self.weight.addmm_(gradient.T, scaled)
+        if self.bias is not None:
+            self.bias.add_(gradient.sum(dim=0), alpha=head.multiplier)
+
+    def scaled(self, factor: Tensor | None, dtypes: list[torch.dtype | None]) -> list[Tensor | None]:
+        """Return the gradients, multiplied in place by `factor`, in the types of the inputs."""
+        results = []
+        for gradient, dtype in zip((self.hidden, self.weight, self.bias), dtypes, strict=True):
+            if gradient is not None and factor is not None:
+                gradient.mul_(factor)
+            results.append(gradient if gradient is None else gradient.to(dtype))
+        return results
+
+
+def _logits_gradient(output: Tensor, logits: Tensor, grad_output: Tensor | None) -> Tensor | None:
+    """Return the gradient of `output` with respect to the logits; None where it does not depend on them."""
+    if not output.requires_grad:
+        return None
+    _refuse_other_leaves(output, logits)
+    (gradient,) = torch.autograd.grad(output, logits, grad_output, allow_unused=True)
+    return gradient
+
+
+def _refuse_other_leaves(output: Tensor, logits: Tensor) -> None:
+    """Raise if the graph of `output` starts anywhere but at the logits: that gradient would be lost without a word."""
+    leaves = [output] if output.grad_fn is None else []
+    pending: list[Any] = [output.grad_fn]
+    seen = {None}
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name().endswith("AccumulateGrad"):
+            leaves.append(node.variable)
+        pending.extend(parent for parent, _ in node.next_functions)
+    if any(leaf is not logits for leaf in leaves):
+        raise ValueError(
+            "the function of the logits uses another tensor that requires grad, whose gradient would be lost: "
+            "detach every tensor it uses besides the logits"
+        )
+
+
+def _scalar(value: Tensor) -> Tensor:
+    if value.dim() != 0:
+        raise ValueError(f"the loss of a chunk must be a scalar, the sum over its rows; got {tuple(value.shape)}")
+    return value
+
+
+def _mapped(head: _Head, hidden: Tensor, weight: Tensor, bias: Tensor | None, function: ChunkMap) -> Tensor:
+    num_rows = hidden.shape[0]
+    if num_rows == 0:
+        return function(hidden.new_empty((0, weight.shape[0]), dtype=head.dtype), slice(0, 0))
+    result: Tensor | None = None
+    for chunk, logits, _ in head.chunks(hidden, weight, bias):
+        statistics = function(logits, chunk)
+        if statistics.dim() != 2 or statistics.shape[0] != logits.shape[0]:
+            raise ValueError(
+                f"a function of logits [n, V] must return [n, K] statistics; "
+                f"got {tuple(statistics.shape)} for n = {logits.shape[0]}"
+            )
+        if result is None:
+            result = statistics.new_empty((num_rows, statistics.shape[1]))
+        result[chunk] = statistics  # a copy: the statistics may be a view of the logits
+    assert result is not None
+    return result
+
+
+class _Loss(torch.autograd.Function):
+    """The gradients are formed in `forward`, which knows them as soon as a chunk's logits are there."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head, loss: ChunkLoss) -> Tensor:
+        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], head)
+        total = hidden.new_zeros((), dtype=head.dtype)
+        for chunk, logits, scaled in head.chunks(hidden, weight, bias):
+            leaf = logits.detach().requires_grad_()
+            with torch.enable_grad():
+                value = _scalar(loss(leaf, chunk))
+            gradient = _logits_gradient(value, leaf, None)
+            total += value.detach()
+            del value  # and with it what its graph holds of the chunk
+            if gradient is not None:
+                gradients.add(chunk, head.before_softcap(gradient, logits), scaled, weight, head)
+            del gradient
+        ctx.gradients = gradients
+        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden, weight, bias)]
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        gradients: _Gradients | None = ctx.gradients
+        if gradients is None:
+            raise RuntimeError("chunked_head_loss forms its gradients once: call it again for another backward pass")
+        ctx.gradients = None  # scaled in place, so that no second buffer of the weight's size is needed
+        return *gradients.scaled(grad_output, ctx.dtypes), None, None
+
+
+class _Map(torch.autograd.Function):
+    """The logits are formed again in `backward`, once the gradients of the statistics are known."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head, function: ChunkMap
+    ) -> Tensor:
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.head, ctx.function = head, function
+        return _mapped(head, hidden, weight, bias, function)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        head: _Head = ctx.head
+        gradients = _Gradients.zeros((hidden, weight, bias), ctx.needs_input_grad[:3], head)
+        for chunk, logits, scaled in head.chunks(hidden, weight, bias):
+            leaf = logits.detach().requires_grad_()
+            with torch.enable_grad():
+                statistics = ctx.function(leaf, chunk)
+            gradient = _logits_gradient(statistics, leaf, grad_output[chunk])
+            del statistics
+            if gradient is not None:
+                gradients.add(chunk, head.before_softcap(gradient, logits), scaled, weight, head)
+            del gradient
+        dtypes = [None if tensor is None else tensor.dtype for tensor in (hidden, weight, bias)]
+        return *gradients.scaled(None, dtypes), None, None
