@@ -14,10 +14,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-__all__ = ["TokenBatch", "completion_logits", "token_batches", "token_budget"]
+from swerve.errors import MismatchError
+from swerve.models.head import Head, head_inputs, head_tolerance
+
+__all__ = [
+    "TokenBatch",
+    "TokenSequence",
+    "check_head",
+    "completion_hidden",
+    "completion_logits",
+    "token_batches",
+    "token_budget",
+]
 
 _MAX_LOGITS = 1 << 27
 TokenSequence = tuple[Sequence[int], Sequence[int]]
+"""Prompt ids and completion ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,3 +129,37 @@ def completion_logits(model: PreTrainedModel, batch: TokenBatch) -> Float[Tensor
         use_cache=False,
     ).logits
     return logits
+
+
+def completion_hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tensor, "N D"]:
+    """Return what the head is given at each real completion token, one sequence after the other, padding left out.
+
+    Row n of `head(completion_hidden(...))` is row n of `completion_logits(...)[batch.mask]`; no logits are formed.
+
+    Raises:
+        MismatchError: the model does not call its head once with the positions asked for.
+    """
+    with head_inputs(head.projection, skip_head=True) as captured:
+        completion_logits(model, batch)
+    if len(captured) != 1 or captured[0].shape[:2] != batch.completion_ids.shape:
+        raise MismatchError(
+            f"the output head of {type(model).__name__} is not called once with the positions asked for"
+        )
+    return captured[0][batch.mask]
+
+
+def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:
+    """Compare the logits that `head` forms from hidden states with the model's own.
+
+    Raises:
+        MismatchError: they differ by more than rounding.
+    """
+    own = completion_logits(model, batch)[batch.mask]
+    formed = head(completion_hidden(model, batch, head)).to(own.dtype)
+    tolerance = head_tolerance(own.dtype)
+    size = float(own[torch.isfinite(own)].abs().amax())
+    if own.shape != formed.shape or not torch.allclose(formed, own, rtol=tolerance, atol=tolerance * size):
+        raise MismatchError(
+            f"{type(model).__name__} turns hidden states into logits in a way that is not known here; results that "
+            "rest on these logits would be wrong, so it is refused"
+        )

@@ -14,6 +14,7 @@ from pathlib import Path
 __all__ = [
     "ArtifactError",
     "CheckpointError",
+    "CollapseError",
     "ConfigError",
     "DiskFullError",
     "InterruptedRunError",
@@ -68,6 +69,10 @@ class DiskFullError(SwerveError):
     def matches(error: OSError) -> bool:
         """Whether `error` says that space, quota or the file-size limit is exhausted."""
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class CollapseError(SwerveError):
+    """Training collapsed, and the recipe says to stop where it does."""
 
 
 class InterruptedRunError(SwerveError):

@@ -105,8 +105,7 @@ def write_checkpoint(
         final=(stage, stage_step) != ("rl", 1),
         weights_sha256=weights_fingerprint(model),
     )
-    optimizer = torch.optim.AdamW(model.parameters())
-    save_checkpoint(reference, model=model, tokenizer=vocabulary, optimizer=optimizer, provenance={})
+    save_checkpoint(reference, model=model, tokenizer=vocabulary, trainer_state={}, provenance={})
     return reference
 
 

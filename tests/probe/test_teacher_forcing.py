@@ -10,9 +10,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig, Qwen3Config
 
 from swerve.errors import MismatchError
+from swerve.models.head import model_head
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.teacher_forcing import compare, forced_states, model_head, top_tokens
+from swerve.probe.teacher_forcing import compare, forced_states, top_tokens
 
 WORDS = [str(digit) for digit in range(10)]
 TOKENIZER = build_word_tokenizer(WORDS)

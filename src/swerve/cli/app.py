@@ -26,6 +26,8 @@ recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_
 config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(config_app, name="config")
+bench_app = typer.Typer(help="Audits of methods, by measurement.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Path of a YAML file, or the name of a shipped recipe.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Run directory, or its name under runs/.")]
@@ -150,6 +152,33 @@ def config_schema() -> None:
     from swerve.cli.listing import show_schema
 
     show_schema()
+
+
+@bench_app.command(name="estimators")
+def bench_estimators(
+    rollouts: Annotated[
+        Path, typer.Option("--rollouts", metavar="FILE", help="Rollouts table of a run (.parquet), or JSONL.")
+    ],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="CKPT", help="The policy: a folder or RUN:LABEL.")],
+    reference: Annotated[str, typer.Option("--reference", metavar="CKPT", help="The reference, likewise.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write.  [default: RUN/estimators]")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Completion tokens to use.  [default: all]")
+    ] = None,
+    temperature: Annotated[float, typer.Option("--temperature", metavar="T", help="Divides the logits of both.")] = 1.0,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="Of the weights: float32, float64, bfloat16.")
+    ] = "float32",
+    as_json: Json = False,
+) -> None:
+    """Compare estimators of KL with the exact one: value, bias, variance and gradient."""
+    from swerve.cli.bench import AuditSettings, run_estimators
+
+    settings = AuditSettings(max_tokens=max_tokens, temperature=temperature, device=device, dtype=dtype)
+    run_estimators(rollouts, checkpoint=checkpoint, reference=reference, out=out, settings=settings, as_json=as_json)
 
 
 def _run(arguments: Sequence[str]) -> int:

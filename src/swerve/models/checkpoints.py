@@ -5,10 +5,10 @@ The trainer's state is safetensors: nothing is pickled, so loading a checkpoint 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -20,9 +20,9 @@ from swerve.errors import ArtifactError, CheckpointError
 from swerve.models.load import quiet_transformers, tokenizer_fingerprint, weights_fingerprint
 from swerve.version import __version__
 
-__all__ = ["load_optimizer_state", "save_checkpoint"]
+__all__ = ["read_trainer_state", "save_checkpoint"]
 
-_OPTIMIZER_FILE = Path("trainer_state") / "optimizer.safetensors"
+_STATE = "trainer_state"
 
 
 def save_checkpoint(
@@ -30,10 +30,17 @@ def save_checkpoint(
     *,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    optimizer: torch.optim.Optimizer,
+    trainer_state: Mapping[str, Mapping[str, Tensor]],
     provenance: dict[str, Any],
 ) -> None:
     """Write a checkpoint at `checkpoint.path`, as a whole or not at all.
+
+    Args:
+        checkpoint: where, and what it is.
+        model: its weights and configuration are written.
+        tokenizer: likewise.
+        trainer_state: what resuming needs besides, by file name and tensor name.
+        provenance: further entries of the manifest.
 
     Raises:
         DiskFullError: no room; earlier checkpoints are intact.
@@ -52,19 +59,11 @@ def save_checkpoint(
             with quiet_transformers():
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-            (folder / _OPTIMIZER_FILE).parent.mkdir()
-            save_file(_flatten(model, optimizer), folder / _OPTIMIZER_FILE)
+            (folder / _STATE).mkdir()
+            for name, tensors in trainer_state.items():
+                save_file(dict(tensors), folder / _STATE / f"{name}.safetensors")
         except SafetensorError as error:
             raise _as_os_error(error) from error
-
-
-def _flatten(model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's tensors as `{parameter name}/{entry}`."""
-    return {
-        f"{name}/{entry}": value.detach().cpu().clone()
-        for name, parameter in model.named_parameters()
-        for entry, value in optimizer.state.get(parameter, {}).items()
-    }
 
 
 def _as_os_error(error: SafetensorError) -> OSError:
@@ -73,21 +72,14 @@ def _as_os_error(error: SafetensorError) -> OSError:
     return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
 
 
-def load_optimizer_state(path: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> None:
-    """Put the optimizer's state of the checkpoint at `path` into `optimizer`, after comparing every file's digest.
+def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:
+    """Return the trainer's state of the checkpoint at `path`, after comparing every file's digest.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or an entry belongs to no parameter of the model.
+        CheckpointError: a file is missing or damaged.
     """
     try:
         verify_manifest(path)
-        flat = load_file(path / _OPTIMIZER_FILE)
+        return {file.stem: load_file(file) for file in sorted((path / _STATE).glob("*.safetensors"))}
     except (ArtifactError, SafetensorError, OSError) as error:
         raise CheckpointError(str(error)) from error
-    parameters = dict(model.named_parameters())
-    for key, value in flat.items():
-        name, _, entry = key.rpartition("/")
-        if name not in parameters:
-            raise CheckpointError(f"{path}: optimizer state for '{name}', a parameter the model does not have")
-        device = "cpu" if entry == "step" else parameters[name].device
-        optimizer.state[parameters[name]][entry] = value.to(device)

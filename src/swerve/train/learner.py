@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, completion_logits, token_budget
+from swerve.batch import TokenBatch, TokenSequence, completion_hidden, token_batches
 from swerve.config import OptimizerConfig
-from swerve.errors import SwerveError
+from swerve.errors import CheckpointError, SwerveError
+from swerve.models.checkpoints import read_trainer_state
+from swerve.models.head import model_head
 from swerve.train.world import World
 
-__all__ = ["Learner", "LossFunction", "UpdateResult"]
+__all__ = ["Learner", "LossFunction", "UpdateResult", "load_trainer_state", "new_value_head", "trainer_state"]
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
-"""(batch, logits `[B, T, V]`) -> this micro-batch's share of the loss, and sums of figures to report."""
+"""(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
+figures to report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +39,22 @@ class Learner:
     """A model with its optimizer. The only thing of a run that changes from step to step."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: OptimizerConfig, world: World
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: OptimizerConfig,
+        world: World,
+        *,
+        value_head: nn.Linear | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.world = world
+        self.head = model_head(model)
         self._config = config
-        matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-        vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+        self._value_head = value_head
+        matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
+        vectors = [parameter for parameter in self.named_parameters().values() if parameter.dim() < 2]
         self.optimizer = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
             lr=config.lr,
@@ -54,9 +67,29 @@ class Learner:
         """The token that fills the unused places of a batch; they are masked, so any id would do."""
         return int(self.tokenizer.pad_token_id or 0)
 
-    def token_budget(self, tokens_per_batch: int) -> int:
-        """Return the number of padded tokens of a micro-batch: what the stage allows, and 2^27 logits."""
-        return token_budget(self.model, tokens_per_batch)
+    @property
+    def value_head(self) -> nn.Linear:
+        """The head that predicts returns; only where the stage has one."""
+        assert self._value_head is not None
+        return self._value_head
+
+    @property
+    def extra_modules(self) -> Mapping[str, nn.Module]:
+        """What is trained beside the model, by name."""
+        return {} if self._value_head is None else {"value_head": self._value_head}
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """Return every trained parameter by its name, those beside the model included."""
+        extra = {
+            f"{module}.{name}": parameter
+            for module, values in self.extra_modules.items()
+            for name, parameter in values.named_parameters()
+        }
+        return {**dict(self.model.named_parameters()), **extra}
+
+    def batches(self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int) -> list[TokenBatch]:
+        """Return the micro-batches of (prompt ids, completion ids) pairs."""
+        return token_batches(sequences, pad_id=self.pad_id, tokens_per_batch=tokens_per_batch)
 
     def update(
         self,
@@ -82,7 +115,7 @@ class Learner:
         sums = dict.fromkeys(["loss", *figures], 0.0)
         for batch in batches:
             batch = batch.to(self.model.device)
-            loss, parts = loss_function(batch, completion_logits(self.model, batch))
+            loss, parts = loss_function(batch, completion_hidden(self.model, batch, self.head))
             loss.backward()
             sums["loss"] += float(loss.detach())
             for name, value in parts.items():
@@ -91,7 +124,9 @@ class Learner:
         sums = self.world.sum_figures(sums)
         max_norm = self._config.max_grad_norm
         grad_norm = float(
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if max_norm is None else max_norm)
+            torch.nn.utils.clip_grad_norm_(
+                self.named_parameters().values(), float("inf") if max_norm is None else max_norm
+            )
         )
         if not (torch.isfinite(torch.tensor([sums["loss"], grad_norm])).all()):
             raise SwerveError(
@@ -106,7 +141,56 @@ class Learner:
     def _sum_gradients(self) -> None:
         if self.world.size == 1:
             return
-        for parameter in self.model.parameters():
+        for parameter in self.named_parameters().values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             self.world.sum_(parameter.grad)
+
+
+def new_value_head(model: PreTrainedModel) -> nn.Linear:
+    """Return a head that predicts 0 from the states before the output head of `model`."""
+    untyped: Any = model
+    weight: Tensor = untyped.get_output_embeddings().weight
+    head = nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def trainer_state(learner: Learner) -> dict[str, dict[str, Tensor]]:
+    """Return what resuming needs beside the model: optimizer tensors as `{parameter}/{entry}`, and further modules."""
+    optimizer = {
+        f"{name}/{entry}": value.detach().cpu().clone()
+        for name, parameter in learner.named_parameters().items()
+        for entry, value in learner.optimizer.state.get(parameter, {}).items()
+    }
+    modules = {
+        name: {key: value.detach().cpu().clone() for key, value in module.state_dict().items()}
+        for name, module in learner.extra_modules.items()
+    }
+    return {"optimizer": optimizer, **modules}
+
+
+def load_trainer_state(path: Path, learner: Learner) -> None:
+    """Put the trainer's state of the checkpoint at `path` into the learner, in place of what is there.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or belongs to another kind of stage.
+    """
+    state = read_trainer_state(path)
+    missing = [name for name in ("optimizer", *learner.extra_modules) if name not in state]
+    if missing:
+        raise CheckpointError(f"{path} has no trainer state '{missing[0]}'")
+    parameters = learner.named_parameters()
+    learner.optimizer.state.clear()
+    for key, value in state["optimizer"].items():
+        name, _, entry = key.rpartition("/")
+        if name not in parameters:
+            raise CheckpointError(f"{path}: optimizer state for '{name}', a parameter the model does not have")
+        device = "cpu" if entry == "step" else parameters[name].device
+        learner.optimizer.state[parameters[name]][entry] = value.to(device)
+    for name, module in learner.extra_modules.items():
+        try:
+            module.load_state_dict(state[name])
+        except RuntimeError as error:
+            raise CheckpointError(f"{path}: the trainer state '{name}' does not fit the model") from error

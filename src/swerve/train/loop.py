@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
+from transformers import PreTrainedModel
 
 from swerve.artifacts.files import fsync
-from swerve.artifacts.metrics import append_metrics, truncate_metrics
+from swerve.artifacts.metrics import append_metrics, read_metrics, truncate_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config, StageConfig, TinyModel
-from swerve.errors import ConfigError, InterruptedRunError, SwerveError
-from swerve.models.checkpoints import load_optimizer_state, save_checkpoint
+from swerve.config import Config, GaeAdvantages, RlStage, StageConfig, TinyModel
+from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
+from swerve.models.checkpoints import save_checkpoint
 from swerve.models.load import load_model, resolve_device, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
@@ -26,16 +27,19 @@ from swerve.prompts import refuse_long_solutions
 from swerve.recipes import config_hash, dump_yaml
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
-from swerve.train.learner import Learner
+from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.recovery import judge_collapse
 from swerve.train.resume import ResumePoint, find_resume_point
 from swerve.train.signals import Interruption, deferred_signals
-from swerve.train.stages import Figures, StageContext, make_runner
+from swerve.train.stages import StageContext, make_runner
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.train.world import World, joined_world
 from swerve.types import Problem
 from swerve.version import __version__
 
 __all__ = ["train"]
+
+_STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
 
 def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
@@ -47,6 +51,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     Raises:
         ConfigError: the run directory exists and `resume` is false, or the model does not fit the task.
         ArtifactError: another process holds the run.
+        CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
         InterruptedRunError: SIGINT or SIGTERM asked for a stop; the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
@@ -84,7 +89,7 @@ def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -
                 if is_new and isinstance(error, SwerveError) and not run.metrics_path.exists():
                     run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
                     raise
-                run.set_status("interrupted" if isinstance(error, InterruptedRunError) else "failed")
+                run.set_status(_STATUS.get(type(error), "failed"))
                 raise
             run.set_status("trained")
     else:
@@ -127,10 +132,10 @@ class _Training:
             for stage in self.config.stages:
                 if point.step < first_step + stage.steps:
                     inside = point.checkpoint if point.step > first_step else None
-                    learner = Learner(model, tokenizer, stage.optimizer, self.world)
+                    learner = self._learner(stage, model, tokenizer)
                     if inside is not None:
-                        load_optimizer_state(inside.path, model, learner.optimizer)
-                    context = self._context(learner, first_step, interruption, resumed=inside is not None)
+                        load_trainer_state(inside.path, learner)
+                    context = self._context(stage, learner, first_step, interruption, previous=inside)
                     self._run_stage(stage, context, inside, trackers, interruption)
                 first_step += stage.steps
 
@@ -145,7 +150,21 @@ class _Training:
         loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
         return loaded.model, loaded.tokenizer
 
-    def _context(self, learner: Learner, first_step: int, interruption: Interruption, *, resumed: bool) -> StageContext:
+    def _learner(self, stage: StageConfig, model: Any, tokenizer: Any) -> Learner:
+        value_head = None
+        if isinstance(stage, RlStage) and isinstance(stage.advantages, GaeAdvantages):
+            value_head = new_value_head(model)
+        return Learner(model, tokenizer, stage.optimizer, self.world, value_head=value_head)
+
+    def _context(
+        self,
+        stage: StageConfig,
+        learner: Learner,
+        first_step: int,
+        interruption: Interruption,
+        *,
+        previous: CheckpointRef | None,
+    ) -> StageContext:
         def raise_if_interrupted() -> None:
             if self.world.any(interruption.signal_number is not None):
                 raise self._interrupted(interruption, first_step)
@@ -160,10 +179,24 @@ class _Training:
             engine=TorchEngine(learner.model, pad_id=learner.pad_id, max_rows=self.config.runtime.max_rows),
             stop_ids=stop_ids(learner.model, learner.tokenizer),
             first_step=first_step,
-            resumed=resumed,
+            resumed=previous is not None,
             progress=self.progress,
+            records=[] if previous is None else self._records(stage, previous.stage_step),
+            stage_start=lambda: self._stage_start(first_step),
             raise_if_interrupted=raise_if_interrupted,
         )
+
+    def _records(self, stage: StageConfig, last: int) -> list[Mapping[str, Any]]:
+        """Return the stage's lines of the metrics up to its step `last`."""
+        records = read_metrics(self.run_directory.metrics_path)
+        return [record for record in records if record["stage"] == stage.label and record["stage_step"] <= last]
+
+    def _stage_start(self, first_step: int) -> PreTrainedModel:
+        """Load the policy that the stage after global step `first_step` began with."""
+        if first_step == 0:
+            return cast(PreTrainedModel, self._model(ResumePoint(checkpoint=None))[0])
+        path = self.run_directory.checkpoint_path(first_step)
+        return load_model(path, device=self.world.device, dtype=self.config.runtime.dtype).model
 
     def _run_stage(
         self,
@@ -182,12 +215,17 @@ class _Training:
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
                 figures = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
-                self._log(position, trackers, {"seconds": round(time.perf_counter() - started, 4), **figures})
+                seconds = round(time.perf_counter() - started, 4)
+                verdict = judge_collapse(stage, context, {"stage_step": index + 1, **figures})
+                self._log(position, trackers, context, {"seconds": seconds, **figures, **verdict.figures})
                 task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
                 stopping = self.world.any(interruption.signal_number is not None)
-                if stopping or position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0):
+                due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
+                if stopping or due or verdict.must_save:
                     self._save(position, context.learner, previous)
                     previous = position
+                if verdict.error is not None:
+                    raise verdict.error
                 if stopping:
                     raise self._interrupted(interruption, position.step)
 
@@ -203,12 +241,16 @@ class _Training:
             final=final,
         )
 
-    def _log(self, position: CheckpointRef, trackers: Sequence[Tracker], figures: Figures) -> None:
+    def _log(
+        self, position: CheckpointRef, trackers: Sequence[Tracker], context: StageContext, figures: Mapping[str, Any]
+    ) -> None:
+        record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **figures}
+        context.records.append(record)
         if self.world.is_main:
-            record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step}
-            append_metrics(self.run_directory.metrics_path, {**record, **figures})
+            append_metrics(self.run_directory.metrics_path, record)
+            numbers = {name: value for name, value in figures.items() if not isinstance(value, str)}
             for tracker in trackers:
-                tracker.log(position.stage, position.step, figures)
+                tracker.log(position.stage, position.step, numbers)
 
     def _save(self, position: CheckpointRef, learner: Learner, previous: CheckpointRef | None) -> None:
         """Write the checkpoint, then drop the one before it if that only served resuming."""
@@ -217,7 +259,7 @@ class _Training:
                 position,
                 model=learner.model,
                 tokenizer=learner.tokenizer,
-                optimizer=learner.optimizer,
+                trainer_state=trainer_state(learner),
                 provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
             )
             fsync(self.run_directory.metrics_path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from swerve.config import DpoStage, RlStage, SftStage, StageConfig
+from swerve.config import DistillStage, DpoStage, RlStage, SftStage, StageConfig
 from swerve.train.stages.base import Figures, StageContext, StageRunner
+from swerve.train.stages.distill import DistillRunner
 from swerve.train.stages.dpo import DpoRunner
 from swerve.train.stages.rl import RlRunner
 from swerve.train.stages.sft import SftRunner
@@ -20,3 +21,5 @@ def make_runner(stage: StageConfig, context: StageContext) -> StageRunner:
             return DpoRunner(stage, context)
         case RlStage():
             return RlRunner(stage, context)
+        case DistillStage():
+            return DistillRunner(stage, context)

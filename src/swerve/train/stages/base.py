@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
+
+from transformers import PreTrainedModel
 
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
@@ -41,12 +43,21 @@ class StageContext:
     resumed: bool
     """Whether the stage goes on from a checkpoint inside it."""
     progress: Progress
+    records: list[Mapping[str, Any]]
+    """This stage's lines of the metrics so far; it grows as the stage goes on."""
+    stage_start: Callable[[], PreTrainedModel]
+    """Loads the policy that the stage began with."""
     raise_if_interrupted: Callable[[], None]
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""
         return derive_seed(self.config.seed, *path)
+
+    def learning_rate_factor(self) -> float:
+        """Return what the learning rate is multiplied by: less after each return to an earlier checkpoint."""
+        factors = [record["lr_factor"] for record in self.records if "lr_factor" in record]
+        return float(factors[-1]) if factors else 1.0
 
     def draw(self, stage: str, start: int, count: int) -> list[Problem]:
         """Return problems number `start` to `start + count` of the stage's endless shuffled passes over all."""

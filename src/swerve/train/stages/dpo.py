@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
-from swerve.batch import TokenBatch, completion_logits, token_batches
+from swerve.batch import TokenBatch, completion_hidden, token_batches
 from swerve.config import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional import dpo_loss, token_logprobs
@@ -47,8 +47,8 @@ class DpoRunner:
         chosen = [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
         pairs = world.shard(chosen)
 
-        def loss(batch: TokenBatch, logits: Tensor) -> tuple[Tensor, Mapping[str, float]]:
-            sums = _completion_logprobs(batch, logits)
+        def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+            sums = self._completion_logprobs(batch, hidden)
             rows = [pairs[row // 2] for row in batch.rows[::2]]
             margin = (sums[0::2] - _reference(rows, "chosen", sums)) - (sums[1::2] - _reference(rows, "rejected", sums))
             per_pair = dpo_loss(
@@ -123,19 +123,28 @@ class DpoRunner:
         with torch.inference_mode():
             for batch in self._pair_batches(pairs):
                 moved = batch.to(model.device)
-                totals[list(batch.rows)] = _completion_logprobs(moved, completion_logits(model, moved)).cpu()
+                hidden = completion_hidden(model, moved, self._context.learner.head)
+                totals[list(batch.rows)] = self._completion_logprobs(moved, hidden).cpu()
         values = totals.tolist()
         return [
             {**pair, "ref_chosen_logprob": values[2 * number], "ref_rejected_logprob": values[2 * number + 1]}
             for number, pair in enumerate(pairs)
         ]
 
+    def _completion_logprobs(self, batch: TokenBatch, hidden: Tensor) -> Tensor:
+        """Return each row's log-probability summed over its completion, `[B]`, nats."""
+        ids = batch.completion_ids[batch.mask]
+        per_token = self._context.learner.head.map(
+            hidden, lambda logits, rows: token_logprobs(logits, ids[rows])[:, None]
+        )[:, 0]
+        return torch.stack([part.sum() for part in torch.split(per_token, batch.mask.sum(dim=1).tolist())])
+
     def _pair_batches(self, pairs: Sequence[Mapping[str, Any]]) -> list[TokenBatch]:
         """Batches in which row 2i is a pair's chosen completion and row 2i + 1 its rejected one."""
         pad_id = self._context.learner.pad_id
         sequences = [(pair["prompt_ids"], pair[name]) for pair in pairs for name in ("chosen_ids", "rejected_ids")]
         width = max((len(prompt) + len(completion) for prompt, completion in sequences), default=1)
-        rows_at_a_time = 2 * max(1, self._context.learner.token_budget(self._stage.tokens_per_batch) // (2 * width))
+        rows_at_a_time = 2 * max(1, self._stage.tokens_per_batch // (2 * width))
         batches = []
         for start in range(0, len(sequences), rows_at_a_time):
             (batch,) = token_batches(sequences[start : start + rows_at_a_time], pad_id=pad_id, in_order=True)
@@ -154,11 +163,6 @@ def _pair(group: RolloutGroup) -> dict[str, Any] | None:
         "chosen_ids": list(right[0].completion.token_ids),
         "rejected_ids": list(wrong[0].completion.token_ids),
     }
-
-
-def _completion_logprobs(batch: TokenBatch, logits: Tensor) -> Tensor:
-    """Return each row's log-probability summed over its completion, `[B]`, nats."""
-    return token_logprobs(logits, batch.completion_ids).where(batch.mask, 0.0).sum(dim=1)
 
 
 def _reference(rows: Sequence[Mapping[str, Any]], side: str, like: Tensor) -> Tensor:

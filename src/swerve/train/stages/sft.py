@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: cross-entropy over the completion tokens of the task's traces."""
+"""Supervised fine-tuning on the completion tokens of the task's traces."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from swerve.batch import TokenBatch, token_batches
+from swerve.batch import TokenBatch
 from swerve.config import SftStage
-from swerve.functional import token_logprobs, token_mean
+from swerve.functional import max_prob_js, max_prob_kl, token_logprobs
 from swerve.prompts import encode_completion, encode_prompts
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
@@ -29,17 +29,28 @@ class SftRunner:
         sequences = self._context.world.shard(self._sequences(index))
         num_tokens = self._context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
 
-        def loss(batch: TokenBatch, logits: Tensor) -> tuple[Tensor, Mapping[str, float]]:
-            logprobs = token_logprobs(logits, batch.completion_ids)
-            return token_mean(-logprobs, batch.mask, num_tokens=num_tokens), {}
+        learner = self._context.learner
+
+        def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+            ids = batch.completion_ids[batch.mask]
+            return learner.head.loss(
+                hidden, lambda logits, rows: self._token_losses(logits, ids[rows]).sum() / num_tokens
+            ), {}
 
         rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
-        learner = self._context.learner
-        batches = token_batches(
-            sequences, pad_id=learner.pad_id, tokens_per_batch=learner.token_budget(self._stage.tokens_per_batch)
-        )
+        batches = learner.batches(sequences, tokens_per_batch=self._stage.tokens_per_batch)
         result = learner.update(batches, loss, learning_rate=rate)
         return {"loss": result.loss, "grad_norm": result.grad_norm, "lr": rate, "num_tokens": int(num_tokens)}
+
+    def _token_losses(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Return the loss of each token, `[N]`, from its logits `[N, V]`."""
+        match self._stage.loss:
+            case "cross_entropy":
+                return -token_logprobs(logits, ids)
+            case "greedy_kl":
+                return max_prob_kl(logits, ids, target_gradient=self._stage.target_gradient)
+            case "greedy_js":
+                return max_prob_js(logits, ids, target_gradient=self._stage.target_gradient)
 
     def _sequences(self, index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         context, label = self._context, self._stage.label

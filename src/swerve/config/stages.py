@@ -1,0 +1,203 @@
+"""The stages of training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from swerve.config.base import Model, NonNegative, Positive, PositiveInt
+from swerve.config.objectives import (
+    AdvantageConfig,
+    CollapseConfig,
+    CorrectionConfig,
+    DrGrpoAdvantages,
+    EntropyConfig,
+    GaeAdvantages,
+    KlConfig,
+    LossConfig,
+    NoCorrection,
+    NoKl,
+    ReinforceLoss,
+    RewardAdvantages,
+    SftLoss,
+)
+from swerve.config.presets import Preset, with_preset
+
+__all__ = ["DistillStage", "DpoStage", "OptimizerConfig", "RlStage", "SftStage", "StageConfig"]
+
+
+class OptimizerConfig(Model):
+    """AdamW with a learning-rate schedule."""
+
+    lr: Positive
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    weight_decay: NonNegative = 0.0
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    eps: Positive = 1e-8
+    max_grad_norm: Positive | None = 1.0
+    """Gradients are scaled down to this global norm; null: never."""
+
+
+class _Stage(Model):
+    kind: str
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]*$")] = ""
+    """Names the stage's checkpoints, in letters, digits and underscores; its kind by default."""
+    steps: PositiveInt
+    optimizer: OptimizerConfig
+    checkpoints: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
+    """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
+    save_every: PositiveInt | None = None
+    """Steps between checkpoints that only serve resuming; each replaces the one before."""
+    tokens_per_batch: PositiveInt = 65536
+    """Padded tokens of one forward pass (fewer for large vocabularies); more are split, with the same result."""
+
+    @property
+    def label(self) -> str:
+        """What the stage is called in checkpoints and metrics."""
+        return self.name or self.kind
+
+
+class SftStage(_Stage):
+    """Supervised learning of the completion tokens of the task's supervised traces."""
+
+    kind: Literal["sft"] = "sft"
+    batch_size: PositiveInt = 32
+    loss: SftLoss = "cross_entropy"
+    """Cross-entropy, or the KL or Jensen-Shannon divergence between the coins of the most likely token and of the
+    trace's."""
+    target_gradient: Literal["live", "detached"] = "live"
+    """Of the greedy losses: whether gradient flows through the most likely token's probability."""
+
+
+class _Sampling(_Stage):
+    prompts_per_step: PositiveInt = 16
+    samples_per_prompt: PositiveInt = 8
+    temperature: Positive = 1.0
+    failure_reward: float = 0.0
+    """Reward of a completion the grader could not judge; such completions are counted in the metrics."""
+    keep_rollouts: bool = True
+    """Write every step's rollouts to the run directory."""
+
+
+class DpoStage(_Stage):
+    """Direct preference optimisation on on-policy pairs: a right and a wrong completion of one prompt."""
+
+    kind: Literal["dpo"] = "dpo"
+    batch_size: PositiveInt = 32
+    beta: Positive = 0.1
+    samples_per_prompt: Annotated[int, Field(ge=2)] = 8
+    temperature: Positive = 1.0
+    max_prompts: PositiveInt = 1024
+    """Prompts sampled at most in search of `steps x batch_size` pairs."""
+
+
+def _kind(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+_SELECTORS = ("max_prob_kl", "fixed_target_kl", "max_prob_js", "rank_promotion_js")
+_GROUP_RELATIVE = (None, "dr_grpo", "grpo", "rloo", "grpo_loo")
+
+
+def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the defaults that differ from the fields' because of what else the stage has.
+
+    The losses of exploring paths learn from completions with a positive reward, and take each one's mean over tokens.
+    Groups whose rewards are all equal are only left out where they would have no gradient.
+    """
+    defaults: dict[str, Any] = {}
+    advantages = _kind(given.get("advantages"))
+    if _kind(given.get("loss")) in _SELECTORS:
+        defaults = {"advantages": {"kind": "reward"}, "reduction": "sequence_mean"}
+        advantages = advantages or "reward"
+    entropy = given.get("entropy") or {}
+    bonus = any(entropy.get(name) for name in ("coef", "target")) if isinstance(entropy, dict) else True
+    if advantages not in _GROUP_RELATIVE or _kind(given.get("kl")) not in (None, "none") or bonus:
+        defaults["zero_variance"] = "keep"
+    return defaults
+
+
+class RlStage(_Sampling):
+    """Reinforcement learning with verifiable rewards."""
+
+    kind: Literal["rl"] = "rl"
+    preset: Preset | None = None
+    """A library whose conventions the keys below take where they are not given."""
+    advantages: AdvantageConfig = DrGrpoAdvantages()
+    loss: LossConfig = ReinforceLoss()
+    reduction: Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"] = "token_mean"
+    reduction_length: PositiveInt | None = None
+    """Tokens that `sequence_sum_norm` divides by; `max_new_tokens` by default."""
+    kl: KlConfig = NoKl()
+    entropy: EntropyConfig = EntropyConfig()
+    correction: CorrectionConfig = NoCorrection()
+    num_epochs: PositiveInt = 1
+    """Passes over each step's rollouts."""
+    num_minibatches: PositiveInt = 1
+    """Parts of the step's groups, with an update each."""
+    zero_variance: Literal["keep", "drop", "refill"] = "drop"
+    """Groups whose rewards are all equal: learn from them, leave them out, or sample others in their place."""
+    max_refills: PositiveInt = 3
+    """With `refill`: rounds of sampling at most in search of other groups."""
+    collapse: CollapseConfig = CollapseConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        filled = with_preset(given)
+        return {**_fitting_defaults(filled), **filled}
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> RlStage:
+        if self.is_selector and not isinstance(self.advantages, RewardAdvantages):
+            raise ValueError(
+                f"loss {self.loss.kind} learns from completions with a positive reward: it needs advantages: reward, "
+                f"got {self.advantages.kind}"
+            )
+        if self.is_selector and (self.num_epochs > 1 or self.correction.kind != "none"):
+            raise ValueError(f"loss {self.loss.kind} has no ratio to the policy at sampling time: it takes one epoch")
+        if isinstance(self.advantages, GaeAdvantages) and self.kl.kind == "reward" and self.kl.order == "after":
+            raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
+        rollouts = self.prompts_per_step * self.samples_per_prompt
+        if self.kl.kind != "none" and self.kl.target and not rollouts < 5 * self.kl.horizon:
+            raise ValueError(
+                f"kl.horizon ({self.kl.horizon:g}) is too short for {rollouts} completions a step; it must be above "
+                f"{rollouts / 5:g}"
+            )
+        if self.num_minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"num_minibatches ({self.num_minibatches}) must be at most prompts_per_step ({self.prompts_per_step})"
+            )
+        if self.samples_per_prompt < 2 and self.advantages.kind not in ("reinforce_pp", "gae", "reward"):
+            raise ValueError(
+                f"advantages {self.advantages.kind} compares completions of a prompt: samples_per_prompt >= 2"
+            )
+        return self
+
+    @property
+    def is_selector(self) -> bool:
+        """Whether the reward only selects the completions to learn from (the losses of exploring paths)."""
+        return hasattr(self.loss, "normalize")
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the weights in a step."""
+        return self.num_epochs * self.num_minibatches
+
+
+class DistillStage(_Sampling):
+    """On-policy distillation: the divergence to a teacher at every token of the student's own completions."""
+
+    kind: Literal["distill"] = "distill"
+    teacher: str
+    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a hub name."""
+    divergence: Literal["reverse", "forward", "js"] = "reverse"
+    """KL(student || teacher), KL(teacher || student), or Jensen-Shannon; over the full vocabulary."""
+
+
+StageConfig = Annotated[SftStage | DpoStage | RlStage | DistillStage, Field(discriminator="kind")]

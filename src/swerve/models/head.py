@@ -1,0 +1,118 @@
+"""A model's output head, apart from the model: hidden states are kept, and logits formed for a chunk of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from swerve.errors import MismatchError
+from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss, chunked_head_map
+
+__all__ = ["Head", "head_inputs", "head_tolerance", "model_head"]
+
+_TILE = 8192
+_WIDE = (torch.float64, torch.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A model's output head with what its forward pass does to the logits afterwards."""
+
+    projection: nn.Module
+    multiplier: float = 1.0
+    softcap: float | None = None
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of logits."""
+        weight = self.projection.weight
+        assert isinstance(weight, Tensor)
+        return int(weight.shape[0])
+
+    def loss(self, hidden: Float[Tensor, "N D"], loss: ChunkLoss) -> Float[Tensor, ""]:
+        """Return the sum of a loss over the rows, one chunk of logits at a time; see `chunked_head_loss`."""
+        weight, bias = self._linear()
+        return chunked_head_loss(hidden, weight, loss, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+
+    def map(self, hidden: Float[Tensor, "N D"], function: ChunkMap) -> Float[Tensor, "N K"]:
+        """Return statistics of each row, one chunk of logits at a time; see `chunked_head_map`."""
+        weight, bias = self._linear()
+        return chunked_head_map(hidden, weight, function, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+
+    def _linear(self) -> tuple[Tensor, Tensor | None]:
+        if not isinstance(self.projection, nn.Linear):
+            raise MismatchError(
+                f"the output head is a {type(self.projection).__name__}; training needs a plain linear layer"
+            )
+        return self.projection.weight, self.projection.bias
+
+    def __call__(self, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
+        """Return the logits of hidden states, in at least float32 whatever the type of the weights."""
+        weight = self.projection.weight
+        assert isinstance(weight, Tensor)
+        logits = _project(self.projection, hidden.to(weight.device)) * self.multiplier
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+
+
+def _project(projection: nn.Module, hidden: Tensor) -> Tensor:
+    weight = projection.weight
+    assert isinstance(weight, Tensor)
+    if not isinstance(projection, nn.Linear) or weight.dtype in _WIDE:
+        logits: Tensor = projection(hidden)
+        return logits
+    # Logits rounded to 16 bits would drown small divergences: multiply in float32, one tile of the weights at a time.
+    wide = hidden.float()
+    logits = torch.cat([wide @ tile.float().T for tile in torch.split(weight, _TILE)], dim=-1)
+    return logits if projection.bias is None else logits + projection.bias.float()
+
+
+def model_head(model: PreTrainedModel) -> Head:
+    """Return the output head of any causal model of transformers.
+
+    Logits are multiplied by `logit_scale` (Cohere), divided by `logits_scaling` (Granite), multiplied by
+    `lm_head_multiplier` (Falcon-H1) and capped by `final_logit_softcapping` (Gemma), where the configuration has these.
+
+    Raises:
+        MismatchError: the model has no output head.
+    """
+    untyped: Any = model
+    projection: nn.Module | None = untyped.get_output_embeddings()
+    if projection is None:
+        raise MismatchError(f"{type(model).__name__} has no output head; the probe needs a causal language model")
+    config = model.config.get_text_config()
+
+    def setting(name: str) -> float | None:
+        value = getattr(config, name, None)
+        return float(value) if value else None
+
+    multiplier = (setting("logit_scale") or 1.0) * (setting("lm_head_multiplier") or 1.0)
+    multiplier /= setting("logits_scaling") or 1.0
+    return Head(projection=projection, multiplier=multiplier, softcap=setting("final_logit_softcapping"))
+
+
+def head_tolerance(dtype: torch.dtype) -> float:
+    """Return the largest difference from a model's own logits, relative to their size, that rounding explains."""
+    return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 3e-2)
+
+
+@contextmanager
+def head_inputs(projection: nn.Module, *, skip_head: bool) -> Iterator[list[Tensor]]:
+    """Collect what is given to the head; with `skip_head` the head sees no position, so that no logits are formed."""
+    captured: list[Tensor] = []
+
+    def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        captured.append(args[0])
+        return (args[0][:, :0], *args[1:]) if skip_head else None
+
+    handle = projection.register_forward_pre_hook(hook)
+    try:
+        yield captured
+    finally:
+        handle.remove()

@@ -1,0 +1,77 @@
+"""Models that are read but not trained: the reference of a KL term, the teacher of a distillation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.batch import TokenBatch, completion_hidden
+from swerve.errors import MismatchError
+from swerve.functional import token_logprobs
+from swerve.models.head import Head, model_head
+from swerve.models.load import load_model, tokenizer_fingerprint
+from swerve.train.stages.base import StageContext
+from swerve.train.tokens import TokenTable, score_tokens
+
+__all__ = ["FrozenModel", "frozen_policy", "load_frozen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenModel:
+    """A model in evaluation mode, without gradients, and its head."""
+
+    model: PreTrainedModel
+    head: Head
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> FrozenModel:
+        """Freeze a model; it must not be trained any more."""
+        model.eval().requires_grad_(False)
+        return cls(model=model, head=model_head(model))
+
+    def hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
+        """Return the hidden states before the head at the batch's real completion tokens."""
+        with torch.no_grad():
+            return completion_hidden(self.model, batch, self.head)
+
+    def logprobs(self, batches: Sequence[TokenBatch], table: TokenTable, *, temperature: float) -> Float[Tensor, "B T"]:
+        """Return the log-probability (nats) of every completion token."""
+
+        def compute(batch: TokenBatch, hidden: Tensor) -> Tensor:
+            ids = batch.completion_ids[batch.mask]
+            return self.head.map(
+                hidden, lambda logits, rows: token_logprobs(logits, ids[rows], temperature=temperature)[:, None]
+            )
+
+        return score_tokens(self.model, self.head, batches, compute, table, num_scores=1)[0]
+
+
+def frozen_policy(context: StageContext) -> FrozenModel:
+    """Return the policy as it was when the stage began."""
+    policy = context.stage_start() if context.resumed else copy.deepcopy(context.learner.model)
+    return FrozenModel.of(policy)
+
+
+def load_frozen(name: str, context: StageContext) -> FrozenModel:
+    """Return an earlier checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub.
+
+    Raises:
+        CheckpointError: there is no such model, or it is damaged.
+        MismatchError: its tokenizer is another than the policy's.
+    """
+    stages = [stage.label for stage in context.config.stages]
+    of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
+    path = context.run.select_checkpoint(name).path if of_this_run else name
+    loaded = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype)
+    if tokenizer_fingerprint(loaded.tokenizer) != tokenizer_fingerprint(context.learner.tokenizer):
+        raise MismatchError(
+            f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"
+        )
+    return FrozenModel.of(loaded.model)

@@ -1,0 +1,90 @@
+"""What follows a collapse: a warning, a stop, or a return to an earlier checkpoint with a lower learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from swerve.config import RlStage, StageConfig
+from swerve.errors import CollapseError
+from swerve.models.load import load_model
+from swerve.train.collapse import Collapse, detect_collapse
+from swerve.train.learner import load_trainer_state
+from swerve.train.stages.base import StageContext
+
+__all__ = ["CollapseVerdict", "judge_collapse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollapseVerdict:
+    """What the loop has to do after a step."""
+
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """To be added to the step's line of the metrics."""
+    must_save: bool = False
+    error: CollapseError | None = None
+    """To be raised once the state is saved."""
+
+
+def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> CollapseVerdict:
+    """Look for a collapse at the step of `record`, name it, and do what the recipe says.
+
+    A return to an earlier checkpoint is done here: the learner has that checkpoint's weights and optimizer afterwards.
+    """
+    if not isinstance(stage, RlStage) or stage.collapse.action == "none":
+        return CollapseVerdict()
+    collapse = detect_collapse([*context.records, record], stage.collapse)
+    if collapse is None:
+        return CollapseVerdict()
+    figures: dict[str, Any] = {"collapse": collapse.sign}
+    step = int(record["stage_step"])
+    action = stage.collapse.action
+    if (
+        action == "roll_back"
+        and sum("rolled_back_to" in old for old in context.records) < stage.collapse.max_roll_backs
+    ):
+        target = _return_to(stage, context, collapse)
+        factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
+        context.progress.note(
+            f"{stage.label} step {step}: {collapse.message}; going back to the weights of step {target} of the stage, "
+            f"learning rate x {factor:g}"
+        )
+        return CollapseVerdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
+    if action == "warn":
+        context.progress.note(f"{stage.label} step {step}: {collapse.message}")
+        return CollapseVerdict(figures=figures)
+    error = CollapseError(
+        f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; "
+        "lower the learning rate, or go on regardless with --resume"
+    )
+    return CollapseVerdict(figures=figures, must_save=True, error=error)
+
+
+def _return_to(stage: RlStage, context: StageContext, collapse: Collapse) -> int:
+    """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start."""
+    steps = [step for step in stage.checkpoints if step < collapse.since and not _was_lost(step, context.records)]
+    learner = context.learner
+    target = max(steps, default=0)
+    if target:
+        path: Path = context.run.checkpoint_path(context.first_step + target)
+        model = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype).model
+        load_trainer_state(path, learner)
+    else:
+        model = context.stage_start()
+        learner.optimizer.state.clear()
+        for module in learner.extra_modules.values():
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    learner.model.load_state_dict(model.state_dict())
+    return target
+
+
+def _was_lost(step: int, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an earlier return went back to before this step's checkpoint."""
+    return any(
+        record["rolled_back_to"] < step < record["stage_step"] for record in records if "rolled_back_to" in record
+    )

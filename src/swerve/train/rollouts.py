@@ -1,0 +1,141 @@
+"""The rollouts of one step: sampled, refilled where groups teach nothing, graded, written down and counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+from swerve.config import DistillStage, RlStage
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade
+from swerve.rollout import rollout_groups
+from swerve.train.stages.base import Figures, StageContext
+from swerve.types import Reward, Rollout, RolloutGroup
+
+__all__ = ["StepRollouts", "reward_value", "rollout_figures", "sample_step", "write_rollouts"]
+
+SamplingStage = RlStage | DistillStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRollouts:
+    """This process's groups of one step."""
+
+    groups: Sequence[RolloutGroup]
+    numbers: Sequence[int]
+    """Each group's number within the step, over all processes."""
+    rewards: Sequence[Sequence[float]]
+    """The reward training uses of each completion of each group."""
+    num_refills: int = 0
+    """Rounds of sampling after the first."""
+
+    def varied(self) -> list[bool]:
+        """Return whether each group's rewards differ."""
+        return [len(set(values)) > 1 for values in self.rewards]
+
+
+def sample_step(stage: SamplingStage, context: StageContext, index: int) -> StepRollouts:
+    """Sample and grade the groups of the step with 0-based number `index`.
+
+    With `zero_variance: refill`, prompts whose completions all have one reward are replaced by others, round by round,
+    until there are `prompts_per_step` groups that differ or `max_refills` rounds are over.
+    """
+    rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
+    count = stage.prompts_per_step
+    first = index * count * (1 + rounds)
+    found = _sample(stage, context, index, first, range(count))
+    for number in range(1, rounds + 1):
+        missing = count - int(context.world.sum_figures({"n": sum(found.varied())})["n"])
+        if missing <= 0:
+            break
+        start = number * count
+        more = _sample(stage, context, index, first, range(start, start + missing))
+        found = StepRollouts(
+            groups=[*found.groups, *more.groups],
+            numbers=[*found.numbers, *more.numbers],
+            rewards=[*found.rewards, *more.rewards],
+            num_refills=number,
+        )
+    return found
+
+
+def _sample(stage: SamplingStage, context: StageContext, index: int, first: int, numbers: range) -> StepRollouts:
+    problems = context.draw(stage.label, first + numbers.start, len(numbers))
+    mine = context.world.shard(numbers)
+    groups = rollout_groups(
+        context.engine,
+        context.learner.tokenizer,
+        encode_prompts(context.learner.tokenizer, [problems[number - numbers.start] for number in mine]),
+        context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
+        seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
+        grade=grade,
+        version=context.first_step + index,
+    )
+    rewards = [[reward_value(rollout.reward, stage) for rollout in group.rollouts] for group in groups]
+    return StepRollouts(groups=groups, numbers=mine, rewards=rewards)
+
+
+def reward_value(reward: Reward, stage: SamplingStage) -> float:
+    """Return the reward training uses: the graded value, or the stage's `failure_reward`."""
+    return stage.failure_reward if reward.value is None else reward.value
+
+
+def write_rollouts(found: StepRollouts, context: StageContext, index: int) -> None:
+    """Write the step's rollouts of all processes to the run directory."""
+    parts = context.world.gather(_rows(found))
+    if context.world.is_main:
+        rows = sorted((row for part in parts for row in part), key=lambda row: row["group"])
+        write_table(context.run.rollouts_path(context.first_step + index + 1), rows, ROLLOUTS_SCHEMA)
+
+
+def _rows(found: StepRollouts) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": number,
+            "problem_id": group.prompt.problem.id,
+            "prompt_ids": list(group.prompt.token_ids),
+            "completion_ids": list(rollout.completion.token_ids),
+            "logprobs": list(rollout.completion.logprobs),
+            "text": rollout.text,
+            "reward": rollout.reward.value,
+            "parts": json.dumps(dict(rollout.reward.parts)),
+            "status": rollout.reward.status,
+            "finish_reason": rollout.completion.finish_reason,
+            "version": rollout.version,
+        }
+        for number, group in zip(found.numbers, found.groups, strict=True)
+        for rollout in group.rollouts
+    ]
+
+
+def rollout_figures(found: StepRollouts, context: StageContext) -> Figures:
+    """Return the step's figures over all processes: reward, lengths, failures, groups."""
+    totals = context.world.sum_figures(_sums(found))
+    rollouts = totals["rollouts"]
+    return {
+        "reward": totals["reward"] / rollouts,
+        "completion_length": totals["tokens"] / rollouts,  # tokens
+        "truncated_share": totals["truncated"] / rollouts,
+        "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats a token: an estimate of the entropy
+        "num_failures": int(totals["failures"]),
+        "num_groups": int(totals["groups"]),
+        "num_zero_variance_groups": int(totals["zero_variance_groups"]),
+        "num_refills": found.num_refills,
+    }
+
+
+def _sums(found: StepRollouts) -> Mapping[str, float]:
+    rollouts: list[Rollout] = [rollout for group in found.groups for rollout in group.rollouts]
+    return {
+        "groups": len(found.groups),
+        "rollouts": len(rollouts),
+        "reward": sum(map(sum, found.rewards)),
+        "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
+        "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        "failures": sum(rollout.reward.value is None for rollout in rollouts),
+        "zero_variance_groups": len(found.groups) - sum(found.varied()),
+        "neg_logprob": -sum(sum(rollout.completion.logprobs) for rollout in rollouts),
+    }

@@ -1,0 +1,67 @@
+"""On-policy distillation: the student's own completions, and at each of their tokens the divergence to a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from swerve.batch import TokenBatch
+from swerve.config import DistillStage
+from swerve.functional import entropy, exact_kl
+from swerve.train.frozen import load_frozen
+from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts
+from swerve.train.schedule import learning_rate
+from swerve.train.stages.base import Figures, StageContext
+
+__all__ = ["DistillRunner"]
+
+
+class DistillRunner:
+    """One rollout of groups and one update a step; rewards are measured, not learnt from."""
+
+    def __init__(self, stage: DistillStage, context: StageContext) -> None:
+        self._stage = stage
+        self._context = context
+        self._teacher = load_frozen(stage.teacher, context)
+
+    def step(self, index: int) -> Figures:
+        """See `StageRunner.step`."""
+        stage, context = self._stage, self._context
+        found = sample_step(stage, context, index)
+        if stage.keep_rollouts:
+            write_rollouts(found, context, index)
+        sequences = [
+            (group.prompt.token_ids, rollout.completion.token_ids)
+            for group in found.groups
+            for rollout in group.rollouts
+        ]
+        num_tokens = context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
+        teacher = self._teacher
+
+        def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+            teacher_hidden = teacher.hidden(batch)
+            entropies: list[Tensor] = []
+
+            def divergence(logits: Tensor, rows: slice) -> Tensor:
+                with torch.no_grad():
+                    teacher_logits = teacher.head(teacher_hidden[rows]) / stage.temperature
+                    entropies.append(entropy(logits / stage.temperature).sum())
+                scaled = logits if stage.temperature == 1.0 else logits / stage.temperature
+                return exact_kl(scaled, teacher_logits, direction=stage.divergence).sum() / num_tokens
+
+            value = context.learner.head.loss(hidden, divergence)
+            return value, {"entropy": float(sum(float(part) for part in entropies))}
+
+        rate = learning_rate(stage.optimizer, index, stage.steps)
+        batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
+        result = context.learner.update(batches, loss, learning_rate=rate, figures=("entropy",))
+        return {
+            **rollout_figures(found, context),
+            "loss": result.loss,  # the mean divergence to the teacher, nats a token
+            "grad_norm": result.grad_norm,
+            "lr": rate,
+            "entropy": result.sums["entropy"] / num_tokens,
+            "num_tokens": int(num_tokens),
+        }

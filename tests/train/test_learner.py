@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from swerve.artifacts.run import CheckpointRef
+from swerve.config import OptimizerConfig, TinyModel
+from swerve.errors import CheckpointError
+from swerve.models.checkpoints import save_checkpoint
+from swerve.models.load import load_model, weights_fingerprint
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.world import World
+
+SEQUENCES = [((1, 4), (5, 6, 7)), ((1,), (8, 4))]
+
+
+def _update(learner):
+    """One update whose loss involves the value head and the logits."""
+
+    def loss(batch, hidden):
+        logits = learner.head.loss(hidden, lambda logits, rows: logits.logsumexp(dim=-1).sum())
+        return logits + (learner.value_head(hidden) - 1.0).square().sum(), {}
+
+    return learner.update(learner.batches(SEQUENCES, tokens_per_batch=64), loss, learning_rate=1e-2)
+
+
+def _learner(model, tokenizer):
+    return Learner(model, tokenizer, OptimizerConfig(lr=1e-2), World(), value_head=new_value_head(model))
+
+
+@pytest.fixture
+def trained(tiny, tmp_path):
+    learner = _learner(copy.deepcopy(tiny[0]), tiny[1])
+    _update(learner)
+    _update(learner)
+    path = tmp_path / "checkpoint"
+    reference = CheckpointRef(path=path, step=2, stage="rl", stage_step=2, scheduled=True, final=True)
+    save_checkpoint(
+        reference, model=learner.model, tokenizer=tiny[1], trainer_state=trainer_state(learner), provenance={}
+    )
+    return path, learner
+
+
+def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(trained):
+    path, learner = trained
+    loaded = load_model(path, device="cpu", dtype="float32")
+    resumed = _learner(loaded.model, loaded.tokenizer)
+    assert resumed.value_head.weight.abs().sum() == 0
+    load_trainer_state(path, resumed)
+    assert resumed.value_head.weight.abs().sum() > 0
+    first, second = _update(learner), _update(resumed)
+    assert second == first
+    assert weights_fingerprint(resumed.model) == weights_fingerprint(learner.model)
+    assert torch.equal(resumed.value_head.weight, learner.value_head.weight)
+
+
+def test_optimizer_state_of_another_model_is_refused(trained):
+    words = build_word_tokenizer(["a"])
+    other = _learner(build_tiny_model(TinyModel(num_layers=1, hidden_size=32), words, seed=0), words)
+    with pytest.raises(CheckpointError, match="a parameter the model does not have"):
+        load_trainer_state(trained[0], other)
+
+
+def test_a_checkpoint_without_a_value_head_is_refused_where_one_is_needed(trained, tmp_path):
+    learner = trained[1]
+    state = {"optimizer": trainer_state(learner)["optimizer"]}
+    reference = CheckpointRef(path=tmp_path / "other", step=2, stage="rl", stage_step=2, scheduled=True, final=True)
+    save_checkpoint(reference, model=learner.model, tokenizer=learner.tokenizer, trainer_state=state, provenance={})
+    with pytest.raises(CheckpointError, match="no trainer state 'value_head'"):
+        load_trainer_state(tmp_path / "other", learner)
