@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from swerve.config import OptimizerConfig, RlStage
+from swerve.config import OptimizerConfig, RlStage, TinyModel
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.frozen import FrozenModel
 from swerve.train.learner import Learner, new_value_head
@@ -60,12 +61,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _stage(name: str, **changes: Any) -> RlStage:
+def stage_of(name: str, **changes: Any) -> RlStage:
     keys = {"steps": 1, "optimizer": {"lr": 1e-3, "max_grad_norm": None}, "samples_per_prompt": GROUP}
     return RlStage.model_validate({**keys, **VARIANTS[name], **changes})
 
 
-def _rollouts() -> StepRollouts:
+def rollouts() -> StepRollouts:
     """Groups with prompts and completions of different lengths; the sampler's log-probabilities are a little off."""
     generator = torch.Generator().manual_seed(3)
     groups = []
@@ -97,35 +98,43 @@ def _reordered(found: StepRollouts) -> StepRollouts:
     )
 
 
-@pytest.fixture(scope="module")
-def models(tiny):
-    """A policy and a reference that differ, in float64."""
-    policy, reference = copy.deepcopy(tiny[0]).double(), copy.deepcopy(tiny[0]).double()
+def two_models() -> tuple[Any, FrozenModel, Any]:
+    """Return a policy and a reference that differ, in float64, and their tokenizer."""
+    tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
+    policy, reference = (
+        build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=1).double() for _ in range(2)
+    )
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for model, size in ((policy, 0.3), (reference, 0.2)):
             for parameter in model.parameters():
                 parameter.add_(size * torch.randn(parameter.shape, generator=generator).double())
-    return policy, FrozenModel.of(reference), tiny[1]
+    return policy, FrozenModel.of(reference), tokenizer
 
 
-class _Update:
+@pytest.fixture(scope="module")
+def models():
+    return two_models()
+
+
+class Update:
     """Prepares and makes one step's updates in float64; holds the figures, the weights after and the last gradient."""
 
-    def __init__(self, models: Any, stage: RlStage, found: StepRollouts) -> None:
+    def __init__(self, models: Any, stage: RlStage, found: StepRollouts, *, world: World | None = None) -> None:
+        world = world or World()
         policy, reference, tokenizer = models
         model = copy.deepcopy(policy)
         value_head = new_value_head(model) if stage.advantages.kind == "gae" else None
         if value_head is not None:
             torch.nn.init.constant_(value_head.weight, 0.05)
         learner = Learner(
-            model, tokenizer, OptimizerConfig(**stage.optimizer.model_dump()), World(), value_head=value_head
+            model, tokenizer, OptimizerConfig(**stage.optimizer.model_dump()), world, value_head=value_head
         )
         unused: Any = None
         context = StageContext(
             config=load_config("demo_addition"),
             run=unused,
-            world=World(),
+            world=world,
             family=unused,
             problems=(),
             learner=learner,
@@ -150,35 +159,36 @@ def _grad(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def _same(first: _Update, second: _Update) -> None:
+def _same(first: _Update, second: Update) -> None:
     for name, value in first.figures.items():
-        assert second.figures[name] == (value if value is None else pytest.approx(value, rel=1e-6, abs=1e-12)), name
+        expected = value if value is None else pytest.approx(value, rel=1e-6, abs=1e-12)
+        assert second.figures[name] == expected, name
     assert first.gradient.norm() > 1e-6
     assert float((first.gradient - second.gradient).norm() / first.gradient.norm()) < 1e-6
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_micro_batches_and_their_padding_do_not_change_the_update(models, name):
-    whole = _Update(models, _stage(name), _rollouts())
-    _same(whole, _Update(models, _stage(name, tokens_per_batch=1), _rollouts()))
-    _same(whole, _Update(models, _stage(name, tokens_per_batch=17), _rollouts()))
+    whole = Update(models, stage_of(name), rollouts())
+    _same(whole, Update(models, stage_of(name, tokens_per_batch=1), rollouts()))
+    _same(whole, Update(models, stage_of(name, tokens_per_batch=17), rollouts()))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_order_of_groups_and_within_them_does_not_change_the_update(models, name):
-    _same(_Update(models, _stage(name), _rollouts()), _Update(models, _stage(name), _reordered(_rollouts())))
+    _same(Update(models, stage_of(name), rollouts()), Update(models, stage_of(name), _reordered(rollouts())))
 
 
 def test_minibatches_follow_the_groups_numbers_not_their_places(models):
-    stage = _stage("clip", num_minibatches=2)
-    _same(_Update(models, stage, _rollouts()), _Update(models, stage, _reordered(_rollouts())))
+    stage = stage_of("clip", num_minibatches=2)
+    _same(Update(models, stage, rollouts()), Update(models, stage, _reordered(rollouts())))
 
 
 def _plain(models: Any, temperature: float = 1.0) -> tuple[list[list[float]], Any, list[Tensor], list[Tensor]]:
     """Return rewards, a copy of the policy, and for each completion its log-softmax rows, one sequence at a time."""
     policy, reference, _ = models
     model = copy.deepcopy(policy).train()
-    found = _rollouts()
+    found = rollouts()
     rows, ref_rows = [], []
     for group in found.groups:
         for rollout in group.rollouts:
@@ -190,7 +200,7 @@ def _plain(models: Any, temperature: float = 1.0) -> tuple[list[list[float]], An
 
 
 def _chosen(rows: list[Tensor]) -> list[Tensor]:
-    completions = [rollout.completion for group in _rollouts().groups for rollout in group.rollouts]
+    completions = [rollout.completion for group in rollouts().groups for rollout in group.rollouts]
     return [
         row.gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
         for row, completion in zip(rows, completions, strict=True)
@@ -202,7 +212,7 @@ def _gradient(model: Any, loss: Tensor) -> Tensor:
     return torch.cat([_grad(parameter).flatten() for parameter in model.parameters()])
 
 
-def _agrees(update: _Update, model: Any, loss: Tensor) -> None:
+def _agrees(update: Update, model: Any, loss: Tensor) -> None:
     # Advantages are float32.
     assert update.figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
     expected = _gradient(model, loss)
@@ -216,7 +226,7 @@ def _means(rewards: list[list[float]]) -> list[float]:
 
 def test_policy_gradient_with_kl_and_entropy_is_the_plain_formula(models):
     """token_mean of -A logp + 0.5 KL(pi || ref) - 0.3 H at temperature 0.7, summed over the vocabulary by hand."""
-    stage = _stage("kl exact_reverse", temperature=0.7, entropy={"coef": 0.3})
+    stage = stage_of("kl exact_reverse", temperature=0.7, entropy={"coef": 0.3})
     rewards, model, rows, ref_rows = _plain(models, 0.7)
     total = sum(map(len, rows))
     loss = torch.zeros((), dtype=torch.float64)
@@ -224,11 +234,11 @@ def test_policy_gradient_with_kl_and_entropy_is_the_plain_formula(models):
         kl = (row.exp() * (row - ref_row)).sum(dim=-1)
         entropy = -(row.exp() * row).sum(dim=-1)
         loss = loss + (-advantage * logprobs + 0.5 * kl - 0.3 * entropy).sum() / total
-    _agrees(_Update(models, stage, _rollouts()), model, loss)
+    _agrees(Update(models, stage, rollouts()), model, loss)
 
 
 def test_k1_in_the_reward_is_taken_from_the_score_before_the_baseline(models):
-    stage = _stage("kl reward", advantages={"kind": "rloo"}, reduction="sequence_sum_norm", reduction_length=8)
+    stage = stage_of("kl reward", advantages={"kind": "rloo"}, reduction="sequence_sum_norm", reduction_length=8)
     rewards, model, rows, ref_rows = _plain(models)
     logprobs, ref_logprobs = _chosen(rows), _chosen(ref_rows)
     taken = [0.5 * float((one - two).detach().sum()) for one, two in zip(logprobs, ref_logprobs, strict=True)]
@@ -238,23 +248,23 @@ def test_k1_in_the_reward_is_taken_from_the_score_before_the_baseline(models):
         group = flat[index - index % GROUP : index - index % GROUP + GROUP]
         advantage = flat[index] - (sum(group) - flat[index]) / (GROUP - 1)
         loss = loss - advantage * sequence.sum() / (len(flat) * 8)
-    _agrees(_Update(models, stage, _rollouts()), model, loss)
+    _agrees(Update(models, stage, rollouts()), model, loss)
 
 
 def test_k1_after_the_baseline_is_a_reward_to_go_of_each_token(models):
-    stage = _stage("kl reward after", reduction="sequence_sum")
+    stage = stage_of("kl reward after", reduction="sequence_sum")
     rewards, model, rows, ref_rows = _plain(models)
     loss = torch.zeros((), dtype=torch.float64)
     for advantage, one, two in zip(_means(rewards), _chosen(rows), _chosen(ref_rows), strict=True):
         for place in range(len(one)):
             to_go = 0.5 * float((one - two).detach()[place:].sum())
             loss = loss - (advantage - to_go) * one[place] / len(rows)
-    _agrees(_Update(models, stage, _rollouts()), model, loss)
+    _agrees(Update(models, stage, rollouts()), model, loss)
 
 
 @pytest.mark.parametrize("normalize", ["batch", "correct"])
 def test_the_losses_of_exploring_paths_learn_from_correct_completions_only(models, normalize):
-    stage = _stage("fixed_target_kl", loss={"kind": "fixed_target_kl", "q": 0.5, "normalize": normalize})
+    stage = stage_of("fixed_target_kl", loss={"kind": "fixed_target_kl", "q": 0.5, "normalize": normalize})
     assert stage.reduction == "sequence_mean"
     rewards, model, rows, _ = _plain(models)
     flat = [value for values in rewards for value in values]
@@ -264,13 +274,13 @@ def test_the_losses_of_exploring_paths_learn_from_correct_completions_only(model
         if value > 0:
             per_token = -0.5 * (logprobs + (1 - logprobs.exp()).log()) + math.log(0.5)
             loss = loss + per_token.mean() / denominator
-    _agrees(_Update(models, stage, _rollouts()), model, loss)
+    _agrees(Update(models, stage, rollouts()), model, loss)
 
 
 def test_masked_importance_weights_multiply_policy_and_kl(models):
-    stage = _stage("mis", reduction="sequence_mean")
+    stage = stage_of("mis", reduction="sequence_mean")
     rewards, model, rows, ref_rows = _plain(models)
-    samplers = [rollout.completion.logprobs for group in _rollouts().groups for rollout in group.rollouts]
+    samplers = [rollout.completion.logprobs for group in rollouts().groups for rollout in group.rollouts]
     loss, kept = torch.zeros((), dtype=torch.float64), 0
     for advantage, one, two, sampler in zip(_means(rewards), _chosen(rows), _chosen(ref_rows), samplers, strict=True):
         weight = (one.detach() - torch.tensor(sampler)).exp()
@@ -278,13 +288,13 @@ def test_masked_importance_weights_multiply_policy_and_kl(models):
         kept += int((weight > 0).sum())
         x = one - two.detach()
         loss = loss + (weight * (-advantage * one + 0.5 * ((-x).exp() - 1 + x))).mean() / len(rows)
-    update = _Update(models, stage, _rollouts())
+    update = Update(models, stage, rollouts())
     _agrees(update, model, loss)
     assert update.figures["corrected_share"] == pytest.approx(1 - kept / sum(map(len, rows)))
 
 
 def test_top_entropy_tokens_alone_carry_the_policy_loss(models):
-    stage = _stage("top entropy")
+    stage = stage_of("top entropy")
     rewards, model, rows, _ = _plain(models)
     entropies = torch.cat([-(row.exp() * row).sum(dim=-1) for row in rows]).detach()
     count = len(entropies)
@@ -294,15 +304,15 @@ def test_top_entropy_tokens_alone_carry_the_policy_loss(models):
         chosen = entropies[place : place + len(one)] >= threshold - 1e-6
         loss = loss - (advantage * one * chosen).sum() / count
         place += len(one)
-    _agrees(_Update(models, stage, _rollouts()), model, loss)
+    _agrees(Update(models, stage, rollouts()), model, loss)
 
 
 def test_gspo_in_its_second_epoch_uses_the_sequence_ratio(models):
     """The gradient of the last update, recomputed from the weights it was taken at."""
-    stage = _stage(
+    stage = stage_of(
         "gspo", loss={"kind": "gspo", "low": 0.5, "high": 0.5}, optimizer={"lr": 0.02, "max_grad_norm": None}
     )
-    first = _Update(models, stage.model_copy(update={"num_epochs": 1}), _rollouts())
+    first = Update(models, stage.model_copy(update={"num_epochs": 1}), rollouts())
     rewards, _, rows, _ = _plain(models)
     old = [logprobs.detach() for logprobs in _chosen(rows)]
     policy, reference, tokenizer = models
@@ -317,18 +327,18 @@ def test_gspo_in_its_second_epoch_uses_the_sequence_ratio(models):
         loss = loss - torch.minimum(ratio * advantage, ratio.clamp(0.5, 1.5) * advantage) / len(rows)
     assert max(ratios) - min(ratios) > 0.01
     expected = _gradient(model, loss)
-    found = _Update(models, stage, _rollouts()).gradient
+    found = Update(models, stage, rollouts()).gradient
     assert float((found - expected).norm() / expected.norm()) < 1e-5
 
 
 def test_the_value_head_learns_returns_and_the_policy_its_advantages(models):
     """PPO with gamma 1, lambda 1: advantages are the return minus the value."""
     advantages = {"kind": "gae", "lam": 1.0, "whiten": False, "value_coef": 0.5, "value_clip": None}
-    stage = _stage("gae", advantages=advantages, loss={"kind": "reinforce"})
-    update = _Update(models, stage, _rollouts())
+    stage = stage_of("gae", advantages=advantages, loss={"kind": "reinforce"})
+    update = Update(models, stage, rollouts())
     values, returns = update.step.tokens["values"], update.step.tokens["returns"]
     mask = update.step.table.mask
-    flat = torch.tensor([value for values in _rollouts().rewards for value in values])[:, None].expand_as(returns)
+    flat = torch.tensor([value for values in rollouts().rewards for value in values])[:, None].expand_as(returns)
     assert torch.allclose(returns[mask], flat[mask], atol=1e-6)
     assert torch.allclose(update.step.tokens["advantages"][mask], (flat - values)[mask], atol=1e-6)
     _, _, rows, _ = _plain(models)
@@ -341,8 +351,8 @@ def test_the_value_head_learns_returns_and_the_policy_its_advantages(models):
 
 
 def test_with_no_correct_completion_there_is_nothing_to_learn_and_nothing_to_divide_by(models):
-    found = _rollouts()
+    found = rollouts()
     wrong = StepRollouts(groups=found.groups, numbers=found.numbers, rewards=[[0.0] * GROUP] * len(SIZES))
-    update = _Update(models, _stage("max_prob_kl correct"), wrong)
+    update = Update(models, stage_of("max_prob_kl correct"), wrong)
     assert update.figures["loss"] == 0
     assert float(update.gradient.norm()) == 0

@@ -1,0 +1,87 @@
+"""Two processes with half of the groups each make the update that one process with all of them makes, in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+CASES = Path(__file__).with_name("test_update.py")
+UNEVEN = "dr_grpo with one group for two processes"
+
+
+def _cases() -> Any:
+    spec = importlib.util.spec_from_file_location("update_cases", CASES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _updates(world: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the gradient and the figures of every variant's update, made by the processes of `world`."""
+    cases = _cases()
+    models = cases.two_models()
+    gradients, figures = {}, {}
+    for name in [*cases.VARIANTS, UNEVEN]:
+        found = cases.rollouts()
+        numbers = [1] if name == UNEVEN else list(range(len(found.groups)))
+        mine = numbers[world.rank :: world.size]
+        share = cases.StepRollouts(
+            groups=[found.groups[index] for index in mine],
+            numbers=mine,
+            rewards=[found.rewards[index] for index in mine],
+        )
+        stage = cases.stage_of(name.split(" with ")[0], tokens_per_batch=24)
+        update = cases.Update(models, stage, share, world=world)
+        gradients[name], figures[name] = update.gradient, dict(update.figures)
+    return gradients, figures
+
+
+@pytest.mark.dist
+def test_two_processes_make_the_update_of_one(tmp_path):
+    from swerve.train.world import World
+
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=240, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    together, measured = (
+        load_file(tmp_path / "gradients.safetensors"),
+        json.loads((tmp_path / "figures.json").read_text()),
+    )
+    gradients, figures = _updates(World())
+    assert together.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        assert gradient.norm() > 1e-6
+        assert float((together[name] - gradient).norm() / gradient.norm()) < 1e-6, name
+        for key, value in figures[name].items():
+            expected = pytest.approx(value, rel=1e-6, abs=1e-12) if isinstance(value, float) else value
+            assert measured[name][key] == expected, (name, key)
+
+
+def _main(folder: Path) -> None:
+    from swerve.train.world import joined_world
+
+    torch.set_num_threads(1)
+    with joined_world("cpu") as world:
+        gradients, figures = _updates(world)
+        if world.is_main:
+            save_file(gradients, folder / "gradients.safetensors")
+            (folder / "figures.json").write_text(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))
