@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 
-from swerve.batch import completion_logits, token_batches, token_budget
+from swerve import batch as batches
+from swerve.batch import checked_head, completion_logits, token_batches
+from swerve.errors import MismatchError
 
 SEQUENCES = [([5, 6], [7, 8, 9]), ([4], [7]), ([4, 5, 6], [9, 9])]
 
@@ -23,9 +28,16 @@ def test_budget_counts_padded_tokens_and_rows_name_the_sequences():
     assert [batch.rows for batch in token_batches(SEQUENCES, pad_id=0, tokens_per_batch=10)] == [(1, 0), (2,)]
 
 
-def test_large_vocabularies_lower_the_budget(tiny):
-    assert token_budget(tiny[0], 65536) == 65536
-    assert token_budget(tiny[0], 2**31) == 2**27 // 11
+def test_a_head_whose_logits_are_not_the_models_is_refused_and_dropout_is_no_difference(tiny, monkeypatch):
+    model = copy.deepcopy(tiny[0]).train()
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    head = checked_head(model)
+    assert model.training
+    assert head.vocabulary_size == 11
+    monkeypatch.setattr(batches, "model_head", lambda _model: replace(head, multiplier=1.01))
+    with pytest.raises(MismatchError, match="Qwen3ForCausalLM turns hidden states into logits in a way that is not"):
+        checked_head(model)
 
 
 def test_a_sequence_over_the_budget_gets_its_own_batch():

@@ -160,6 +160,9 @@ _MODELS = {
     "SFT stage": configuration.SftStage,
     "DPO stage": configuration.DpoStage,
     "RL stage": configuration.RlStage,
+    "Entropy": configuration.EntropyConfig,
+    "Collapse": configuration.CollapseConfig,
+    "Distillation stage": configuration.DistillStage,
     "Optimizer": configuration.OptimizerConfig,
     "Evaluation": configuration.EvalConfig,
     "Probe": configuration.ProbeConfig,
@@ -170,29 +173,91 @@ _MODELS = {
 }
 
 
+# Sections whose one table has a row `kind: x` for each model of a union, and that model's other keys below it.
+_UNIONS = {
+    "Advantages": configuration.AdvantageConfig,
+    "Policy loss": configuration.LossConfig,
+    "KL": configuration.KlConfig,
+    "Sampler correction": configuration.CorrectionConfig,
+}
+
+
+def _members(union) -> tuple[type, ...]:
+    return get_args(get_args(union)[0])
+
+
+def _kind(model) -> str:
+    return model.model_fields["kind"].default
+
+
+def _blocks_by_kind(heading) -> dict[str, list[list[str]]]:
+    """Return the rows under each row `kind: x` of a section, in order."""
+    blocks: dict[str, list[list[str]]] = {}
+    for cells in _rows(_sections(DOCS / "recipes.md")[heading]):
+        key = cells[0].strip("`")
+        if key.startswith("kind: "):
+            rows = blocks.setdefault(key.removeprefix("kind: "), [])
+        else:
+            rows.append(cells)
+    return blocks
+
+
+_TABLES_OF_KEYS = [
+    *(pytest.param(heading, model, id=heading) for heading, model in _MODELS.items()),
+    *(
+        pytest.param(heading, model, id=f"{heading}: {_kind(model)}")
+        for heading, union in _UNIONS.items()
+        for model in _members(union)
+    ),
+]
+
+
 def _default(field) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
+    if hasattr(value, "kind"):
+        return f"`{value.kind}`"
     if hasattr(value, "model_dump"):
         return "see below"
     return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
 
 
-@pytest.mark.parametrize("heading", _MODELS)
-def test_keys_and_defaults_are_those_of_the_configuration(heading):
-    documented = {cells[0].strip("`"): cells for cells in _rows(_sections(DOCS / "recipes.md")[heading])}
-    fields = _MODELS[heading].model_fields
+def _choices(field) -> list[str]:
+    """Return the words that a value is chosen from: of an enumeration, or the kinds of a union."""
+    options = [option for arg in get_args(field.annotation) for option in (get_args(arg) or [arg])]
+    kinds = [_kind(option) for option in options if hasattr(option, "model_fields") and "kind" in option.model_fields]
+    return [option for option in options if isinstance(option, str)] + kinds
+
+
+@pytest.mark.parametrize(("heading", "model"), _TABLES_OF_KEYS)
+def test_keys_and_defaults_are_those_of_the_configuration(heading, model):
+    in_union = heading in _UNIONS
+    rows = _blocks_by_kind(heading)[_kind(model)] if in_union else _rows(_sections(DOCS / "recipes.md")[heading])
+    documented = {cells[0].strip("`"): cells for cells in rows}
+    fields = {key: field for key, field in model.model_fields.items() if not (in_union and key == "kind")}
     assert list(documented) == list(fields)
     assert {key: cells[2] for key, cells in documented.items()} == {key: _default(fields[key]) for key in fields}
     for key, field in fields.items():
-        words = [word for word in get_args(field.annotation) if isinstance(word, str)]
-        missing = [word for word in words if f"`{word}`" not in documented[key][1]]
+        missing = [word for word in _choices(field) if f"`{word}`" not in documented[key][1]]
         assert missing == [], key
 
 
+@pytest.mark.parametrize("heading", _UNIONS)
+def test_every_kind_is_documented(heading):
+    assert list(_blocks_by_kind(heading)) == [_kind(model) for model in _members(_UNIONS[heading])]
+
+
 def test_every_model_of_the_schema_is_documented():
-    assert set(config_schema()["$defs"]) == {model.__name__ for model in _MODELS.values()} - {"Config"}
+    documented = [*_MODELS.values(), *(model for union in _UNIONS.values() for model in _members(union))]
+    assert set(config_schema()["$defs"]) == {model.__name__ for model in documented} - {"Config"}
+
+
+@pytest.mark.parametrize("preset", configuration.PRESETS)
+def test_presets_are_documented(preset):
+    section = _sections(DOCS / "conventions.md")["Presets"]
+    assert f"| `{preset}` |" in section
+    assert [cells[0].strip("`") for cells in _rows(section)] == list(configuration.PRESETS[preset])
 
 
 def _commands(command, name):
@@ -222,6 +287,11 @@ def test_public_names_are_in_the_api_page():
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     assert [name for name in swerve.__all__ if name not in text] == []
     assert [name for name in swerve.functional.__all__ if f".{name}\n" not in text] == []
+
+
+def test_functions_are_in_the_objectives_page():
+    text = (DOCS / "objectives.md").read_text(encoding="utf-8")
+    assert [name for name in swerve.functional.__all__ if not re.search(rf"`{re.escape(name)}\b", text)] == []
 
 
 def test_categories_are_listed_by_precedence():

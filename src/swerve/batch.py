@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,19 +14,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
-from swerve.models.head import Head, head_inputs, head_tolerance
+from swerve.models.head import Head, head_inputs, head_tolerance, model_head
 
 __all__ = [
     "TokenBatch",
     "TokenSequence",
     "check_head",
+    "checked_head",
     "completion_hidden",
     "completion_logits",
     "token_batches",
-    "token_budget",
 ]
 
-_MAX_LOGITS = 1 << 27
 TokenSequence = tuple[Sequence[int], Sequence[int]]
 """Prompt ids and completion ids."""
 
@@ -51,12 +49,6 @@ class TokenBatch:
         """Return the batch on another device."""
         names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
-
-
-def token_budget(model: PreTrainedModel, tokens_per_batch: int) -> int:
-    """Return `tokens_per_batch`, lowered so that a batch has at most 2^27 logits (512 MiB in float32)."""
-    embeddings: Any = model.get_input_embeddings()
-    return max(1, min(tokens_per_batch, _MAX_LOGITS // int(embeddings.weight.shape[0])))
 
 
 def token_batches(
@@ -163,3 +155,19 @@ def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:
             f"{type(model).__name__} turns hidden states into logits in a way that is not known here; results that "
             "rest on these logits would be wrong, so it is refused"
         )
+
+
+def checked_head(model: PreTrainedModel) -> Head:
+    """Return a model's output head, after a look at a few tokens whether it gives the model's own logits.
+
+    Raises:
+        MismatchError: it does not, or the model has no output head.
+    """
+    head = model_head(model)
+    (batch,) = token_batches([((0, 1), (1, 0))], pad_id=0)
+    training = model.training
+    model.eval()  # dropout would make the two passes differ
+    with torch.no_grad():
+        check_head(model, head, batch.to(model.device))
+    model.train(training)
+    return head

@@ -53,3 +53,21 @@ def test_curves_hold_the_artifacts_numbers_and_the_stages_their_bounds(run: RunD
     assert (point.mean, point.low, point.high) == (0.47, pytest.approx(0.44), 0.5)
     assert divergence.steps == (513, 518, 528, 538, 548, 568, 578, 588)
     assert [curve.name for curve in divergence.curves] == ["Forward KL", "Reverse KL", "JS"]
+
+
+def test_the_steps_of_training_have_curves_where_they_were_sampled(run: RunDirectory, tmp_path: Path) -> None:
+    records = (
+        {"step": 500, "stage": "sft", "stage_step": 500, "loss": 0.1},
+        {"step": 509, "stage": "rl", "stage_step": 1, "reward": -0.5, "neg_logprob": 0.2},
+        {"step": 510, "stage": "rl", "stage_step": 2, "reward": 1.25, "neg_logprob": None},
+    )
+    inputs = replace(read_inputs(run), metrics=records)
+    reward, entropy = all_charts(inputs)[4:]
+    assert (reward.unit, reward.labels, reward.steps) == ("reward", ("rl-1", "rl-2"), (509, 510))
+    assert [point and (point.mean, point.low, point.high) for point in reward.curves[0].points] == [
+        (-0.5, -0.5, -0.5),
+        (1.25, 1.25, 1.25),
+    ]
+    assert [point and point.mean for point in entropy.curves[0].points] == [0.2, None]
+    names = {path.name for path in write_figures(inputs, tmp_path)}
+    assert {"training-reward.png", "training-entropy.pdf"} <= names

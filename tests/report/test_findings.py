@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from swerve.report.findings import findings, tiles
@@ -127,3 +128,24 @@ def test_headline_figures() -> None:
         ("+87.4 points", "at random positions +1.1 points"),
     ]
     assert [tile.value for tile in tiles(inputs((), None))] == ["not measured"] * 4
+
+
+def test_a_collapse_is_said_with_what_followed() -> None:
+    told = inputs((BEFORE, AFTER), None)
+    records = (
+        {"step": 20, "stage": "rl", "stage_step": 12, "reward": 0.4},
+        {
+            "step": 21,
+            "stage": "rl",
+            "stage_step": 13,
+            "collapse": "reward",
+            "collapse_message": "the reward fell from 0.5 to 0.1",
+            "rolled_back_to": 10,
+        },
+        {"step": 40, "stage": "rl", "stage_step": 32, "collapse": "grad_norm", "collapse_message": "it grew"},
+    )
+    assert findings(replace(told, metrics=records))[-2:] == (
+        "Stage rl collapsed at its step 13: the reward fell from 0.5 to 0.1. Training went back to the weights of "
+        "step 10 of the stage.",
+        "Stage rl collapsed at its step 32: it grew.",
+    )

@@ -159,7 +159,7 @@ def _grad(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def _same(first: _Update, second: Update) -> None:
+def _same(first: Update, second: Update) -> None:
     for name, value in first.figures.items():
         expected = value if value is None else pytest.approx(value, rel=1e-6, abs=1e-12)
         assert second.figures[name] == expected, name

@@ -118,7 +118,7 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
 
 def _read_lines(path: Path) -> Iterator[TokenSequence]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a JSON string may hold the other line separators
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist; give a rollouts table of a run or a JSONL file") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -43,6 +43,11 @@ __all__ = [
 Deviation = Literal["sample", "population"]
 
 
+def _refuse_high_floor(key: str, floor: float | None, cap: float) -> None:
+    if floor is not None and floor > cap:
+        raise ValueError(f"{key}.floor ({floor:g}) must be at most {key}.cap ({cap:g})")
+
+
 class GrpoAdvantages(Model):
     """(r - mean) / (std + eps) within the group."""
 
@@ -72,7 +77,7 @@ class GrpoLooAdvantages(Model):
 
 
 class ReinforcePpAdvantages(Model):
-    """Reward-to-go, whitened over all tokens of the update."""
+    """Reward-to-go, whitened over all tokens of the step."""
 
     kind: Literal["reinforce_pp"] = "reinforce_pp"
     gamma: Share = 1.0
@@ -80,7 +85,7 @@ class ReinforcePpAdvantages(Model):
 
 
 class ReinforcePpBaselineAdvantages(Model):
-    """Reward minus its group's mean, whitened over all tokens of the update."""
+    """Reward minus its group's mean, whitened over all tokens of the step."""
 
     kind: Literal["reinforce_pp_baseline"] = "reinforce_pp_baseline"
     std: Deviation = "sample"
@@ -155,6 +160,11 @@ class CispoLoss(Model):
     floor: NonNegative | None = None
     """Smallest weight."""
 
+    @model_validator(mode="after")
+    def _check_bounds(self) -> CispoLoss:
+        _refuse_high_floor("loss", self.floor, self.cap)
+        return self
+
 
 class GspoLoss(Model):
     """The clipped surrogate with the sequence's ratio, exp(mean log-ratio of its tokens)."""
@@ -227,11 +237,17 @@ class _Kl(Model):
     reference: str | None = None
     """Folder or hub name of the reference model; the policy that the stage begins with by default."""
     target: Positive | None = None
-    """Adapt the coefficient to this KL, in nats a completion."""
+    """Adapt the coefficient to this KL, in nats a token."""
     horizon: Positive = 10000.0
     """Completions over which the adapted coefficient moves by its whole error."""
     force: bool = False
     """Allow a combination that does not do what its name says."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> _Kl:
+        if self.target is not None and self.coef == 0:
+            raise ValueError("kl.target adapts kl.coef by factors, and 0 stays 0: give a coef above 0")
+        return self
 
 
 _REWARD_REFUSED = (
@@ -335,6 +351,11 @@ class MaskedCorrection(_Correction):
     kind: Literal["mis"] = "mis"
     floor: NonNegative | None = None
     """Tokens below this weight are left out too."""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> MaskedCorrection:
+        _refuse_high_floor("correction", self.floor, self.cap)
+        return self
 
 
 CorrectionConfig = Annotated[NoCorrection | TruncatedCorrection | MaskedCorrection, Field(discriminator="kind")]

@@ -52,7 +52,7 @@ class _Stage(Model):
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
-    """Padded tokens of one forward pass (fewer for large vocabularies); more are split, with the same result."""
+    """Padded tokens of one forward pass; more are split, with the same result."""
 
     @property
     def label(self) -> str:
@@ -161,6 +161,11 @@ class RlStage(_Sampling):
             )
         if self.is_selector and (self.num_epochs > 1 or self.correction.kind != "none"):
             raise ValueError(f"loss {self.loss.kind} has no ratio to the policy at sampling time: it takes one epoch")
+        if self.is_selector and self.kl.kind == "reward":
+            raise ValueError(
+                f"loss {self.loss.kind} asks only whether the reward is positive, so a KL in the reward has no effect; "
+                "use kl: loss"
+            )
         if isinstance(self.advantages, GaeAdvantages) and self.kl.kind == "reward" and self.kl.order == "after":
             raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
         rollouts = self.prompts_per_step * self.samples_per_prompt
@@ -176,6 +181,11 @@ class RlStage(_Sampling):
         if self.samples_per_prompt < 2 and self.advantages.kind not in ("reinforce_pp", "gae", "reward"):
             raise ValueError(
                 f"advantages {self.advantages.kind} compares completions of a prompt: samples_per_prompt >= 2"
+            )
+        if self.samples_per_prompt < 2 and self.zero_variance != "keep":
+            raise ValueError(
+                f"with samples_per_prompt 1 the rewards of every group are equal, and zero_variance "
+                f"{self.zero_variance} would leave all of them out; use zero_variance: keep"
             )
         return self
 

@@ -11,11 +11,11 @@ import torch
 from swerve.artifacts.files import read_json, remove, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table, write_table
-from swerve.batch import completion_logits, token_batches, token_budget
+from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.eval.summary import summarise
-from swerve.functional import entropy
+from swerve.functional import entropy, rows_per_chunk
 from swerve.models.load import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
@@ -149,14 +149,15 @@ def _mean_entropies(loaded: LoadedModel, groups: Sequence[RolloutGroup]) -> list
     """Return the mean entropy (nats) over each greedy completion's positions."""
     sequences = [(group.prompt.token_ids, group.rollouts[0].completion.token_ids) for group in groups]
     means = [0.0] * len(sequences)
-    budget = token_budget(loaded.model, _TOKENS_PER_BATCH)
-    batches = token_batches(sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), tokens_per_batch=budget)
+    pad_id = int(loaded.tokenizer.pad_token_id or 0)
+    head = checked_head(loaded.model)
+    rows = rows_per_chunk(head.vocabulary_size)
     with torch.inference_mode():
-        for batch in batches:
-            moved = batch.to(loaded.model.device)
-            per_token = entropy(completion_logits(loaded.model, moved)).where(moved.mask, 0.0)
-            for row, value in zip(batch.rows, (per_token.sum(1) / moved.mask.sum(1)).tolist(), strict=True):
-                means[row] = value
+        for batch in token_batches(sequences, pad_id=pad_id, tokens_per_batch=_TOKENS_PER_BATCH):
+            hidden = completion_hidden(loaded.model, batch.to(loaded.model.device), head)
+            per_token = torch.cat([entropy(head(chunk)) for chunk in hidden.split(rows)]).cpu()
+            for row, values in zip(batch.rows, per_token.split(batch.mask.sum(1).tolist()), strict=True):
+                means[row] = float(values.mean())
     return means
 
 

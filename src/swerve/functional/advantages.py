@@ -75,7 +75,8 @@ def grpo_advantages(
     if not eps >= 0:
         raise ValueError(f"eps must be at least 0, got {eps}")
     centred = _centred(_grouped(rewards))
-    deviation = centred.std(dim=1, keepdim=True, correction=1 if std == "sample" else 0)
+    num_free = centred.shape[1] - (1 if std == "sample" else 0)
+    deviation = centred.square().sum(dim=1, keepdim=True).div(num_free).sqrt()
     return torch.where(deviation > 0, centred / (deviation + eps), 0.0)
 
 

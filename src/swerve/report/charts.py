@@ -12,6 +12,8 @@ from swerve.report.values import DIVERGENCE_NAMES, Interval, interval
 
 __all__ = ["Chart", "Curve", "Stage", "all_charts"]
 
+Unit = Literal["share", "nats", "tokens", "reward"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -36,7 +38,7 @@ class Chart:
 
     id: str
     title: str
-    unit: Literal["share", "nats", "tokens"]
+    unit: Unit
     labels: tuple[str, ...]
     """The checkpoints, such as `rl-30`."""
     steps: tuple[int, ...]
@@ -44,6 +46,8 @@ class Chart:
     x_title: str
     curves: tuple[Curve, ...]
     stages: tuple[Stage, ...]
+    has_intervals: bool = True
+    """Whether the points are estimates with an interval."""
 
     @property
     def measured(self) -> bool:
@@ -63,7 +67,38 @@ def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
         _evaluation_chart(
             inputs, id="length", title="Response length", unit="tokens", keys={"num_tokens": "Mean length"}
         ),
+        *_training_charts(inputs),
     )
+
+
+def _training_charts(inputs: ReportInputs) -> Iterator[Chart]:
+    """Yield the curves of the stages that sample, step by step, as the metrics have them."""
+    records = [record for record in inputs.metrics if record.get("reward") is not None]
+    if not records:
+        return
+    charts: Sequence[tuple[str, str, Unit, str]] = (
+        ("training-reward", "Reward in training", "reward", "reward"),
+        ("training-entropy", "Surprise of sampled tokens in training", "nats", "neg_logprob"),
+    )
+    for id, title, unit, key in charts:
+        yield Chart(
+            id=id,
+            title=title,
+            unit=unit,
+            labels=tuple(f"{record['stage']}-{record['stage_step']}" for record in records),
+            steps=tuple(record["step"] for record in records),
+            x_title="global step",
+            curves=(
+                Curve(name="Mean of the step's rollouts", points=tuple(_point(record.get(key)) for record in records)),
+            ),
+            stages=tuple(_stages(inputs.evaluations)),
+            has_intervals=False,
+        )
+
+
+def _point(value: float | None) -> Interval | None:
+    """Return a measured figure without an interval."""
+    return None if value is None else Interval(mean=value, low=value, high=value)
 
 
 def _stages(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Stage]:
@@ -80,7 +115,7 @@ def _evaluation_chart(
     *,
     id: str,
     title: str,
-    unit: Literal["share", "nats", "tokens"],
+    unit: Unit,
     keys: Mapping[str, str],
 ) -> Chart:
     entries = inputs.evaluations

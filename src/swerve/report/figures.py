@@ -23,7 +23,7 @@ _COLOURS = ("#0b62a8", "#c4510a", "#16805d")
 _MARKERS = ("o", "s", "^")
 _LINES = ("-", "--", ":")
 _GREY = "#6b7280"
-_Y_TITLES = {"share": "share", "nats": "nats per token", "tokens": "tokens"}
+_Y_TITLES = {"share": "share", "nats": "nats per token", "tokens": "tokens", "reward": "mean reward"}
 _STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.spines.top": False,

@@ -39,7 +39,22 @@ def findings(inputs: ReportInputs) -> tuple[str, ...]:
         sentences += [_population(inputs.summary), _spikes(inputs.summary), _causal(inputs.summary)]
         if not inputs.summary.get("reliable", True):
             sentences.append("The probe had too few rollouts for its figures to be relied upon.")
-    return tuple(sentence for sentence in sentences if sentence)
+    return tuple(sentence for sentence in [*sentences, *_collapses(inputs)] if sentence)
+
+
+def _collapses(inputs: ReportInputs) -> list[str]:
+    """Say where training was found to have collapsed, and what followed."""
+    sentences = []
+    for record in inputs.metrics:
+        if record.get("collapse") is None:
+            continue
+        back = record.get("rolled_back_to")
+        after = "" if back is None else f" Training went back to the weights of step {count(back)} of the stage."
+        sentences.append(
+            f"Stage {record['stage']} collapsed at its step {count(record['stage_step'])}: "
+            f"{record.get('collapse_message', record['collapse'])}.{after}"
+        )
+    return sentences
 
 
 def _accuracy(inputs: ReportInputs) -> str:

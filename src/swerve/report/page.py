@@ -114,6 +114,7 @@ def _chart(chart: Chart) -> Mapping[str, Any]:
         "labels": chart.labels,
         "steps": chart.steps,
         "x_title": chart.x_title,
+        "has_intervals": chart.has_intervals,
         "curves": [
             {
                 "name": curve.name,

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.batch import TokenBatch, completion_hidden
+from swerve.batch import TokenBatch, checked_head, completion_hidden
 from swerve.errors import MismatchError
 from swerve.functional import token_logprobs
-from swerve.models.head import Head, model_head
+from swerve.models.head import Head
 from swerve.models.load import load_model, tokenizer_fingerprint
 from swerve.train.stages.base import StageContext
 from swerve.train.tokens import TokenTable, score_tokens
@@ -34,7 +34,7 @@ class FrozenModel:
     def of(cls, model: PreTrainedModel) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
         model.eval().requires_grad_(False)
-        return cls(model=model, head=model_head(model))
+        return cls(model=model, head=checked_head(model))
 
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
         """Return the hidden states before the head at the batch's real completion tokens."""

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, TokenSequence, completion_hidden, token_batches
+from swerve.batch import TokenBatch, TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.config import OptimizerConfig
 from swerve.errors import CheckpointError, SwerveError
 from swerve.models.checkpoints import read_trainer_state
-from swerve.models.head import model_head
 from swerve.train.world import World
 
 __all__ = ["Learner", "LossFunction", "UpdateResult", "load_trainer_state", "new_value_head", "trainer_state"]
@@ -50,7 +49,7 @@ class Learner:
         self.model = model
         self.tokenizer = tokenizer
         self.world = world
-        self.head = model_head(model)
+        self.head = checked_head(model)
         self._config = config
         self._value_head = value_head
         matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]

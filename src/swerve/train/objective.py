@@ -147,13 +147,16 @@ class TokenObjective:
 
     def _clipped(self, logprobs: Tensor, old: Tensor, here: Mapping[str, Tensor]) -> Tensor:
         """Return where clipping removed the gradient."""
-        loss = self.stage.loss
+        loss, advantages = self.stage.loss, here["advantages"]
         if not isinstance(loss, ClipLoss | DualClipLoss | GspoLoss):
             return torch.zeros_like(logprobs)
         if isinstance(loss, GspoLoss):
             old = torch.zeros_like(old)
             logprobs = here.get("log_ratio", old)
-        return clip_fraction(logprobs[None], old[None], here["advantages"][None], low=loss.low, high=loss.high)[0]
+        clipped = clip_fraction(logprobs[None], old[None], advantages[None], low=loss.low, high=loss.high)[0]
+        if isinstance(loss, DualClipLoss):
+            clipped = clipped | ((advantages < 0) & ((logprobs - old).exp() > loss.c))
+        return clipped
 
     def _correction(self, logprobs: Tensor, old: Tensor, here: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the importance weights of policy to sampler, and where the bound changed them."""

@@ -40,7 +40,7 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
     collapse = detect_collapse([*context.records, record], stage.collapse)
     if collapse is None:
         return CollapseVerdict()
-    figures: dict[str, Any] = {"collapse": collapse.sign}
+    figures: dict[str, Any] = {"collapse": collapse.sign, "collapse_message": collapse.message}
     step = int(record["stage_step"])
     action = stage.collapse.action
     if (

@@ -7,6 +7,7 @@ function cssVariable(name) {
 
 function readable(value, unit) {
   if (unit === "share") return percent(value);
+  if (unit === "reward") return value.toFixed(3);
   return unit === "tokens" ? value.toFixed(2) : nats(value);
 }
 
@@ -112,7 +113,7 @@ class CurveChart {
       line.style.setProperty("stroke", `var(--curve-${i})`);
       const mean = curve.mean[at];
       const value = mean === null ? "not measured" : readable(mean, chart.unit);
-      const bounds = mean === null ? "" : ` (${readable(curve.low[at], chart.unit)} to ${readable(curve.high[at], chart.unit)})`;
+      const bounds = mean === null || !chart.has_intervals ? "" : ` (${readable(curve.low[at], chart.unit)} to ${readable(curve.high[at], chart.unit)})`;
       return element("span", { class: "curve" }, line, `${curve.name} `, element("b", {}, value), bounds);
     });
     fill(this.readout, [

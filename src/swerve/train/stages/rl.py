@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swerve.config import KlInLoss, KlInReward, RlStage
@@ -24,7 +24,7 @@ class RlRunner:
         self._context = context
         kl = stage.kl
         self._reference: FrozenModel | None = None
-        if isinstance(kl, KlInLoss | KlInReward) and (kl.coef or kl.target):
+        if isinstance(kl, KlInLoss | KlInReward) and kl.coef:
             self._reference = load_frozen(kl.reference, context) if kl.reference else frozen_policy(context)
 
     def step(self, index: int) -> Figures:
@@ -46,7 +46,7 @@ class RlRunner:
     def _coefficients(self) -> Coefficients:
         """Return this step's coefficients of KL and entropy, from what the last step's record says."""
         kl, settings = self._stage.kl, self._stage.entropy
-        last: Mapping[str, Any] = self._context.records[-1] if self._context.records else {}
+        last = _last_record(self._context.records)
         coef: float | None = None
         if isinstance(kl, KlInLoss | KlInReward):
             coef = last.get("kl_coef", kl.coef)
@@ -58,6 +58,15 @@ class RlRunner:
             change = settings.target_step if last["entropy"] < settings.target else -settings.target_step
             bonus = max(settings.coef, bonus + change)
         return Coefficients(kl=coef, entropy=bonus)
+
+
+def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what the coefficients follow: after a return to an earlier checkpoint, the record of that checkpoint."""
+    by_step = {record["stage_step"]: record for record in records}
+    last = records[-1] if records else {}
+    while "rolled_back_to" in last:
+        last = by_step.get(last["rolled_back_to"], {})
+    return last
 
 
 def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
