@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import completion_logits, token_batches
-from swerve.functional import divergence_stats
+from swerve.functional import chunked_head_loss, divergence_stats, token_logprobs
 from swerve.models.load import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
+from swerve.train.frozen import FrozenModel
+from swerve.train.world import World
 
 pytestmark = [
     pytest.mark.gpu,
@@ -51,6 +58,44 @@ def test_divergences_agree_with_the_cpu():
     for name in ("kl_forward", "kl_reverse", "js", "entropy", "logprob"):
         assert torch.allclose(getattr(cpu, name), getattr(cuda, name).cpu(), rtol=1e-4, atol=1e-6)
     assert torch.equal(cpu.rank, cuda.rank.cpu())
+
+
+def test_the_update_of_every_objective_agrees_with_the_cpu():
+    path = Path(__file__).parent / "train" / "test_update.py"
+    spec = importlib.util.spec_from_file_location("update_cases", path)
+    assert spec is not None
+    assert spec.loader is not None
+    cases = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = cases
+    spec.loader.exec_module(cases)
+    policy, reference, tokenizer = cases.two_models()
+    on_cuda = (
+        copy.deepcopy(policy).cuda(),
+        FrozenModel.of(copy.deepcopy(reference.model).cuda()),
+        tokenizer,
+    )
+    for name in cases.VARIANTS:
+        cpu = cases.Update((policy, reference, tokenizer), cases.stage_of(name), cases.rollouts())
+        cuda = cases.Update(on_cuda, cases.stage_of(name), cases.rollouts(), world=World(device="cuda"))
+        assert float((cpu.gradient - cuda.gradient.cpu()).norm() / cpu.gradient.norm()) < 1e-6, name
+
+
+def test_chunked_head_agrees_with_whole_logits_in_bfloat16():
+    """Hidden states and weight in bfloat16, logits in float32: the loss and the gradients of float32 copies."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    hidden = torch.randn(300, 64, device="cuda", generator=generator).bfloat16().requires_grad_()
+    weight = torch.randn(5000, 64, device="cuda", generator=generator).bfloat16().requires_grad_()
+    ids = torch.randint(0, 5000, (300,), device="cuda", generator=generator)
+    total = chunked_head_loss(hidden, weight, lambda logits, rows: -token_logprobs(logits, ids[rows]).sum(), rows=128)
+    total.backward()
+    wide = [tensor.detach().float().requires_grad_() for tensor in (hidden, weight)]
+    expected = -token_logprobs(wide[0] @ wide[1].T, ids).sum()
+    expected.backward()
+    assert float(total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    for found, plain in zip((hidden, weight), wide, strict=True):
+        assert found.grad is not None
+        assert plain.grad is not None
+        assert float((found.grad.float() - plain.grad).norm() / plain.grad.norm()) < 5e-3
 
 
 def test_the_stages_run(small_recipe, tmp_path):
