@@ -173,6 +173,12 @@ def test_a_table_of_rollouts_and_checkpoints_of_a_run(swerve: Swerve, tmp_path: 
     assert (status, "has no checkpoint 'rl-9'; it has sft-1, rl-1" in err) == (1, True)
 
 
+def test_other_line_separators_inside_a_string_do_not_end_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text('{"prompt_ids": [1], "completion_ids": [2, 3], "text": "a\u2028b\x85"}\r\n', encoding="utf-8")
+    assert read_sequences(path) == [([1], [2, 3])]
+
+
 def test_max_tokens_cuts_the_last_sequence(rollouts: Path) -> None:
     assert read_sequences(rollouts, max_tokens=6) == [SEQUENCES[0], ([2, 9], [5, 4])]
     assert read_sequences(rollouts, max_tokens=1) == [([2, 4, 5], [6])]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -38,6 +39,34 @@ def test_entropy_is_that_of_the_greedy_completion(small_run):
         logprobs = torch.log_softmax(model(ids).logits[0, len(row["prompt_ids"]) - 1 : -1].double(), dim=-1)
     assert logprobs.argmax(-1).tolist() == row["completion_ids"]
     assert row["entropy"] == pytest.approx(-(logprobs.exp() * logprobs).sum(-1).mean().item(), abs=1e-5)
+
+
+def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, monkeypatch):
+    from swerve.eval import evaluation
+    from swerve.models.head import Head
+
+    checkpoint = small_run.select_checkpoint("rl")
+    rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
+    groups = [
+        SimpleNamespace(
+            prompt=SimpleNamespace(token_ids=row["prompt_ids"]),
+            rollouts=[SimpleNamespace(completion=SimpleNamespace(token_ids=row["completion_ids"]))],
+        )
+        for row in rows
+    ]
+    sizes = []
+    original = Head.__call__
+
+    def counted(head, hidden):
+        sizes.append(len(hidden))
+        return original(head, hidden)
+
+    loaded = load_model(checkpoint.path, device="cpu", dtype="float32")
+    monkeypatch.setattr(evaluation, "rows_per_chunk", lambda _size: 7)
+    monkeypatch.setattr(Head, "__call__", counted)
+    assert evaluation._mean_entropies(loaded, groups) == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
+    assert max(sizes) == 7
+    assert sum(sizes[1:]) == sum(row["num_tokens"] for row in rows)  # the first is the check of the head
 
 
 def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_run, tmp_path, monkeypatch):

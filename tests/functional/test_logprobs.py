@@ -57,3 +57,24 @@ def test_gradient_is_one_hot_minus_probabilities():
     token_logprobs(logits, torch.tensor([1])).sum().backward()
     assert logits.grad is not None
     assert logits.grad[0].tolist() == pytest.approx([-1 / 8, 6 / 8, -5 / 8], abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [20.0, 120.0, 3e4, math.inf])
+def test_the_gradient_of_the_entropy_is_finite_where_probabilities_underflow(dtype, gap):
+    """-p_v (log p_v + H): at 0 for the certain token, and at p log p, which is 0, for the others."""
+    logits = torch.tensor([[0.0, -gap, -gap], [0.0, 0.0, -gap]], dtype=dtype, requires_grad=True)
+    values = entropy(logits)
+    values.sum().backward()
+    assert values.tolist() == pytest.approx([0.0, math.log(2)], abs=1e-6)
+    assert logits.grad is not None
+    assert logits.grad.flatten().tolist() == pytest.approx([0.0] * 6, abs=1e-6)
+
+
+def test_the_gradient_of_the_entropy_is_the_closed_form():
+    logits = torch.tensor([[*ROW, -130.0]], requires_grad=True)
+    entropy(logits).sum().backward()
+    assert logits.grad is not None
+    probs = [1 / 8, 2 / 8, 5 / 8]
+    expected = [-p * (math.log(p) + 0.900256) for p in probs]
+    assert logits.grad[0].tolist() == pytest.approx([*expected, 0.0], abs=1e-6)

@@ -15,7 +15,7 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.frozen import FrozenModel
 from swerve.train.learner import Learner, new_value_head
-from swerve.train.policy_update import Coefficients, update_policy
+from swerve.train.policy_update import Coefficients, _minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import StepRollouts
 from swerve.train.stages.base import StageContext
@@ -147,6 +147,7 @@ class Update:
             stage_start=unused,
             raise_if_interrupted=unused,
         )
+        self.context = context
         coefficients = Coefficients(kl=None if stage.kl.kind == "none" else stage.kl.coef, entropy=stage.entropy.coef)
         frozen = None if stage.kl.kind == "none" else reference
         self.step = prepare_step(found, stage, context, coefficients, frozen)
@@ -356,3 +357,128 @@ def test_with_no_correct_completion_there_is_nothing_to_learn_and_nothing_to_div
     update = Update(models, stage_of("max_prob_kl correct"), wrong)
     assert update.figures["loss"] == 0
     assert float(update.gradient.norm()) == 0
+
+
+STILL = {"lr": 1e-30, "max_grad_norm": None}
+
+
+@pytest.mark.parametrize("name", ["clip", "kl reward", "gae", "entropy", "tis"])
+def test_figures_are_means_over_the_updates_and_their_tokens(models, name):
+    """Several updates that leave the weights where they are report what one does."""
+    once = Update(models, stage_of(name, num_epochs=1, optimizer=STILL), rollouts()).figures
+    thrice = Update(models, stage_of(name, num_epochs=3, optimizer=STILL), rollouts()).figures
+    for figure, value in once.items():
+        expected = value if value is None else pytest.approx(value, rel=1e-6, abs=1e-9)
+        assert thrice[figure] == expected, figure
+    assert once["kl"] is None or once["kl"] == pytest.approx(_mean_k1(models), rel=1e-5)
+
+
+def _mean_k1(models: Any) -> float:
+    _, _, rows, ref_rows = _plain(models)
+    differences = [one - two for one, two in zip(_chosen(rows), _chosen(ref_rows), strict=True)]
+    return float(torch.cat(differences).detach().mean())
+
+
+def test_the_constant_length_is_the_longest_completion_of_the_run_by_default(models):
+    stage = stage_of("dr_grpo", reduction="sequence_sum_norm")
+    length = load_config("demo_addition").max_new_tokens
+    _, model, rows, _ = _plain(models)
+    loss = torch.zeros((), dtype=torch.float64)
+    for advantage, logprobs in zip(_means(rollouts().rewards), _chosen(rows), strict=True):
+        loss = loss - advantage * logprobs.sum() / (len(rows) * length)
+    _agrees(Update(models, stage, rollouts()), model, loss)
+
+
+def _value_stage(epochs: int = 1, top_share: float = 1.0, **keys: Any) -> RlStage:
+    advantages = {"kind": "gae", "lam": 1.0, "value_coef": 0.5, "value_clip": None, **keys}
+    optimizer = {"lr": 1e-2, "max_grad_norm": None}
+    return stage_of(
+        "gae",
+        advantages=advantages,
+        loss={"kind": "reinforce"},
+        num_epochs=epochs,
+        entropy={"top_share": top_share},
+        optimizer=optimizer,
+    )
+
+
+def _split(update: Update) -> tuple[Tensor, Tensor]:
+    """Return the last gradients of the policy and of the value head."""
+    size = sum(parameter.numel() for name, parameter in update.parameters.items() if name.startswith("value_head"))
+    return update.gradient[:-size], update.gradient[-size:]
+
+
+def test_the_value_loss_reaches_the_trunk_only_where_it_is_shared(models):
+    shared, detached, alone = (
+        _split(Update(models, _value_stage(**keys), rollouts()))
+        for keys in ({}, {"value_gradient": "detached"}, {"value_gradient": "detached", "value_coef": 0.0})
+    )
+    assert torch.allclose(detached[0], alone[0], rtol=1e-9, atol=1e-12)
+    assert float((shared[0] - detached[0]).norm() / detached[0].norm()) > 1e-3
+    assert torch.allclose(shared[1], detached[1], rtol=1e-9, atol=1e-12)
+    assert shared[1].norm() > 1e-3
+
+
+def test_the_value_head_learns_from_every_token(models):
+    few, every = (_split(Update(models, _value_stage(top_share=share), rollouts())) for share in (0.3, 1.0))
+    assert torch.allclose(few[1], every[1], rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(few[0], every[0], rtol=1e-3)
+
+
+def test_clipped_values_do_not_move_far_from_those_at_sampling_time(models):
+    """In the first epoch they are those; in the second the worse of the clipped and the moved value counts."""
+    free, clipped = (
+        Update(models, _value_stage(epochs=2, value_clip=clip), rollouts()).figures["value_loss"]
+        for clip in (None, 1e-6)
+    )
+    first = Update(models, _value_stage(), rollouts()).figures["value_loss"]
+    assert free < first
+    assert clipped > 0.5 * (first + 2 * free - first) + 1e-3 * first
+
+
+def test_minibatches_are_dealt_out_anew_in_every_epoch_and_lose_no_group(models):
+    stage = stage_of("clip", num_minibatches=2)
+    context, step = Update(models, stage, rollouts()).context, Update(models, stage, rollouts()).step
+    dealt = [_minibatches(step, stage, context, index, epoch) for index in range(3) for epoch in range(2)]
+    for parts in dealt:
+        assert sorted(row for part in parts for row in part) == list(range(GROUP * len(SIZES)))
+        assert [len(part) for part in parts] == [2 * GROUP, 2 * GROUP]
+        for part in parts:
+            assert all(row - row % GROUP + other in part for row in part for other in range(GROUP))
+    assert len({str(sorted(map(sorted, parts))) for parts in dealt}) > 1
+    assert dealt == [_minibatches(step, stage, context, index, epoch) for index in range(3) for epoch in range(2)]
+
+
+def _differences(models: Any, temperature: float) -> Tensor:
+    """Return log p - log q of every token."""
+    _, _, rows, ref_rows = _plain(models, temperature)
+    return torch.cat([one - two for one, two in zip(_chosen(rows), _chosen(ref_rows), strict=True)]).detach()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("clamp", [None, 0.1])
+def test_the_kl_in_the_reward_is_that_of_the_distributions_sampled_from(models, temperature, clamp):
+    kl = {"kind": "reward", "coef": 0.5, "output_clamp": clamp}
+    figures = Update(models, stage_of("kl reward", kl=kl, temperature=temperature), rollouts()).figures
+    values = _differences(models, temperature)
+    values = values if clamp is None else values.clamp(-clamp, clamp)
+    assert figures["kl"] == pytest.approx(float(values.mean()), rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_old_and_reference_log_probabilities_have_the_temperature_of_sampling(models, temperature):
+    stage = stage_of("kl k3 importance", num_epochs=2, temperature=temperature, optimizer=STILL)
+    update = Update(models, stage, rollouts())
+    x = _differences(models, temperature)
+    assert update.figures["kl"] == pytest.approx(float(((-x).exp() - 1 + x).mean()), rel=1e-5)
+    _, _, rows, _ = _plain(models, temperature)
+    old = update.step.tokens["old_logprobs"][update.step.table.mask]
+    assert torch.allclose(old.double(), torch.cat(_chosen(rows)).detach(), atol=1e-6)
+
+
+def test_the_most_uncertain_tokens_are_those_at_the_temperature_of_sampling(models):
+    update = Update(models, stage_of("top entropy", temperature=0.4), rollouts())
+    _, _, rows, _ = _plain(models, 0.4)
+    entropies = torch.cat([-(row.exp() * row).sum(dim=-1) for row in rows]).detach()
+    found = update.step.tokens["entropies"][update.step.table.mask]
+    assert torch.allclose(found.double(), entropies, atol=1e-6)

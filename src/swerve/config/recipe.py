@@ -113,6 +113,19 @@ class Config(Model):
         return self
 
     @model_validator(mode="after")
+    def _check_frozen_models(self) -> Config:
+        labels = [stage.label for stage in self.stages]
+        for index, stage in enumerate(self.stages):
+            for key, name in stage.frozen_models.items():
+                label = name if name in labels else name.rpartition("-")[0]
+                if label in labels[index:]:
+                    raise ValueError(
+                        f"{key} '{name}' of stage '{stage.label}' is not of an earlier stage"
+                        f" ({', '.join(labels[:index]) or 'there is none'}); write ./{name} for a folder"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _check_stage_names(self) -> Config:
         names = [stage.label for stage in self.stages]
         repeated = sorted({name for name in names if names.count(name) > 1})

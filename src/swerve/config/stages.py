@@ -59,6 +59,11 @@ class _Stage(Model):
         """What the stage is called in checkpoints and metrics."""
         return self.name or self.kind
 
+    @property
+    def frozen_models(self) -> dict[str, str]:
+        """Models that the stage names, by key: checkpoints of the run, folders or hub names."""
+        return {}
+
 
 class SftStage(_Stage):
     """Supervised learning of the completion tokens of the task's supervised traces."""
@@ -153,7 +158,7 @@ class RlStage(_Sampling):
         return {**_fitting_defaults(filled), **filled}
 
     @model_validator(mode="after")
-    def _check_combination(self) -> RlStage:
+    def _check_selector(self) -> RlStage:
         if self.is_selector and not isinstance(self.advantages, RewardAdvantages):
             raise ValueError(
                 f"loss {self.loss.kind} learns from completions with a positive reward: it needs advantages: reward, "
@@ -166,6 +171,10 @@ class RlStage(_Sampling):
                 f"loss {self.loss.kind} asks only whether the reward is positive, so a KL in the reward has no effect; "
                 "use kl: loss"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> RlStage:
         if isinstance(self.advantages, GaeAdvantages) and self.kl.kind == "reward" and self.kl.order == "after":
             raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
         rollouts = self.prompts_per_step * self.samples_per_prompt
@@ -195,6 +204,12 @@ class RlStage(_Sampling):
         return hasattr(self.loss, "normalize")
 
     @property
+    def frozen_models(self) -> dict[str, str]:
+        """See the base class."""
+        reference = None if self.kl.kind == "none" else self.kl.reference
+        return {} if reference is None else {"kl.reference": reference}
+
+    @property
     def num_updates(self) -> int:
         """Updates of the weights in a step."""
         return self.num_epochs * self.num_minibatches
@@ -208,6 +223,11 @@ class DistillStage(_Sampling):
     """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a hub name."""
     divergence: Literal["reverse", "forward", "js"] = "reverse"
     """KL(student || teacher), KL(teacher || student), or Jensen-Shannon; over the full vocabulary."""
+
+    @property
+    def frozen_models(self) -> dict[str, str]:
+        """See the base class."""
+        return {"teacher": self.teacher}
 
 
 StageConfig = Annotated[SftStage | DpoStage | RlStage | DistillStage, Field(discriminator="kind")]

@@ -40,11 +40,13 @@ def token_logprobs(
 def entropy(logits: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """Return the Shannon entropy (nats) of each distribution.
 
-    H = logsumexp(z) - sum_v p_v z_v; entries of minus infinity contribute 0.
+    H = -sum_v p_v log p_v, with the gradient -p_v (log p_v + H), both 0 for tokens whose probability underflows and
+    for logits of minus infinity.
 
     >>> round(float(entropy(torch.zeros(1, 4))), 6)
     1.386294
     """
     logprobs = torch.log_softmax(_at_least_float32(logits), dim=-1)
-    per_token: Tensor = torch.special.entr(logprobs.exp())
-    return per_token.sum(dim=-1)
+    # The derivative of entr() is infinite at a probability of 0; 0 times a finite number is not NaN.
+    bounded = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
+    return 0.0 - (logprobs.exp() * bounded).sum(dim=-1)
