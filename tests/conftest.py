@@ -11,6 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure belongs to a change, not to chance.
+settings.register_profile("swerve", derandomize=True, deadline=None)
+settings.load_profile("swerve")
 
 REPOSITORY = Path(__file__).parents[1]
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"

@@ -205,7 +205,10 @@ def test_k3_is_never_negative_and_zero_only_at_equality(logprob: float, ref: flo
     logprobs, ref_logprobs = torch.tensor([[[logprob]], [[ref]]], dtype=torch.float64)
     value = float(kl_estimate(logprobs, ref_logprobs, estimator="k3"))
     assert value >= 0
-    assert (value == 0) == (abs(logprob - ref) < 1e-150)  # below that the square of the difference is 0
+    if logprob == ref:
+        assert value == 0
+    if abs(logprob - ref) > 1e-150:  # the square of a smaller difference may underflow
+        assert value > 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from swerve.errors import MismatchError
 from swerve.models.head import Head
 from swerve.probe import estimators as module
-from swerve.probe.estimators import CASES, ESTIMATORS, TARGETS, audit, audit_positions, summarise_audit
+from swerve.probe.estimator_summary import summarise_audit
+from swerve.probe.estimators import CASES, ESTIMATORS, TARGETS, audit, audit_positions
 from swerve.probe.teacher_forcing import ForcedStates
 
 INF = math.inf

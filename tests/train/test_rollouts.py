@@ -75,7 +75,7 @@ def sample(monkeypatch):
             rollouts, "encode_prompts", lambda _t, problems: [Prompt(problem=one, token_ids=(1,)) for one in problems]
         )
         context = _context()
-        return sample_step(stage, context, index), context
+        return sample_step(stage, context, index), (stage, context)
 
     return run
 
@@ -86,11 +86,11 @@ SAME, VARIED = (1.0, 1.0), (0.0, 1.0)
 def test_only_what_is_missing_is_sampled_again_until_there_is_enough(sample):
     rounds = [[SAME, VARIED, SAME, SAME], [SAME, VARIED, SAME], [VARIED, VARIED]]
     sampler = _Sampler(lambda number: rounds[number])
-    found, context = sample(sampler, zero_variance="refill", max_refills=5)
+    found, given = sample(sampler, zero_variance="refill", max_refills=5)
     assert [len(asked) for asked in sampler.asked] == [4, 3, 2]
     assert (sum(found.varied()), found.num_refills) == (4, 2)
     assert len(set(found.numbers)) == len(set(sampler.seeds)) == 9
-    figures = rollout_figures(found, context)
+    figures = rollout_figures(found, *given)
     assert (figures["num_groups"], figures["num_zero_variance_groups"], figures["num_refills"]) == (9, 5, 2)
 
 
@@ -118,9 +118,9 @@ def test_no_problem_comes_twice_before_all_have_come(sample):
 
 def test_a_failure_counts_as_the_reward_the_recipe_gives_it(sample):
     rows = [(None, 1.0), (None, None), (0.0, None), (1.0, 1.0)]
-    found, context = sample(_Sampler(lambda _number: rows), failure_reward=-0.5)
+    found, given = sample(_Sampler(lambda _number: rows), failure_reward=-0.5)
     assert [list(values) for values in found.rewards] == [[-0.5, 1.0], [-0.5, -0.5], [0.0, -0.5], [1.0, 1.0]]
     assert found.varied() == [True, False, True, False]
-    figures = rollout_figures(found, context)
+    figures = rollout_figures(found, *given)
     assert (figures["num_failures"], figures["reward"]) == (4, 1.0 / 8)
     assert figures["neg_logprob"] == 0.75

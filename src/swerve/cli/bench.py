@@ -199,7 +199,8 @@ def _audit(
 ) -> dict[str, Any]:
     import torch
 
-    from swerve.probe.estimators import audit, summarise_audit
+    from swerve.probe.estimator_summary import summarise_audit
+    from swerve.probe.estimators import audit
 
     states, policy_record = _force(checkpoint, sequences, settings, progress)
     ref_states, reference_record = _force(reference, sequences, settings, progress)

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from swerve.functional import whitening
+from swerve.functional.precision import at_least_float32
 from swerve.functional.whitening import Moments, Std
 
 __all__ = [
@@ -26,10 +27,6 @@ __all__ = [
 ]
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
 def _check_factor(name: str, factor: int | float) -> None:
     if not 0 <= factor <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {factor}")
@@ -40,7 +37,7 @@ def _grouped(rewards: Tensor) -> Tensor:
         raise ValueError(f"rewards must be [G, N], a row a prompt; got the shape {tuple(rewards.shape)}")
     if rewards.shape[1] < 2:
         raise ValueError(f"advantages relative to a group need at least 2 completions a prompt, got {rewards.shape[1]}")
-    return _at_least_float32(rewards)
+    return at_least_float32(rewards)
 
 
 def _centred(rewards: Tensor) -> Tensor:
@@ -143,7 +140,7 @@ def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-
     num = rewards.shape[1]
     index = torch.arange(num, device=rewards.device)
     others = index.expand(num, num)[index[:, None] != index].view(num, num - 1)
-    rest = _at_least_float32(rewards)[:, others]  # [G, N, N - 1]
+    rest = at_least_float32(rewards)[:, others]  # [G, N, N - 1]
     equal = rest.amax(dim=2) == rest.amin(dim=2)  # a deviation computed of equal numbers may be a rounding above 0
     deviation = _centred(rest.flatten(0, 1)).square().sum(dim=1).div(max(num - 2, 1)).sqrt().view_as(baselined)
     return torch.where(equal, baselined, baselined / (deviation + eps))
@@ -187,7 +184,7 @@ def reward_to_go(
     """
     _check_factor("gamma", gamma)
     _check_tokens(mask, token_rewards)
-    return _discounted_suffix_sums(_at_least_float32(token_rewards).where(mask, 0.0), gamma)
+    return _discounted_suffix_sums(at_least_float32(token_rewards).where(mask, 0.0), gamma)
 
 
 def reinforce_pp_advantages(
@@ -287,8 +284,8 @@ def gae(
     _check_factor("gamma", gamma)
     _check_factor("lam", lam)
     _check_tokens(mask, token_rewards, values)
-    known = _at_least_float32(values).detach().where(mask, 0.0)
+    known = at_least_float32(values).detach().where(mask, 0.0)
     following = torch.nn.functional.pad(known[:, 1:], (0, 1))
-    deltas = (_at_least_float32(token_rewards).detach() + gamma * following - known).where(mask, 0.0)
+    deltas = (at_least_float32(token_rewards).detach() + gamma * following - known).where(mask, 0.0)
     advantages = _discounted_suffix_sums(deltas, gamma * lam)
     return advantages, advantages + known

@@ -34,6 +34,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = ["KlEstimator", "adaptive_kl_coef", "kl_estimate"]
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3", "k3+", "abs"]
@@ -83,14 +85,14 @@ def kl_estimate(
     (0.106531, 0.393469)
     """
     _check(logprobs, ref_logprobs, estimator, (input_clamp, output_clamp), importance, old_logprobs)
-    logprobs = _at_least_float32(logprobs)
-    x = logprobs - _at_least_float32(ref_logprobs).detach()
+    logprobs = at_least_float32(logprobs)
+    x = logprobs - at_least_float32(ref_logprobs).detach()
     value = _clamp(_value(_clamp(x, input_clamp), estimator), output_clamp)
     if estimator == "k3+":  # (x - x) is 0 and carries the gradient
         value = value.detach() + x.detach() * (x - x.detach())
     if not importance:
         return value
-    old_logprobs = logprobs if old_logprobs is None else _at_least_float32(old_logprobs)
+    old_logprobs = logprobs if old_logprobs is None else at_least_float32(old_logprobs)
     return value * (logprobs - old_logprobs.detach()).exp()
 
 
@@ -175,7 +177,3 @@ class _K3(torch.autograd.Function):
 
 def _clamp(values: Tensor, limit: int | float | None) -> Tensor:
     return values if limit is None else values.clamp(-limit, limit)
-
-
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values if values.dtype == torch.float64 else values.float()

@@ -6,11 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = ["entropy", "token_logprobs"]
-
-
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def token_logprobs(
@@ -33,7 +31,9 @@ def token_logprobs(
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
-    scaled = _at_least_float32(logits) / temperature
+    scaled = at_least_float32(logits)
+    if temperature != 1:
+        scaled = scaled / temperature
     return scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(dim=-1)
 
 
@@ -46,7 +46,7 @@ def entropy(logits: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     >>> round(float(entropy(torch.zeros(1, 4))), 6)
     1.386294
     """
-    logprobs = torch.log_softmax(_at_least_float32(logits), dim=-1)
+    logprobs = torch.log_softmax(at_least_float32(logits), dim=-1)
     # The derivative of entr() is infinite at a probability of 0; 0 times a finite number is not NaN.
     bounded = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
     return 0.0 - (logprobs.exp() * bounded).sum(dim=-1)

@@ -6,11 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = ["dpo_loss", "reinforce_loss", "value_loss"]
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def reinforce_loss(logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -32,7 +30,7 @@ def reinforce_loss(logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B 
         raise ValueError(
             f"logprobs and advantages must both be [B, T]; got {tuple(logprobs.shape)} and {tuple(advantages.shape)}"
         )
-    return -_at_least_float32(advantages.detach()) * _at_least_float32(logprobs)
+    return -at_least_float32(advantages.detach()) * at_least_float32(logprobs)
 
 
 def value_loss(
@@ -68,13 +66,13 @@ def value_loss(
     shapes = [tuple(tensor.shape) for tensor in (values, returns, old_values) if tensor is not None]
     if len(set(shapes)) > 1:
         raise ValueError(f"values, returns and old_values must all be [B, T]; got the shapes {shapes}")
-    current, targets = _at_least_float32(values), _at_least_float32(returns.detach())
+    current, targets = at_least_float32(values), at_least_float32(returns.detach())
     error = (current - targets).square()
     if old_values is None or clip is None:
         return 0.5 * error
     if not clip > 0:
         raise ValueError(f"clip must be above 0, got {clip}")
-    old = _at_least_float32(old_values.detach())
+    old = at_least_float32(old_values.detach())
     clipped = old + (current - old).clamp(-clip, clip)
     return 0.5 * torch.maximum(error, (clipped - targets).square())
 

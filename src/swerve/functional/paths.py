@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence_terms import js_sum, kl_sum, log_share_of_mean, num_group_rows
+from swerve.functional.precision import at_least_float32
 from swerve.functional.token_odds import check_token_shapes, log_odds
 
 __all__ = [
@@ -255,7 +256,7 @@ class _RankPromotion(torch.autograd.Function):
         num_rows = num_group_rows(logits)
         columns = (promotions.rows, promotions.largest, promotions.log_total, promotions.mean)
         for rows, largest, log_total, mean in zip(*(column.split(num_rows) for column in columns), strict=True):
-            probs = (_at_least_float32(logits[rows]) - largest[:, None] - log_total[:, None]).exp_()
+            probs = (at_least_float32(logits[rows]) - largest[:, None] - log_total[:, None]).exp_()
             gradient[rows] = probs.mul_(-(grad_output[rows] * mean)[:, None]).to(gradient.dtype)
         entries = promotions.entry_weights * grad_output[promotions.entry_rows]
         gradient[promotions.entry_rows, promotions.entry_columns] = entries.to(gradient.dtype)
@@ -280,7 +281,7 @@ class _Promotions(NamedTuple):
 
 def _promote(logits: Tensor, ids: Tensor, *, first: int) -> _Promotions:
     """Compare one group of rows, the first of which is row `first`, with their promoted distributions."""
-    logits = _at_least_float32(logits)
+    logits = at_least_float32(logits)
     num_above = (logits > logits.gather(-1, ids[:, None])).sum(dim=-1)
     rows = num_above.nonzero()[:, 0]
     logits, ids, last = logits[rows], ids[rows], num_above[rows][:, None]
@@ -318,7 +319,3 @@ def _ranked(logits: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 def _log_sigmoid(odds: Tensor) -> Tensor:
     return torch.nn.functional.logsigmoid(odds)
-
-
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()

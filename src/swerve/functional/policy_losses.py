@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = [
     "cispo_loss",
     "clip_fraction",
@@ -22,10 +24,6 @@ __all__ = [
     "gspo_token_loss",
     "sequence_log_ratio",
 ]
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def _check_shapes(**tensors: Tensor) -> None:
@@ -45,7 +43,7 @@ def _log_ratio(logprobs: Tensor, old_logprobs: Tensor, clamp: int | float | None
     if clamp is not None and not clamp > 0:
         raise ValueError(f"log_ratio_clamp must be above 0 nats, got {clamp}")
     _check_shapes(logprobs=logprobs, old_logprobs=old_logprobs)
-    log_ratio = _at_least_float32(logprobs) - _at_least_float32(old_logprobs.detach())
+    log_ratio = at_least_float32(logprobs) - at_least_float32(old_logprobs.detach())
     return log_ratio if clamp is None else log_ratio.clamp(-clamp, clamp)
 
 
@@ -53,7 +51,7 @@ def _surrogate(log_ratio: Tensor, advantages: Tensor, low: float, high: float, d
     """Return -A rho with rho kept below 1 + high where A >= 0, and within 1 - low and `dual` where A < 0."""
     _check_clip(low, high)
     _check_shapes(logprobs=log_ratio, advantages=advantages)
-    advantages = _at_least_float32(advantages.detach())
+    advantages = at_least_float32(advantages.detach())
     ratio = log_ratio.detach().exp()
     negative = advantages < 0
     floor = torch.zeros_like(ratio).masked_fill(negative, 1.0 - low)
@@ -199,7 +197,7 @@ def cispo_loss(
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
     _check_shapes(logprobs=logprobs, advantages=advantages)
     weight = _log_ratio(logprobs.detach(), old_logprobs).exp().clamp(min=0.0 if floor is None else floor, max=cap)
-    return -weight * _at_least_float32(advantages.detach()) * _at_least_float32(logprobs)
+    return -weight * at_least_float32(advantages.detach()) * at_least_float32(logprobs)
 
 
 def sequence_log_ratio(
@@ -253,8 +251,8 @@ def gspo_token_loss(
     -1.1
     """
     _check_shapes(logprobs=logprobs, log_ratio=log_ratio)
-    current = _at_least_float32(logprobs)
-    straight_through = _at_least_float32(log_ratio.detach()) + (current - current.detach())
+    current = at_least_float32(logprobs)
+    straight_through = at_least_float32(log_ratio.detach()) + (current - current.detach())
     return _surrogate(straight_through, advantages, low, high)
 
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = [
     "Reduction",
     "reduction_weights",
@@ -27,10 +29,6 @@ Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum
 """The names of the reductions."""
 
 
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
 def _check(denominator: int | float, name: str = "the denominator") -> None:
     if not denominator > 0:
         raise ValueError(f"nothing to average: {name} is {denominator}; is every mask empty?")
@@ -39,7 +37,7 @@ def _check(denominator: int | float, name: str = "the denominator") -> None:
 def _kept(values: Tensor, mask: Tensor) -> Tensor:
     if values.shape != mask.shape:
         raise ValueError(f"values and mask must both be [B, T]; got {tuple(values.shape)} and {tuple(mask.shape)}")
-    return _at_least_float32(values).where(mask, 0.0)
+    return at_least_float32(values).where(mask, 0.0)
 
 
 def token_mean(

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence_terms import num_group_rows
+from swerve.functional.precision import at_least_float32
 
 __all__ = ["check_token_shapes", "log_odds", "other_logsumexp"]
 
@@ -85,7 +86,7 @@ class _ChosenAndOthers(torch.autograd.Function):
 
 
 def _group_others(logits: Tensor, ids: Tensor) -> Tensor:
-    scratch = _at_least_float32(logits).clone()  # of one group of rows
+    scratch = at_least_float32(logits).clone()  # of one group of rows
     columns = []
     for column in ids.split(1, dim=-1):
         chosen = scratch.gather(-1, column)
@@ -95,7 +96,7 @@ def _group_others(logits: Tensor, ids: Tensor) -> Tensor:
 
 
 def _group_gradient(logits: Tensor, ids: Tensor, others: Tensor, grad_chosen: Tensor, grad_others: Tensor) -> Tensor:
-    logits = _at_least_float32(logits)
+    logits = at_least_float32(logits)
     others = others.clamp(min=torch.finfo(others.dtype).min)  # where all others have probability 0 they stay at 0
     total = torch.zeros_like(logits)
     for index in range(ids.shape[1]):
@@ -118,7 +119,3 @@ def check_token_shapes(logits: Float[Tensor, ...], ids: Int[Tensor, ...]) -> Non
         raise ValueError(f"logits must be [N, V] and ids [N]; got {tuple(logits.shape)} and {tuple(ids.shape)}")
     if logits.shape[1] < 2:
         raise ValueError(f"a token is compared with the other tokens: V must be at least 2, got {logits.shape[1]}")
-
-
-def _at_least_float32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from swerve.functional.precision import at_least_float32
+
 __all__ = ["entropy_threshold", "importance_weights", "top_entropy_mask"]
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def _check_shapes(**tensors: Tensor) -> None:
@@ -61,7 +58,7 @@ def importance_weights(
     if floor is not None and not 0 <= floor <= cap:
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
     _check_shapes(old_logprobs=old_logprobs, sampler_logprobs=sampler_logprobs)
-    weights = (_at_least_float32(old_logprobs.detach()) - _at_least_float32(sampler_logprobs.detach())).exp()
+    weights = (at_least_float32(old_logprobs.detach()) - at_least_float32(sampler_logprobs.detach())).exp()
     if kind == "tis":
         return weights.clamp(max=cap)
     return weights.where((weights <= cap) & (weights >= (0.0 if floor is None else floor)), 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.files import atomic_path
-from swerve.report.figures import escape_mathtext
+from swerve.report.figures import STYLE, escape_mathtext
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,22 +26,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 _OTHER: dict[str, Any] = {"color": "#4b5563", "marker": "x", "linestyle": "-."}
 _GREY = "#6b7280"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "grid.color": "#e5e7eb",
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#9ca3af",
-    "lines.markersize": 4.5,
-    "lines.linewidth": 1.4,
-    "legend.frameon": False,
-    "pdf.fonttype": 42,
-}
+_STYLE = {**STYLE, "lines.markersize": 4.5, "lines.linewidth": 1.4}
 _PERCENT_TICKS = (-100, -10, -1, 0, 1, 10, 100, 1000, 10000, 100000)
 
 Record = Mapping[str, Any]

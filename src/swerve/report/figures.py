@@ -17,14 +17,14 @@ from swerve.report.values import Interval, interval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["escape_mathtext", "write_figures"]
+__all__ = ["STYLE", "escape_mathtext", "write_figures"]
 
 _COLOURS = ("#0b62a8", "#c4510a", "#16805d")
 _MARKERS = ("o", "s", "^")
 _LINES = ("-", "--", ":")
 _GREY = "#6b7280"
 _Y_TITLES = {"share": "share", "nats": "nats per token", "tokens": "tokens", "reward": "mean reward"}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -81,7 +81,7 @@ def _write(stem: Path, draw: Draw) -> list[Path]:
     from matplotlib.figure import Figure
 
     paths = []
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(6.0, 3.4), dpi=160, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure.add_subplot())

@@ -130,7 +130,7 @@ class Learner:
         if not (torch.isfinite(torch.tensor([sums["loss"], grad_norm])).all()):
             raise SwerveError(
                 f"the loss ({sums['loss']}) or the gradient's norm ({grad_norm}) is not finite; the weights were not "
-                "changed; lower the learning rate or look at the last rollouts"
+                "changed by it; lower the learning rate or look at the last rollouts"
             )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

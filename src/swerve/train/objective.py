@@ -82,7 +82,9 @@ class TokenObjective:
         old = here.get("old_logprobs", logprobs.detach())
         correction, corrected = self._correction(logprobs, old, here)
         policy = self._policy_loss(scaled, logprobs, old, here)
-        loss = (here["policy_weights"] * correction * policy).sum()
+        weights = here["policy_weights"] * correction
+        # Where a token is left out its loss may be infinite, and 0 times that would be NaN.
+        loss = (weights * policy.where(weights != 0, 0.0)).sum()
         with torch.no_grad():
             self._count("clipped_share", self._clipped(logprobs, old, here))
             self._count("logprob_gap", (old - here["sampler_logprobs"]).abs())
@@ -156,6 +158,8 @@ class TokenObjective:
         clipped = clip_fraction(logprobs[None], old[None], advantages[None], low=loss.low, high=loss.high)[0]
         if isinstance(loss, DualClipLoss):
             clipped = clipped | ((advantages < 0) & ((logprobs - old).exp() > loss.c))
+        if not isinstance(loss, GspoLoss) and loss.log_ratio_clamp is not None:
+            clipped = clipped | ((logprobs - old).abs() > loss.log_ratio_clamp)
         return clipped
 
     def _correction(self, logprobs: Tensor, old: Tensor, here: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -111,7 +111,7 @@ def _rows(found: StepRollouts) -> list[dict[str, Any]]:
     ]
 
 
-def rollout_figures(found: StepRollouts, context: StageContext) -> Figures:
+def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Figures:
     """Return the step's figures over all processes: reward, lengths, failures, groups."""
     totals = context.world.sum_figures(_sums(found))
     rollouts = totals["rollouts"]
@@ -122,7 +122,7 @@ def rollout_figures(found: StepRollouts, context: StageContext) -> Figures:
         "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats a token: an estimate of the entropy
         "num_failures": int(totals["failures"]),
         "num_groups": int(totals["groups"]),
-        "num_zero_variance_groups": int(totals["zero_variance_groups"]),
+        "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,
         "num_refills": found.num_refills,
     }
 

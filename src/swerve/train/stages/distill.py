@@ -58,7 +58,7 @@ class DistillRunner:
         batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
         result = context.learner.update(batches, loss, learning_rate=rate, figures=("entropy",))
         return {
-            **rollout_figures(found, context),
+            **rollout_figures(found, stage, context),
             "loss": result.loss,  # the mean divergence to the teacher, nats a token
             "grad_norm": result.grad_norm,
             "lr": rate,

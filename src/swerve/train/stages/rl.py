@@ -33,7 +33,10 @@ class RlRunner:
         if self._stage.keep_rollouts:
             write_rollouts(found, self._context, index)
         coefficients = self._coefficients()
-        figures: dict[str, Any] = {**rollout_figures(found, self._context), **dict.fromkeys(UPDATE_FIGURES)}
+        figures: dict[str, Any] = {
+            **rollout_figures(found, self._stage, self._context),
+            **dict.fromkeys(UPDATE_FIGURES),
+        }
         figures.update(kl_coef=coefficients.kl, entropy_coef=coefficients.entropy, num_tokens=0)
         used = found if self._stage.zero_variance == "keep" else _without_equal_rewards(found)
         num_used = self._context.world.sum_figures({"n": sum(len(group.rollouts) for group in used.groups)})["n"]
