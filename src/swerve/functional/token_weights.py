@@ -43,6 +43,7 @@ def importance_weights(
     Raises:
         ValueError: an unknown kind, cap or floor out of range, or a floor for `tis`.
 
+    >>> import torch
     >>> old, sampler = torch.tensor([[3.0, 0.5]]).log(), torch.zeros(1, 2)
     >>> importance_weights(old, sampler, kind="tis", cap=2.0).tolist()
     [[2.0, 0.5]]
@@ -76,6 +77,7 @@ def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> 
     Raises:
         ValueError: no tokens, or share is out of range.
 
+    >>> import torch
     >>> entropy_threshold(torch.tensor([0.1, 2.0, 0.5, 1.0, 0.2]), share=0.4)
     1.0
     """
@@ -104,6 +106,7 @@ def top_entropy_mask(
     Raises:
         ValueError: share is out of range, or the mask is empty and no threshold is given.
 
+    >>> import torch
     >>> entropies, mask = torch.tensor([[0.1, 2.0, 0.5, 9.0]]), torch.tensor([[True, True, True, False]])
     >>> top_entropy_mask(entropies, mask, share=0.3).tolist()
     [[False, True, False, False]]
