@@ -146,6 +146,21 @@ def test_a_checkpoint_made_at_the_return_itself_holds_the_good_weights(scene):
     assert weights_fingerprint(stage.learner.model) == stage.saved[2]
 
 
+def test_weights_that_had_already_lost_their_reward_are_passed_over(scene):
+    """The reward at a step is that of the weights after the step before: 5 and 3 are ruined, 2 is not."""
+    stage = scene({7: 6})
+    for step, reward in enumerate([0.5, 0.6, 0.55, 0.29, 0.1, 0.0], start=1):
+        stage.judge(step, reward=reward)
+    assert stage.judge(7, reward=0.0)["rolled_back_to"] == 2
+
+
+def test_rewards_that_are_never_above_zero_judge_no_checkpoint(scene):
+    stage = scene({7: 6})
+    for step in range(1, 7):
+        stage.judge(step, reward=-1.0 * step)
+    assert stage.judge(7, reward=-7.0)["rolled_back_to"] == 5
+
+
 def test_the_learning_rate_falls_with_every_return_until_there_is_none_left(scene):
     stage = scene({4: 3, 6: 3, 8: 3}, max_roll_backs=2)
     assert [stage.judge(step).get("lr_factor") for step in (4, 6)] == [0.5, 0.25]

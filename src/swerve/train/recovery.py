@@ -47,10 +47,11 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
         action == "roll_back"
         and sum("rolled_back_to" in old for old in context.records) < stage.collapse.max_roll_backs
     ):
-        target = _return_to(stage, context, collapse)
+        target = _return_to(stage, context, collapse, [*context.records, record])
         factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
+        whose = f"of step {target} of the stage" if target else "the stage began with"
         context.progress.note(
-            f"{stage.label} step {step}: {collapse.message}; going back to the weights of step {target} of the stage, "
+            f"{stage.label} step {step}: {collapse.message}; going back to the weights {whose}, "
             f"learning rate x {factor:g}"
         )
         return CollapseVerdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
@@ -64,9 +65,15 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
     return CollapseVerdict(figures=figures, must_save=True, error=error)
 
 
-def _return_to(stage: RlStage, context: StageContext, collapse: Collapse) -> int:
+def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, records: Sequence[Mapping[str, Any]]) -> int:
     """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start."""
-    steps = [step for step in stage.checkpoints if step < collapse.since and not _was_lost(step, context.records)]
+    steps = [
+        step
+        for step in stage.checkpoints
+        if step < collapse.since
+        and not _was_lost(step, records)
+        and not _was_ruined(step, records, stage.collapse.reward_drop)
+    ]
     learner = context.learner
     target = max(steps, default=0)
     if target:
@@ -88,3 +95,10 @@ def _was_lost(step: int, records: Sequence[Mapping[str, Any]]) -> bool:
     return any(
         record["rolled_back_to"] < step < record["stage_step"] for record in records if "rolled_back_to" in record
     )
+
+
+def _was_ruined(step: int, records: Sequence[Mapping[str, Any]], reward_drop: float) -> bool:
+    """Return whether the weights of this step had already lost their reward: the next step's rollouts are theirs."""
+    rewards = {record["stage_step"]: record["reward"] for record in records if record.get("reward") is not None}
+    best, own = max(rewards.values(), default=0.0), rewards.get(step + 1)
+    return own is not None and best > 0 and own <= (1 - reward_drop) * best
