@@ -84,7 +84,7 @@ _IN_LOSS = ("k2", "k3", "k3+", "abs", "exact_reverse", "exact_forward", "exact_j
 
 def _kl_in_loss(estimator: str, coef: float, more: str = "") -> tuple[str, tuple[str, ...]]:
     override = f"kl={{kind: loss, estimator: {estimator}, coef: {coef:g}{more}}}"
-    return f"loss, {estimator}, {coef:g}", (override,)
+    return f"loss, {estimator}{' x ratio' if 'importance' in more else ''}, {coef:g}", (override,)
 
 
 _KL = _group(
@@ -92,8 +92,16 @@ _KL = _group(
     [
         *[_kl_in_loss(estimator, 0.1) for estimator in _IN_LOSS],
         _kl_in_loss("k1", 0.1, ", force: true"),
+        _kl_in_loss("k3", 0.1, ", importance: true"),
+        _kl_in_loss("k3", 1.0),
+        _kl_in_loss("exact_reverse", 1.0),
         ("reward, k1, 0.1", ("kl={kind: reward, coef: 0.1}",)),
         ("reward, k1, 0.1, after the baseline", ("kl={kind: reward, coef: 0.1, order: after}",)),
+        ("reward, k1, 1", ("kl={kind: reward, coef: 1.0}",)),
+        (
+            "loss, exact_reverse, adaptive to 0.005",
+            ("kl={kind: loss, estimator: exact_reverse, coef: 0.1, target: 0.005, horizon: 1000}",),
+        ),
         ("rloo, reward, k1, 0.01", ("advantages=rloo", "kl={kind: reward, coef: 0.01}")),
         ("rloo, loss, k3, 0.01", ("advantages=rloo", "kl={kind: loss, estimator: k3, coef: 0.01}")),
     ],
@@ -101,8 +109,11 @@ _KL = _group(
 _ENTROPY = _group(
     "entropy",
     [
+        ("coef 0.1", ("entropy.coef=0.1",)),
         ("coef 1", ("entropy.coef=1.0",)),
+        ("coef -0.1", ("entropy.coef=-0.1",)),
         ("coef -1", ("entropy.coef=-1.0",)),
+        ("target 0.05", ("entropy={target: 0.05, target_step: 0.02}",)),
         ("top_share 0.2", ("entropy.top_share=0.2",)),
     ],
 )
@@ -110,10 +121,11 @@ _OTHER = [
     *_group(
         "correction, 2 x 2 updates",
         [
+            ("tis", ("correction={kind: tis, numerator: current}", *_SEVERAL)),
             ("mis", ("correction={kind: mis, numerator: current, floor: 0.5}", *_SEVERAL)),
         ],
     ),
-    *_group("groups of equal reward", [("refill", ("zero_variance=refill",))]),
+    *_group("groups of equal reward", [("keep", ("zero_variance=keep",)), ("refill", ("zero_variance=refill",))]),
     *_group(
         "reduction",
         [
