@@ -269,16 +269,22 @@ def _draw_paths(path: Path, runs: Sequence[Record]) -> None:
                 _curve(axes[0, column], run, "reward", f"lr {lr:g}", color=color)
                 _curve(axes[1, column], run, "neg_logprob", f"lr {lr:g}", color=color)
         axes[0, column].set_title(name, fontsize=10)
-        axes[1, column].set_xlabel("step")
-        for axis in axes[:, column]:
-            axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("training reward")
-    axes[1, 0].set_ylabel("entropy, nats a token")
-    axes[1, 0].set_yscale("log")
+    _label(axes)
     lines = [Line2D([], [], color=color, label=f"lr {lr:g}") for lr, color in zip(LEARNING_RATES, colors, strict=True)]
     cross = Line2D([], [], color="black", marker="x", linestyle="", label="collapse named")
     figure.legend(handles=[*lines, cross], loc="upper center", ncols=6, bbox_to_anchor=(0.5, 1.02), frameon=False)
     _save(figure, path)
+
+
+def _label(axes: Any) -> None:
+    """Name the axes of panels with the reward above and the entropy below."""
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    for axis in axes[1]:
+        axis.set_xlabel("step")
+    axes[0, 0].set_ylabel("training reward")
+    axes[1, 0].set_ylabel("entropy, nats a token")
+    axes[1, 0].set_yscale("log")
 
 
 def _draw_damping(path: Path, runs: Sequence[Record]) -> None:
@@ -297,11 +303,6 @@ def _draw_damping(path: Path, runs: Sequence[Record]) -> None:
                 _curve(axes[0, column], run, "reward", f"coef {coef}", color=color)
                 _curve(axes[1, column], run, "neg_logprob", f"coef {coef}", color=color)
         axes[0, column].set_title(base, fontsize=10)
-        axes[1, column].set_xlabel("step")
-        for axis in axes[:, column]:
-            axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("training reward")
-    axes[1, 0].set_ylabel("entropy, nats a token")
-    axes[1, 0].set_yscale("log")
+    _label(axes)
     axes[0, 0].legend(fontsize=7, loc="center right")
     _save(figure, path)

@@ -147,6 +147,7 @@ _OTHER = [
 _MAX_PROB_KL = ("max_prob_kl, live", ("loss=max_prob_kl",))
 _MAX_PROB_KL_DETACHED = ("max_prob_kl, detached", ("loss={kind: max_prob_kl, target_gradient: detached}",))
 _MAX_PROB_JS = ("max_prob_js, live", ("loss=max_prob_js",))
+_MAX_PROB_JS_DETACHED = ("max_prob_js, detached", ("loss={kind: max_prob_js, target_gradient: detached}",))
 
 
 def _fixed(q: float, region: str) -> tuple[str, tuple[str, ...]]:
@@ -172,10 +173,11 @@ _PATHS = [
         ],
         *LEARNING_RATES,
     ),
+    *_group("paths", [("rank_promotion_js", ("loss=rank_promotion_js",))], 1e-5, 1e-4, 1e-3),
+    *_group("paths", [_MAX_PROB_JS_DETACHED], 1e-4, 1e-3),
     *_group(
         "paths",
         [
-            ("rank_promotion_js", ("loss=rank_promotion_js",)),
             _fixed(0.5, "above"),
             _fixed(0.5, "below"),
         ],

@@ -170,9 +170,9 @@ class TokenObjective:
         numerator = old if settings.numerator == "old" else logprobs.detach()
         sampler = here["sampler_logprobs"]
         floor = settings.floor if isinstance(settings, MaskedCorrection) else None
-        weights = importance_weights(numerator[None], sampler[None], kind=settings.kind, cap=settings.cap, floor=floor)[
-            0
-        ]
+        (weights,) = importance_weights(
+            numerator[None], sampler[None], kind=settings.kind, cap=settings.cap, floor=floor
+        )
         return weights, (weights - (numerator - sampler).exp()).abs() > 1e-6 * weights
 
     def _kl_weights(self, here: Mapping[str, Tensor], correction: Tensor) -> Tensor:
