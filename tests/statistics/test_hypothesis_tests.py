@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, false_discovery_control, rankdata, wilcoxon
+
+from swerve.statistics import (
+    benjamini_hochberg,
+    false_positive_rate,
+    mcnemar,
+    paired_wilcoxon,
+    samples_for_false_positive_rate,
+)
+
+
+def table(both: int, only_first: int, only_second: int, neither: int) -> tuple[list[bool], list[bool]]:
+    first = [True] * (both + only_first) + [False] * (only_second + neither)
+    second = [True] * both + [False] * only_first + [True] * only_second + [False] * neither
+    return first, second
+
+
+def test_mcnemar_by_hand() -> None:
+    found = mcnemar(*table(12, 2, 8, 8))
+    assert (found["num"], found["num_first_only"], found["num_second_only"]) == (30, 2, 8)
+    assert found["p_value"] == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    # Agresti and Min: b + 1/2, c + 1/2, n + 2.
+    centre, half = 6 / 32, 1.959963984540054 * math.sqrt(11 - 36 / 32) / 32
+    assert found["difference"] == pytest.approx({"mean": 0.2, "low": centre - half, "high": centre + half})
+
+
+def test_mcnemar_of_equals_and_of_nothing() -> None:
+    same = mcnemar([True, False], [True, False])
+    assert same["p_value"] == 1.0
+    assert same["difference"] is not None
+    assert same["difference"]["low"] < 0 == same["difference"]["mean"] < same["difference"]["high"]
+    nothing = {"num": 0, "num_first_only": 0, "num_second_only": 0, "difference": None, "p_value": None}
+    assert mcnemar([], []) == nothing
+    with pytest.raises(ValueError, match="the same cases are needed twice, got 2 and 1"):
+        mcnemar([True, True], [True])
+
+
+def test_mcnemar_interval_covers_by_exact_enumeration() -> None:
+    num, chances = 25, (0.1, 0.3)  # only first, only second
+    covered = 0.0
+    for first in range(num + 1):
+        for second in range(num + 1 - first):
+            chance = binom.pmf(first, num, chances[0]) * binom.pmf(second, num - first, chances[1] / 0.9)
+            interval = mcnemar(*table(0, first, second, num - first - second))["difference"]
+            assert interval is not None
+            covered += chance * (interval["low"] <= 0.2 <= interval["high"])
+    assert 0.94 < covered < 0.975
+
+
+def test_the_interval_of_a_difference_stays_within_its_bounds() -> None:
+    difference = mcnemar(*table(0, 0, 3, 0))["difference"]
+    assert difference is not None
+    assert difference["high"] == 1.0
+
+
+def brute_force_p(differences: list[float]) -> float:
+    """Every sign pattern of the differences that are not zero, equally likely; ranks with zeros (Pratt)."""
+    array = np.array(differences)
+    ranks = rankdata(np.abs(array))[array != 0]
+    observed = ranks[array[array != 0] > 0].sum()
+    middle = ranks.sum() / 2
+    sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product([0, 1], repeat=len(ranks))]
+    return float(np.mean([abs(one - middle) >= abs(observed - middle) - 1e-9 for one in sums]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(-4, 6), min_size=1, max_size=9))
+def test_signed_ranks_against_all_sign_patterns(differences: list[int]) -> None:
+    found = paired_wilcoxon([0] * len(differences), differences)
+    assert found is not None
+    assert found["p_value"] == pytest.approx(brute_force_p([float(one) for one in differences]))
+
+
+def test_signed_ranks_against_scipy() -> None:
+    differences = np.random.default_rng(3).normal(0.3, 1.0, 30)
+    found = paired_wilcoxon(np.ones(30), 1 + differences)
+    assert found is not None
+    assert found["p_value"] == pytest.approx(wilcoxon(differences, method="exact").pvalue)
+    assert found["statistic"] == wilcoxon(differences, alternative="greater").statistic
+    assert found["median_difference"] == pytest.approx(np.median(differences))
+    assert found["effect_size"] == pytest.approx(2 * found["statistic"] / (30 * 31 / 2) - 1)
+
+
+def test_the_normal_approximation_of_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    differences = np.rint(np.random.default_rng(4).normal(1.0, 8.0, 150))
+    exact = paired_wilcoxon(np.zeros(150), differences)
+    monkeypatch.setattr("swerve.statistics.hypothesis_tests._MAX_EXACT", 10)
+    normal = paired_wilcoxon(np.zeros(150), differences)
+    assert exact is not None
+    assert normal is not None
+    assert 0.001 < exact["p_value"] < 0.9
+    assert normal["p_value"] == pytest.approx(exact["p_value"], rel=0.01)
+
+
+def test_values_of_a_cluster_are_averaged_to_one_pair() -> None:
+    found = paired_wilcoxon([0, 0, 0, 0], [4, 2, -1, 5], clusters=["a", "a", "b", "c"])  # 3, -1, 5
+    assert found is not None
+    assert (found["num_pairs"], found["median_difference"], found["statistic"]) == (3, 3.0, 5.0)
+    assert found["effect_size"] == pytest.approx((5 - 1) / 6)
+    assert found["p_value"] == 0.5
+
+
+def test_pratt_ranks_zeros_before_leaving_them_out() -> None:
+    found = paired_wilcoxon([1, 1, 1, 1], [1, 0, 3, 1])  # 0, -1, 2, 0: ranks 1.5, 3, 4, 1.5
+    assert found is not None
+    assert (found["statistic"], found["effect_size"]) == (4.0, pytest.approx(1 / 7))
+
+
+def test_no_difference_and_nothing() -> None:
+    same = paired_wilcoxon([1.0, 2.0], [1.0, 2.0])
+    assert same == {"num_pairs": 2, "median_difference": 0, "statistic": 0, "p_value": 1.0, "effect_size": 0.0}
+    assert paired_wilcoxon([], []) is None
+    with pytest.raises(ValueError, match="paired values are needed, got 1 and 2"):
+        paired_wilcoxon([1.0], [1.0, 2.0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=12), st.floats(0.01, 0.5))
+def test_benjamini_hochberg_against_scipy(p_values: list[float | None], rate: float) -> None:
+    adjusted, rejected = benjamini_hochberg(p_values, rate)
+    known = [value for value in p_values if value is not None]
+    expected = iter(false_discovery_control(known) if known else [])
+    for value, one, decision in zip(p_values, adjusted, rejected, strict=True):
+        if value is None:
+            assert one is None
+            assert decision is None
+        else:
+            assert one == pytest.approx(next(expected))
+            assert one is not None
+            assert decision == (one <= rate)
+
+
+def test_benjamini_hochberg_steps_up() -> None:
+    adjusted, rejected = benjamini_hochberg([0.04, 0.045, 0.049, 0.01], rate=0.05)
+    assert adjusted == pytest.approx([0.049, 0.049, 0.049, 0.04])  # 0.04 x 4 / 2 = 0.08 alone
+    assert rejected == [True] * 4
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        benjamini_hochberg([1.2])
+
+
+@pytest.mark.parametrize(("num", "gap", "rate"), [(7, 0.2, 0.5), (10, 0.3, 0.5), (9, 0.25, 0.2), (5, 1.0, 0.7)])
+def test_false_positive_rate_by_enumeration(num: int, gap: float, rate: float) -> None:
+    chances = binom.pmf(np.arange(num + 1), num, rate)
+    expected = sum(
+        chances[x] * chances[y] for x in range(num + 1) for y in range(num + 1) if abs(x - y) >= gap * num - 1e-9
+    )
+    assert false_positive_rate(num, gap, rate) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_designs_of_the_literature() -> None:
+    assert false_positive_rate(10, 0.2) == pytest.approx(1 - (184756 + 2 * 167960) / 2**20)
+    assert false_positive_rate(64, 0.2) == pytest.approx(0.027, abs=5e-4)
+    assert false_positive_rate(100, 0.2, 1.0) == 0.0
+
+
+@pytest.mark.parametrize(("gap", "limit", "rate"), [(0.2, 0.05, 0.5), (0.3, 0.1, 0.5), (0.25, 0.02, 0.3)])
+def test_least_number_of_samples_by_search(gap: float, limit: float, rate: float) -> None:
+    above = [num for num in range(1, 400) if false_positive_rate(num, gap, rate) > limit]
+    assert samples_for_false_positive_rate(gap, limit, rate) == max(above) + 1
+
+
+def test_the_sawtooth_is_minded() -> None:
+    """Some smaller numbers keep the rate too, but not all that follow them."""
+    least = samples_for_false_positive_rate(0.2, 0.05)
+    smaller = [num for num in range(1, least) if false_positive_rate(num, 0.2) <= 0.05]
+    assert smaller
+    assert false_positive_rate(least - 1, 0.2) > 0.05
+    assert samples_for_false_positive_rate(1.0, 0.5) == 1  # P(|X - Y| = 1) = 1/2
+
+
+@pytest.mark.parametrize("arguments", [(0.0, 0.05), (1.5, 0.05), (0.2, 0.0), (0.2, 1.0), (0.2, 0.05, 1.5)])
+def test_impossible_designs_are_refused(arguments: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="above 0 and|between 0 and 1"):
+        samples_for_false_positive_rate(*arguments)
+    with pytest.raises(ValueError, match="at least one sample"):
+        false_positive_rate(0, 0.2)
