@@ -19,7 +19,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.train.frozen import FrozenModel
-from swerve.train.world import World
+from swerve.world import World
 
 pytestmark = [
     pytest.mark.gpu,
@@ -109,3 +109,39 @@ def test_the_stages_run(small_recipe, tmp_path):
     assert read_metrics(run.metrics_path)[219]["loss"] < 0.4
     assert len(evaluate(config, run, progress=SilentProgress())) == 5
     assert probe_run(config, run, progress=SilentProgress())["checkpoints"] == ["rl-2", "rl-4"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_head_pass_agrees_with_float64_on_the_cpu(backend, dtype):
+    from swerve.functional.head_divergence import LinearHead, compiled_available, head_divergence
+
+    if backend == "compiled" and not compiled_available("cuda"):
+        pytest.skip("needs triton")
+    generator = torch.Generator().manual_seed(0)
+    hidden_q, weight_q = torch.randn(300, 256, generator=generator), torch.randn(32_003, 256, generator=generator) / 8
+    hidden_p = hidden_q + 0.05 * torch.randn(300, 256, generator=generator)
+    weight_p = weight_q + 0.005 * torch.randn(32_003, 256, generator=generator)
+    hidden_p, hidden_q, weight_p, weight_q = (each.to(dtype) for each in (hidden_p, hidden_q, weight_p, weight_q))
+    ids = torch.randint(0, 32_003, (300,), generator=generator)
+    heads = [LinearHead(weight=weight.cuda()) for weight in (weight_p, weight_q)]
+    found = head_divergence(
+        hidden_p.cuda(), hidden_q.cuda(), *heads, ids.cuda(), vocabulary_size=32_000, top_k=20, backend=backend
+    )
+    logits_p = hidden_p.double() @ weight_p[:32_000].double().T
+    logits_q = hidden_q.double() @ weight_q[:32_000].double().T
+    exact = divergence_stats(logits_p, logits_q, ids)
+    for name in ("kl_forward", "kl_reverse", "js"):
+        torch.testing.assert_close(
+            getattr(found.stats, name).cpu().double(), getattr(exact, name), rtol=1e-4, atol=1e-8, msg=name
+        )
+    for name in ("entropy", "entropy_ref", "logprob", "logprob_ref"):
+        torch.testing.assert_close(
+            getattr(found.stats, name).cpu().double(), getattr(exact, name), rtol=0, atol=2e-5, msg=name
+        )
+    top = logits_p.softmax(-1).topk(20)
+    torch.testing.assert_close(found.top.probs.cpu().double(), top.values, rtol=1e-4, atol=1e-9)
+    same = head_divergence(
+        hidden_q.cuda(), hidden_q.cuda(), heads[1], heads[1], ids.cuda(), vocabulary_size=32_000, backend=backend
+    )
+    assert float(same.stats.js.max()) == float(same.stats.kl_forward.max()) == 0.0

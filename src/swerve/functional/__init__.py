@@ -14,6 +14,7 @@ from swerve.functional.advantages import (
     reward_to_go,
     rloo_advantages,
 )
+from swerve.functional.bernoulli import bernoulli_kl
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
 from swerve.functional.exact_kl import exact_kl
 from swerve.functional.kl import adaptive_kl_coef, kl_estimate
@@ -46,6 +47,7 @@ __all__ = [
     "DivergenceStats",
     "Moments",
     "adaptive_kl_coef",
+    "bernoulli_kl",
     "chunked_head_loss",
     "chunked_head_map",
     "cispo_loss",

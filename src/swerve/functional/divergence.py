@@ -94,8 +94,8 @@ def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceS
         js=js_sum(p.probs, q.probs, x),
         entropy=_entropy(p),
         entropy_ref=_entropy(q),
-        logprob=_logprob(p, ids),
-        logprob_ref=_logprob(q, ids),
+        logprob=_logprob(logits_p, p, ids),
+        logprob_ref=_logprob(logits_q, q, ids),
         rank=_rank(logits_p, ids),
         rank_ref=_rank(logits_q, ids),
         argmax=logits_p.argmax(dim=-1).int(),
@@ -109,9 +109,10 @@ def _entropy(distribution: Softmax) -> Tensor:
     return (distribution.log_total - mean).clamp(min=0.0).to(distribution.probs.dtype)
 
 
-def _logprob(distribution: Softmax, ids: Tensor) -> Tensor:
-    realised = distribution.shifted.gather(-1, ids.long()[:, None]).squeeze(-1)
-    return (realised.double() - distribution.log_total).to(realised.dtype)
+def _logprob(logits: Tensor, distribution: Softmax, ids: Tensor) -> Tensor:
+    # From the logits themselves: the shifted ones have been rounded.
+    realised = logits.gather(-1, ids.long()[:, None]).squeeze(-1).double()
+    return (realised - distribution.largest.double() - distribution.log_total).to(distribution.probs.dtype)
 
 
 def _rank(logits: Tensor, ids: Tensor) -> Tensor:

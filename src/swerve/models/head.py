@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
+from swerve.functional.head_divergence import LinearHead
 from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss, chunked_head_map
 
 __all__ = ["Head", "head_inputs", "head_tolerance", "model_head"]
@@ -45,6 +46,14 @@ class Head:
         """Return statistics of each row, one chunk of logits at a time; see `chunked_head_map`."""
         weight, bias = self._linear()
         return chunked_head_map(hidden, weight, function, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+
+    def linear(self) -> LinearHead | None:
+        """Return the head as tensors; None where it is more than a plain linear layer (quantised, adapted)."""
+        if type(self.projection) is not nn.Linear:
+            return None
+        bias = None if self.projection.bias is None else self.projection.bias.detach()
+        weight = self.projection.weight.detach()
+        return LinearHead(weight=weight, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
 
     def _linear(self) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.projection, nn.Linear):

@@ -1,0 +1,368 @@
+"""Everything two next-token distributions say of each position, from hidden states and two output heads, streamed.
+
+The logits of a chunk of positions are formed in two buffers, reduced to a few numbers a position, and overwritten by
+the next chunk's: memory does not depend on the number of positions. What is computed is that of `divergence_stats`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from swerve.functional.block_topk import BLOCK, argmax_by_blocks, block_maxima, topk_by_blocks
+from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.divergence_terms import num_group_rows
+from swerve.functional.linear_head import PADDING, HeadLogits, LinearHead
+from swerve.functional.row_sums import (
+    CompiledSums,
+    EagerSums,
+    PairSums,
+    RowSums,
+    Side,
+    SideSums,
+    Tiling,
+    compiled_available,
+)
+
+__all__ = [
+    "HeadBackend",
+    "HeadDivergence",
+    "LinearHead",
+    "TopProbs",
+    "compiled_available",
+    "head_divergence",
+    "head_top_probs",
+]
+
+HeadBackend: TypeAlias = Literal["eager", "compiled"]
+
+# Below this many tokens a row fits the caches however it is worked on, and `divergence_stats` is as good.
+_MIN_STREAMED_VOCABULARY = 256
+_LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopProbs:
+    """The most likely tokens of each position, the most likely first; equally likely ones in any order."""
+
+    probs: Float[Tensor, "N K"]
+    ids: Int[Tensor, "N K"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadDivergence:
+    """What P (a checkpoint) and Q (the reference) say of each position."""
+
+    stats: DivergenceStats
+    top: TopProbs | None
+    """Of P; None where none were asked for."""
+    top_ref: TopProbs | None
+    """Of Q."""
+
+
+def head_divergence(
+    hidden: Float[Tensor, "N D"],
+    hidden_ref: Float[Tensor, "N E"],
+    head: LinearHead,
+    head_ref: LinearHead,
+    ids: Int[Tensor, " N"],
+    *,
+    vocabulary_size: int | None = None,
+    top_k: int = 0,
+    rows_per_chunk: int = 256,
+    backend: HeadBackend = "eager",
+) -> HeadDivergence:
+    """Compare P = softmax(head(hidden)) with Q = softmax(head_ref(hidden_ref)), a chunk of positions at a time.
+
+    Every statistic of `divergence_stats`, with its meaning for logits of minus infinity: both KL divergences and JS as
+    sums that are exactly 0 where the two agree, entropies, log-probabilities and ranks of the realised tokens.
+    Logits come out of the products in float32 also for 16-bit weights (float64 if an input is), terms are formed in
+    that type and added up in float64. Memory beyond inputs and results: two buffers `[rows_per_chunk, V]` and a few
+    MiB, whatever N. No gradient flows.
+
+    Args:
+        hidden: `[N, D]`, P's states after the final norm.
+        hidden_ref: `[N, E]`, Q's.
+        head: P's head.
+        head_ref: Q's head, on the same device.
+        ids: `[N]`, the realised tokens, below the vocabulary size.
+        vocabulary_size: only so many first rows of both heads are tokens; the rest is padding and takes no part. None:
+            all, and the two heads must have the same number.
+        top_k: how many of the most likely tokens of each model to return, at most V; 0 for none.
+        rows_per_chunk: positions whose logits are held at a time; below about 128 the products slow down.
+        backend: "compiled" fuses the passes over the logits (see `compiled_available`) and pays for itself after a few
+            thousand positions; float64 and vocabularies below 256 tokens are computed the eager way with either.
+
+    Returns:
+        Results on the device of the heads; float32 (float64 for float64 inputs), ranks and ids int32, top ids int64.
+
+    Raises:
+        ValueError: shapes, sizes, devices or settings do not fit, or a row of logits has NaN, plus infinity, or no
+            finite entry.
+        RuntimeError: the compiled backend is not available on this machine.
+
+    >>> head, states = LinearHead(weight=torch.tensor([[1.0], [-1.0]])), torch.tensor([[0.0], [1.0]])
+    >>> found = head_divergence(states[:1], states[1:], head, head, torch.tensor([1]), top_k=1)
+    >>> [round(float(value), 6) for value in (found.stats.kl_forward, found.stats.kl_reverse, found.stats.js)]
+    [0.433781, 0.327813, 0.089541]
+    >>> int(found.stats.rank_ref), round(float(found.top_ref.probs), 6), found.top_ref.ids.tolist()
+    (2, 0.880797, [[0]])
+    """
+    size = _checked_size((head, head_ref), vocabulary_size)
+    _check_rows((hidden, head), (hidden_ref, head_ref), ids=ids, size=size)
+    if backend not in get_args(HeadBackend):
+        raise ValueError(f"backend must be one of {', '.join(get_args(HeadBackend))}; got {backend!r}")
+    if top_k < 0 or rows_per_chunk < 1:
+        raise ValueError(f"top_k must be at least 0 and rows_per_chunk at least 1; got {top_k} and {rows_per_chunk}")
+    dtype = _work_dtype(hidden, hidden_ref, head, head_ref)
+    with torch.no_grad():
+        sums = _row_sums(size, dtype, rows_per_chunk, len(ids), head.weight.device, backend)
+        buffers = _buffers((head, head_ref), size, dtype, min(rows_per_chunk, len(ids)), sums)
+        chunks = _Chunks(buffers, sums, size, min(top_k, size))
+        parts = [chunks(hidden[rows], hidden_ref[rows], ids[rows]) for rows in _slices(len(ids), rows_per_chunk)]
+        return _mapped(torch.cat, parts)
+
+
+def head_top_probs(
+    hidden: Float[Tensor, "N D"],
+    head: LinearHead,
+    *,
+    k: int,
+    vocabulary_size: int | None = None,
+    rows_per_chunk: int = 256,
+) -> TopProbs:
+    """Return each position's `min(k, V)` most likely tokens and their probabilities, a chunk of positions at a time.
+
+    Args:
+        hidden: `[N, D]`, states after the final norm.
+        head: the model's head.
+        k: at least 1.
+        vocabulary_size: only so many first rows of the head are tokens; None for all.
+        rows_per_chunk: positions whose logits are held at a time.
+
+    Raises:
+        ValueError: shapes or settings do not fit, or a row of logits is not a distribution.
+
+    >>> head = LinearHead(weight=torch.tensor([[0.0], [2.0], [1.0]]))
+    >>> top = head_top_probs(torch.tensor([[1.0]]), head, k=2)
+    >>> [round(value, 4) for value in top.probs[0].tolist()], top.ids[0].tolist()
+    ([0.6652, 0.2447], [1, 2])
+    """
+    size = _checked_size((head,), vocabulary_size)
+    _check_rows((hidden, head), ids=None, size=size)
+    if k < 1 or rows_per_chunk < 1:
+        raise ValueError(f"k and rows_per_chunk must be at least 1; got {k} and {rows_per_chunk}")
+    with torch.no_grad():
+        padded = math.ceil(size / BLOCK) * BLOCK
+        rows = min(rows_per_chunk, len(hidden))
+        projection = HeadLogits(head, size=size, padded=padded, rows=rows, dtype=_work_dtype(hidden, head))
+        parts = []
+        for chunk in _slices(len(hidden), rows_per_chunk):
+            logits = projection(hidden[chunk])
+            parts += [_top_probs(group, size, min(k, size)) for group in logits.split(num_group_rows(logits))]
+    probs, ids = (torch.cat(column) for column in zip(*parts, strict=True))
+    return TopProbs(probs=probs, ids=ids)
+
+
+def _top_probs(logits: Tensor, size: int, k: int) -> tuple[Tensor, Tensor]:
+    maxima = block_maxima(logits)
+    largest = maxima.amax(dim=-1, keepdim=True)
+    values, ids = topk_by_blocks(logits, maxima, k)
+    if not bool(torch.isfinite(largest).all()) or bool((values <= PADDING).any()):
+        return topk_probs(logits[:, :size], k)  # refuses what is no distribution, and never returns padding
+    total = (logits - largest).exp_().sum(dim=-1, keepdim=True, dtype=torch.float64)
+    return ((values - largest).exp() / total).to(logits.dtype), ids
+
+
+def _checked_size(heads: tuple[LinearHead, ...], vocabulary_size: int | None) -> int:
+    sizes = [head.weight.shape[0] for head in heads]
+    if vocabulary_size is None:
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                f"the heads have {sizes[0]} and {sizes[1]} rows; give vocabulary_size, the number of tokens of the "
+                "tokenizer they share, if the rest is padding"
+            )
+        vocabulary_size = sizes[0]
+    if not 1 <= vocabulary_size <= min(sizes):
+        raise ValueError(f"vocabulary_size must be 1 to {min(sizes)}, the rows of the heads; got {vocabulary_size}")
+    return vocabulary_size
+
+
+def _check_rows(*sides: tuple[Tensor, LinearHead], ids: Tensor | None, size: int) -> None:
+    for hidden, head in sides:
+        if hidden.dim() != 2 or hidden.shape[1] != head.weight.shape[1]:
+            shapes = f"{tuple(hidden.shape)} and {tuple(head.weight.shape)}"
+            raise ValueError(f"hidden must be [N, D] and the head's weight [V, D]; got {shapes}")
+    devices = {head.weight.device for _, head in sides}
+    if len(devices) > 1:
+        raise ValueError(f"both heads must be on one device, got {' and '.join(sorted(map(str, devices)))}")
+    if ids is None:
+        return
+    if any(hidden.shape[:1] != ids.shape for hidden, _ in sides):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (*(hidden for hidden, _ in sides), ids))
+        raise ValueError(f"hidden, hidden_ref and ids must have the same number of rows, got shapes {shapes}")
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ValueError(f"ids must be 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
+
+
+def _work_dtype(*sources: Tensor | LinearHead) -> torch.dtype:
+    dtypes = {(source.weight if isinstance(source, LinearHead) else source).dtype for source in sources}
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
+def _slices(num_rows: int, size: int) -> Iterator[slice]:
+    """Cut 0..num_rows; no rows are one empty slice, so that results of no rows have their types."""
+    for start in range(0, max(num_rows, 1), size):
+        yield slice(start, min(start + size, num_rows))
+
+
+def _row_sums(
+    size: int, dtype: torch.dtype, rows: int, num_rows: int, device: torch.device, backend: HeadBackend
+) -> RowSums | None:
+    """Return how to form the sums; None where whole rows at a time are as good."""
+    if dtype == torch.float64 or size < _MIN_STREAMED_VOCABULARY:
+        return None
+    tiling = Tiling.of(size)
+    if backend == "compiled":
+        return CompiledSums(tiling, rows, device)  # not the fewer rows there may be: shapes that stay need no compiling
+    return EagerSums(tiling, min(rows, num_rows), device)
+
+
+def _buffers(
+    heads: tuple[LinearHead, LinearHead], size: int, dtype: torch.dtype, rows: int, sums: RowSums | None
+) -> tuple[HeadLogits, HeadLogits]:
+    padded = size if sums is None else Tiling.of(size).padded
+    rows = rows if sums is None else math.ceil(rows / sums.group_rows) * sums.group_rows
+    p, q = (HeadLogits(head, size=size, padded=padded, rows=rows, dtype=dtype) for head in heads)
+    return p, q
+
+
+class _Chunks:
+    """Statistics of one chunk after the other."""
+
+    def __init__(self, buffers: tuple[HeadLogits, HeadLogits], sums: RowSums | None, size: int, top_k: int) -> None:
+        self._p, self._q = buffers
+        self._sums, self._size, self._top_k = sums, size, top_k
+
+    def __call__(self, hidden: Tensor, hidden_ref: Tensor, ids: Tensor) -> HeadDivergence:
+        """Compare the rows of one chunk."""
+        logits_p, logits_q = self._p(hidden), self._q(hidden_ref)
+        ids = ids.to(logits_p.device)
+        if self._sums is None or not len(ids):
+            return self._plain(logits_p[:, : self._size], logits_q[:, : self._size], ids)
+        return self._streamed(self._sums, ids)
+
+    def _plain(self, logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> HeadDivergence:
+        top, top_ref = (_plain_top(logits, self._top_k) for logits in (logits_p, logits_q))
+        return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=top, top_ref=top_ref)
+
+    def _streamed(self, sums: RowSums, ids: Tensor) -> HeadDivergence:
+        rows = math.ceil(len(ids) / sums.group_rows) * sums.group_rows
+        all_ids = torch.nn.functional.pad(ids.long(), (0, rows - len(ids)))
+        buffers = (self._p.buffer[:rows], self._q.buffer[:rows])
+        maxima = [block_maxima(buffer) for buffer in buffers]
+        sides = [_side(buffer, found, all_ids) for buffer, found in zip(buffers, maxima, strict=True)]
+        pair = sums(*sides)
+        streamed = HeadDivergence(
+            stats=_statistics(pair, *sides),
+            top=_top(sides[0], maxima[0], pair.p, self._top_k),
+            top_ref=_top(sides[1], maxima[1], pair.q, self._top_k),
+        )
+        return self._repaired(_first(streamed, len(ids)), _unsure(pair)[: len(ids)], ids)
+
+    def _repaired(self, found: HeadDivergence, unsure: Tensor, ids: Tensor) -> HeadDivergence:
+        """Compute the rows anew that have an infinite logit or are too far apart; NaN is found out here too."""
+        if not bool(unsure.any()):
+            return found
+        rows = unsure.nonzero()[:, 0]
+        logits_p, logits_q = (side.buffer[: len(ids), : self._size] for side in (self._p, self._q))
+        parts = [
+            self._plain(logits_p[some], logits_q[some], ids[some]) for some in rows.split(num_group_rows(logits_p))
+        ]
+        return _with_rows(found, rows, _mapped(torch.cat, parts))
+
+
+def _plain_top(logits: Tensor, k: int) -> TopProbs | None:
+    if k == 0:
+        return None
+    probs, ids = topk_probs(logits, k)
+    return TopProbs(probs=probs, ids=ids)
+
+
+def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
+    argmax = argmax_by_blocks(logits, maxima)
+    return Side(
+        logits=logits,
+        largest=maxima.amax(dim=-1),
+        argmax=argmax,
+        realised=logits.gather(-1, ids[:, None])[:, 0],
+    )
+
+
+def _statistics(pair: PairSums, p: Side, q: Side) -> DivergenceStats:
+    return DivergenceStats(
+        kl_forward=pair.kl_forward.float(),
+        kl_reverse=pair.kl_reverse.float(),
+        js=pair.js.float().clamp(max=_LN2_FLOAT32),
+        entropy=_entropy(pair.p),
+        entropy_ref=_entropy(pair.q),
+        logprob=_logprobs(p.realised, p, pair.p),
+        logprob_ref=_logprobs(q.realised, q, pair.q),
+        rank=1 + pair.p.num_above.int(),
+        rank_ref=1 + pair.q.num_above.int(),
+        argmax=p.argmax.int(),
+        argmax_ref=q.argmax.int(),
+    )
+
+
+def _entropy(sums: SideSums) -> Tensor:
+    return (sums.log_total - sums.mean_shifted).clamp(min=0.0).float()
+
+
+def _logprobs(logits: Tensor, side: Side, sums: SideSums) -> Tensor:
+    base = side.largest.double() + sums.log_total
+    return (logits.double() - (base if logits.dim() == 1 else base[:, None])).float()
+
+
+def _top(side: Side, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
+    if k == 0:
+        return None
+    values, ids = topk_by_blocks(side.logits, maxima, k)
+    return TopProbs(probs=_logprobs(values, side, sums).exp(), ids=ids)
+
+
+def _unsure(pair: PairSums) -> Tensor:
+    # An infinite logit or NaN makes its side's mean NaN (0 times infinity).
+    return pair.far | ~torch.isfinite(pair.p.mean_shifted) | ~torch.isfinite(pair.q.mean_shifted)
+
+
+def _first(found: HeadDivergence, num_rows: int) -> HeadDivergence:
+    return _mapped(lambda tensors: tensors[0][:num_rows], [found])
+
+
+def _with_rows(found: HeadDivergence, rows: Tensor, better: HeadDivergence) -> HeadDivergence:
+    return _mapped(lambda tensors: tensors[0].index_copy(0, rows, tensors[1]), [found, better])
+
+
+def _mapped(function: Callable[[list[Tensor]], Tensor], parts: list[HeadDivergence]) -> HeadDivergence:
+    """Make one of several, tensor by tensor."""
+
+    def top(each: list[TopProbs | None]) -> TopProbs | None:
+        some = [part for part in each if part is not None]
+        if not some:
+            return None
+        return TopProbs(probs=function([part.probs for part in some]), ids=function([part.ids for part in some]))
+
+    names = [field.name for field in dataclasses.fields(DivergenceStats)]
+    return HeadDivergence(
+        stats=DivergenceStats(**{name: function([getattr(part.stats, name) for part in parts]) for name in names}),
+        top=top([part.top for part in parts]),
+        top_ref=top([part.top_ref for part in parts]),
+    )
