@@ -18,6 +18,9 @@ class ProgressTask(Protocol):
     def advance(self, num: int = 1, **figures: float | int | str | None) -> None:
         """Record `num` more units done, with the latest figures to show beside them (None: not measured)."""
 
+    def extend(self, num: int) -> None:
+        """Say that there are `num` units more to do than was known."""
+
 
 class Progress(Protocol):
     """Where a stage reports its progress."""
@@ -32,6 +35,9 @@ class Progress(Protocol):
 class _SilentTask:
     def advance(self, num: int = 1, **figures: float | int | str | None) -> None:
         """Ignore the progress."""
+
+    def extend(self, num: int) -> None:
+        """Ignore it too."""
 
 
 class SilentProgress:

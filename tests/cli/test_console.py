@@ -38,6 +38,22 @@ def test_lines_at_start_and_end_and_at_most_one_every_five_seconds() -> None:
     ]
 
 
+def test_a_total_can_turn_out_on_the_way() -> None:
+    stream = io.StringIO()
+    with LineProgress(stream).task("pivots", 0) as task:
+        task.extend(30)
+        task.advance(30)
+        task.extend(12)
+        task.advance(12)
+    first, last = stream.getvalue().splitlines()
+    assert (first, last.partition(", ")[0]) == ("pivots", "pivots: 42/42")
+    bars = io.StringIO()
+    with BarProgress(bars).task("pivots", 0) as task:
+        task.extend(30)
+        task.advance(30)
+    assert "30/30" in bars.getvalue()
+
+
 def test_no_time_left_is_made_up_before_anything_is_done() -> None:
     stream, clock = io.StringIO(), Clock()
     with LineProgress(stream, clock=clock).task("sample pairs", 2) as task:

@@ -66,7 +66,7 @@ class _LineTask:
         self._started = self._written = clock()
         self._done = self._done_before = done
         self._figures: dict[str, Figure] = {}
-        write(f"{name}: {done}/{total}")
+        write(f"{name}: {done}/{total}" if total else name)
 
     def advance(self, num: int = 1, **figures: Figure) -> None:
         self._done += num
@@ -75,6 +75,9 @@ class _LineTask:
         if now - self._written >= self._every and self._done < self._total:
             self._written = now
             self._write(self._line(self._time_left(now - self._started)))
+
+    def extend(self, num: int) -> None:
+        self._total += num
 
     def finish(self, *, failed: bool) -> None:
         took = format_duration(self._clock() - self._started)
@@ -127,6 +130,10 @@ class _BarTask:
     def advance(self, num: int = 1, **figures: Figure) -> None:
         self._figures.update(figures)
         self._bar.update(self._id, advance=num, figures=format_figures(self._figures))
+
+    def extend(self, num: int) -> None:
+        task = next(task for task in self._bar.tasks if task.id == self._id)
+        self._bar.update(self._id, total=(task.total or 0) + num)
 
 
 class BarProgress:

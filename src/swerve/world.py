@@ -1,4 +1,4 @@
-"""The processes that train together: one by default, as many as torchrun starts otherwise."""
+"""The processes that work together: one by default, as many as torchrun starts otherwise."""
 
 from __future__ import annotations
 
