@@ -11,7 +11,7 @@ from torch import Tensor
 from swerve.config import RlStage
 from swerve.train.advantages import StepAdvantages, step_advantages
 from swerve.train.tokens import TokenTable
-from swerve.train.world import World
+from swerve.world import World
 
 TABLE = TokenTable.of([((1,), (1,) * length) for length in (2, 3, 4, 1)])
 REWARDS = [[1.0, 0.0, 0.0, 0.0]]

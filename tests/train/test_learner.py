@@ -12,7 +12,7 @@ from swerve.models.checkpoints import save_checkpoint
 from swerve.models.load import load_model, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
-from swerve.train.world import World
+from swerve.world import World
 
 SEQUENCES = [((1, 4), (5, 6, 7)), ((1,), (8, 4))]
 

@@ -18,7 +18,7 @@ from swerve.recipes import load_config
 from swerve.rewards import grade
 from swerve.train import train
 from swerve.train.learner import Learner
-from swerve.train.world import World
+from swerve.world import World
 
 
 def _train(config, path, *, resume=False):

@@ -20,7 +20,7 @@ from swerve.train import recovery
 from swerve.train.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
 from swerve.train.stages.base import StageContext
-from swerve.train.world import World
+from swerve.world import World
 
 FIRST_STEP = 10
 

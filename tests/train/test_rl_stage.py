@@ -105,6 +105,44 @@ def test_refilled_groups_replace_those_that_agree(recipe, tmp_path):
         assert len({(row["group"], row["problem_id"]) for row in rows}) == len({row["group"] for row in rows})
 
 
+def test_rollouts_hold_the_signal_of_each_token_and_none_where_the_update_left_them_out(recipe, tmp_path):
+    stage = {**RL, "steps": 2, "loss": {"kind": "clip"}, "num_epochs": 2, "kl": {"kind": "loss", "coef": 0.01}}
+    run = _train(recipe({**stage, "zero_variance": "drop"}), tmp_path / "run")
+    for record in read_metrics(run.metrics_path):
+        rows = read_table(run.rollouts_path(record["step"]), ROLLOUTS_SCHEMA).to_pylist()
+        by_group: dict[int, list[float]] = {}
+        for row in rows:
+            by_group.setdefault(row["group"], []).append(row["reward"] or 0.0)  # a failure counts as 0
+        used = [row for row in rows if len(set(by_group[row["group"]])) > 1]
+        assert 0 < len(used) == record["num_used_rollouts"] < len(rows)
+        for row in rows:
+            names = ("advantages", "kl", "clipped")
+            if len(set(by_group[row["group"]])) == 1:
+                assert [row[name] for name in names] == [None, None, None]
+                continue
+            assert [len(row[name]) for name in names] == [len(row["completion_ids"])] * 3
+            rewards = by_group[row["group"]]
+            advantage = (row["reward"] or 0.0) - sum(rewards) / len(rewards)
+            assert row["advantages"] == pytest.approx([advantage] * len(row["advantages"]), abs=1e-6)
+        clipped = [value for row in used for value in row["clipped"]]
+        assert sum(clipped) / len(clipped) == pytest.approx(record["clipped_share"], abs=1e-6)
+    assert any(value > 0 for row in used for value in row["kl"])
+
+
+def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, monkeypatch):
+    from swerve.train.learner import Learner, NotFiniteError
+
+    def fail(*_arguments, **_keys):
+        raise NotFiniteError("the loss is not finite")
+
+    monkeypatch.setattr(Learner, "update", fail)
+    with pytest.raises(NotFiniteError):
+        _train(recipe(RL), tmp_path / "run")
+    rows = read_table(RunDirectory(tmp_path / "run").rollouts_path(1), ROLLOUTS_SCHEMA).to_pylist()
+    assert len(rows) == 24
+    assert all(row["advantages"] is None for row in rows)
+
+
 def test_refills_are_bounded(recipe, tmp_path):
     run = _train(recipe({**RL, "steps": 1, "zero_variance": "refill", "max_refills": 1}), tmp_path / "run")
     (record,) = read_metrics(run.metrics_path)
@@ -351,4 +389,8 @@ def test_two_processes_make_the_same_updates_of_every_kind(recipe, tmp_path):
     for step in range(1, 11):
         rows = [read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA).to_pylist() for run in (alone, together)]
         assert [row["completion_ids"] for row in rows[0]] == [row["completion_ids"] for row in rows[1]]
+        for one, two in zip(*rows, strict=True):
+            for name in ("advantages", "kl"):
+                expected = None if one[name] is None else pytest.approx(one[name], rel=5e-3, abs=1e-4)
+                assert two[name] == expected, (step, name)
     assert json.loads((together.path / "run.json").read_text())["status"] == "trained"

@@ -13,8 +13,8 @@ from swerve.recipes import load_config
 from swerve.train import rollouts
 from swerve.train.rollouts import rollout_figures, sample_step
 from swerve.train.stages.base import StageContext
-from swerve.train.world import World
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
+from swerve.world import World
 
 PROBLEMS = [Problem(id=str(number), family="addition", question="", answer="", solution="") for number in range(100)]
 

@@ -19,8 +19,8 @@ from swerve.train.policy_update import Coefficients, _minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import StepRollouts
 from swerve.train.stages.base import StageContext
-from swerve.train.world import World
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
+from swerve.world import World
 
 SIZES = [(1, 4), (3, 5), (2, 2), (4, 1)]  # tokens of the prompt and of its longest completion
 GROUP = 3
@@ -151,7 +151,8 @@ class Update:
         coefficients = Coefficients(kl=None if stage.kl.kind == "none" else stage.kl.coef, entropy=stage.entropy.coef)
         frozen = None if stage.kl.kind == "none" else reference
         self.step = prepare_step(found, stage, context, coefficients, frozen)
-        self.figures = update_policy(self.step, stage, context, 0, coefficients, frozen)
+        update = update_policy(self.step, stage, context, 0, coefficients, frozen)
+        self.figures, self.signals = update.figures, update.signals
         self.parameters = learner.named_parameters()
         self.gradient = torch.cat([_grad(parameter).flatten() for parameter in self.parameters.values()])
 

@@ -33,7 +33,7 @@ from swerve.functional import (
     whiten,
 )
 from swerve.train.tokens import TokenTable
-from swerve.train.world import World
+from swerve.world import World
 
 __all__ = ["StepAdvantages", "step_advantages"]
 

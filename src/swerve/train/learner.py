@@ -15,13 +15,25 @@ from swerve.batch import TokenBatch, TokenSequence, checked_head, completion_hid
 from swerve.config import OptimizerConfig
 from swerve.errors import CheckpointError, SwerveError
 from swerve.models.checkpoints import read_trainer_state
-from swerve.train.world import World
+from swerve.world import World
 
-__all__ = ["Learner", "LossFunction", "UpdateResult", "load_trainer_state", "new_value_head", "trainer_state"]
+__all__ = [
+    "Learner",
+    "LossFunction",
+    "NotFiniteError",
+    "UpdateResult",
+    "load_trainer_state",
+    "new_value_head",
+    "trainer_state",
+]
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
 """(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
 figures to report."""
+
+
+class NotFiniteError(SwerveError):
+    """The loss or gradient of an update is not finite. Raised by all processes alike, for both are sums over them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +119,7 @@ class Learner:
             figures: names that the loss function reports (needed where `batches` is empty).
 
         Raises:
-            SwerveError: the loss or a gradient is not finite; the weights are unchanged.
+            NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -128,7 +140,7 @@ class Learner:
             )
         )
         if not (torch.isfinite(torch.tensor([sums["loss"], grad_norm])).all()):
-            raise SwerveError(
+            raise NotFiniteError(
                 f"the loss ({sums['loss']}) or the gradient's norm ({grad_norm}) is not finite; the weights were not "
                 "changed by it; lower the learning rate or look at the last rollouts"
             )

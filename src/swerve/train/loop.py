@@ -33,9 +33,9 @@ from swerve.train.resume import ResumePoint, find_resume_point
 from swerve.train.signals import Interruption, deferred_signals
 from swerve.train.stages import StageContext, make_runner
 from swerve.train.trackers import Tracker, open_trackers
-from swerve.train.world import World, joined_world
 from swerve.types import Problem
 from swerve.version import __version__
+from swerve.world import World, joined_world
 
 __all__ = ["train"]
 

@@ -51,6 +51,7 @@ _DIRECTIONS: Mapping[str, KlDirection] = {
 }
 FIGURES = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share")
 """Names of the figures whose sums over tokens an objective keeps."""
+_RECORDED = {"clipped_share": "clipped", "kl": "kl"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class TokenObjective:
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
     sums: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def __call__(self, logits: Tensor, rows: slice, ref_logits: Tensor | None = None) -> Tensor:
         """Return the loss of the tokens `rows` from their logits `[n, V]`; see `ChunkLoss`."""
@@ -104,7 +106,13 @@ class TokenObjective:
         """Return the sums so far; 0 for what was never counted."""
         return {name: float(self.sums[name]) if name in self.sums else 0.0 for name in FIGURES}
 
+    def per_token(self) -> dict[str, Tensor]:
+        """Return what is recorded of each token so far, `[N]`: `clipped` (1.0 or 0.0), and `kl` (nats) if counted."""
+        return {_RECORDED[name]: torch.cat(parts).float() for name, parts in self.kept.items()}
+
     def _count(self, name: str, values: Tensor) -> None:
+        if name in _RECORDED:
+            self.kept.setdefault(name, []).append(values)
         total = values.sum(dtype=torch.float64)
         self.sums[name] = self.sums[name] + total if name in self.sums else total
 

@@ -11,15 +11,17 @@ from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
 from swerve.config import ClipLoss, DualClipLoss, GaeAdvantages, GspoLoss, KlInLoss, NoCorrection, RlStage
-from swerve.functional import reduction_weights, sequence_log_ratio, token_logprobs, value_loss
+from swerve.functional import kl_estimate, reduction_weights, sequence_log_ratio, token_logprobs, value_loss
 from swerve.train.frozen import FrozenModel
 from swerve.train.objective import FIGURES, TokenObjective
+from swerve.train.recording import SignalRecorder, TokenSignals
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
 from swerve.train.tokens import TokenTable
 
-__all__ = ["UPDATE_FIGURES", "Coefficients", "PolicyStep", "update_policy"]
+__all__ = ["UPDATE_FIGURES", "Coefficients", "PolicyStep", "PolicyUpdate", "update_policy"]
 
+_CLIPPING = (ClipLoss, DualClipLoss, GspoLoss)
 _PER_TOKEN = (*FIGURES, "value_loss")
 UPDATE_FIGURES = ("loss", "grad_norm", "lr", *_PER_TOKEN)
 """What an update measures; null in the metrics of a step without one."""
@@ -47,8 +49,18 @@ class PolicyStep:
     tokens: Mapping[str, Tensor]
     """`[B, T]` each: `sampler_logprobs`, `advantages`, and, where they are needed, `old_logprobs`, `ref_logprobs`,
     `values`, `returns`, and `learns` (1.0 at tokens that carry the policy loss)."""
-    reward_kl: float | None
-    """KL summed over this process's tokens, nats, where it is in the reward."""
+    reward_kl: Tensor | None
+    """`[B, T]`, the KL estimate at each token, nats, where it is in the reward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyUpdate:
+    """What came of the updates of one step."""
+
+    figures: Figures
+    """What to log."""
+    signals: TokenSignals
+    """What pushed at each token."""
 
 
 def update_policy(
@@ -58,13 +70,14 @@ def update_policy(
     index: int,
     coefficients: Coefficients,
     reference: FrozenModel | None,
-) -> Figures:
-    """Make the updates of the stage's step `index`; all processes must call it. Return what to log."""
+) -> PolicyUpdate:
+    """Make the updates of the stage's step `index`; all processes must call it."""
     rate = learning_rate(stage.optimizer, index, stage.steps) * context.learning_rate_factor()
     sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", *_PER_TOKEN], 0.0)
+    recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
-            loss = _MinibatchLoss.of(step, rows, stage, context, coefficients, reference)
+            loss = _MinibatchLoss.of(step, rows, stage, context, coefficients, reference, recorder)
             if loss is None:
                 continue
             sequences = [step.sequences[row] for row in rows]
@@ -73,19 +86,70 @@ def update_policy(
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": loss.num_tokens}
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
+    return PolicyUpdate(
+        figures={**_figures(step, stage, context, sums, reference), "lr": rate},
+        signals=_signals(step, stage, recorder, reference),
+    )
+
+
+def _figures(
+    step: PolicyStep,
+    stage: RlStage,
+    context: StageContext,
+    sums: Mapping[str, float],
+    reference: FrozenModel | None,
+) -> dict[str, float | int | None]:
+    """Return means over updates and over tokens; None for what this objective does not have."""
     figures: dict[str, float | int | None] = {name: sums[name] / sums["tokens"] for name in _PER_TOKEN}
     if step.reward_kl is not None:
-        figures["kl"] = context.world.sum_figures({"kl": step.reward_kl})["kl"] * stage.num_epochs / sums["tokens"]
+        total = context.world.sum_figures({"kl": float(step.reward_kl.sum())})["kl"]
+        figures["kl"] = total * stage.num_epochs / sums["tokens"]
     elif reference is None:
         figures["kl"] = None
     if not isinstance(stage.advantages, GaeAdvantages):
         figures["value_loss"] = None
-    if not isinstance(stage.loss, ClipLoss | DualClipLoss | GspoLoss):
+    if not isinstance(stage.loss, _CLIPPING):
         figures["clipped_share"] = None
     if isinstance(stage.correction, NoCorrection):
         figures["corrected_share"] = None
     means = {name: sums[name] / sums["updates"] for name in ("loss", "grad_norm")}
-    return {**means, "lr": rate, "num_tokens": int(sums["tokens"]) // stage.num_epochs, **figures}
+    return {**means, "num_tokens": int(sums["tokens"]) // stage.num_epochs, **figures}
+
+
+def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, reference: FrozenModel | None) -> TokenSignals:
+    """Return the signal at each token of this process's completions."""
+    advantages = step.tokens["advantages"]
+    if "learns" in step.tokens:
+        advantages = advantages * step.tokens["learns"]
+    if stage.is_selector:
+        advantages = advantages.clamp(min=0.0)  # they learn from completions with a positive reward only
+    kl = step.reward_kl
+    if isinstance(stage.kl, KlInLoss) and reference is not None:
+        kl = _loss_kl(step, stage.kl, recorder)
+    return TokenSignals(
+        groups=step.groups,
+        mask=step.table.mask,
+        advantages=advantages,
+        kl=kl,
+        clipped=recorder.clipped_share if isinstance(stage.loss, _CLIPPING) else None,
+    )
+
+
+def _loss_kl(step: PolicyStep, kl: KlInLoss, recorder: SignalRecorder) -> Tensor:
+    """Return the KL term at each token: before the updates where its log-probabilities are there, else in its first."""
+    match kl.estimator:
+        case "exact_reverse" | "exact_forward" | "exact_js":
+            return recorder.first_kl
+        case estimator if "old_logprobs" in step.tokens:
+            return kl_estimate(
+                step.tokens["old_logprobs"],
+                step.tokens["ref_logprobs"],
+                estimator=estimator,
+                input_clamp=kl.input_clamp,
+                output_clamp=kl.output_clamp,
+            )
+        case _:
+            return recorder.first_kl
 
 
 def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index: int, epoch: int) -> list[list[int]]:
@@ -112,6 +176,9 @@ class _MinibatchLoss:
     """`[b, T]` each, of the update's rows."""
     num_tokens: float
     """Completion tokens of the update, over all processes."""
+    rows: Sequence[int]
+    """Which completions of the step are in the update."""
+    recorder: SignalRecorder
 
     @classmethod
     def of(
@@ -122,6 +189,7 @@ class _MinibatchLoss:
         context: StageContext,
         coefficients: Coefficients,
         reference: FrozenModel | None,
+        recorder: SignalRecorder,
     ) -> _MinibatchLoss | None:
         """Return the loss of the update from `rows`, or None if no process has any."""
         mask, rewards = step.table.mask[rows], step.rewards[rows]
@@ -148,6 +216,8 @@ class _MinibatchLoss:
             reference=reference,
             tokens={**tokens, "weights": weights, "policy_weights": policy_weights},
             num_tokens=counts["tokens"],
+            rows=rows,
+            recorder=recorder,
         )
 
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
@@ -175,6 +245,7 @@ class _MinibatchLoss:
                 return objective(logits, rows, ref_logits)
 
             loss = head.loss(hidden, with_reference)
+        self.recorder.add([self.rows[row] for row in batch.rows], batch.mask, objective.per_token())
         value, value_sum = self._value_loss(hidden, tokens)
         return loss + value, {**objective.figures(), "value_loss": value_sum}
 

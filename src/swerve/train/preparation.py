@@ -17,7 +17,7 @@ from swerve.train.policy_update import Coefficients, PolicyStep
 from swerve.train.rollouts import StepRollouts
 from swerve.train.stages.base import StageContext
 from swerve.train.tokens import TokenTable, score_tokens
-from swerve.train.world import World
+from swerve.world import World
 
 __all__ = ["prepare_step"]
 
@@ -56,7 +56,7 @@ def prepare_step(
         table=table,
         rewards=torch.tensor([value for values in found.rewards for value in values]),
         tokens=tokens,
-        reward_kl=None if divergence is None else float(divergence.sum()),
+        reward_kl=divergence,
     )
 
 

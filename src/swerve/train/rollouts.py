@@ -12,6 +12,7 @@ from swerve.config import DistillStage, RlStage
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade
 from swerve.rollout import rollout_groups
+from swerve.train.recording import NO_SIGNAL, TokenSignals
 from swerve.train.stages.base import Figures, StageContext
 from swerve.types import Reward, Rollout, RolloutGroup
 
@@ -83,15 +84,23 @@ def reward_value(reward: Reward, stage: SamplingStage) -> float:
     return stage.failure_reward if reward.value is None else reward.value
 
 
-def write_rollouts(found: StepRollouts, context: StageContext, index: int) -> None:
-    """Write the step's rollouts of all processes to the run directory."""
-    parts = context.world.gather(_rows(found))
+def write_rollouts(found: StepRollouts, context: StageContext, index: int, signals: TokenSignals | None = None) -> None:
+    """Write the step's rollouts of all processes to the run directory; all processes must call it.
+
+    Args:
+        found: this process's rollouts.
+        context: the stage's.
+        index: 0-based number of the step in the stage.
+        signals: what the step's updates did at their tokens; groups that are not in it were left out.
+    """
+    parts = context.world.gather(_rows(found, signals))
     if context.world.is_main:
         rows = sorted((row for part in parts for row in part), key=lambda row: row["group"])
         write_table(context.run.rollouts_path(context.first_step + index + 1), rows, ROLLOUTS_SCHEMA)
 
 
-def _rows(found: StepRollouts) -> list[dict[str, Any]]:
+def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
+    recorded = {} if signals is None else signals.by_group()
     return [
         {
             "group": number,
@@ -105,9 +114,10 @@ def _rows(found: StepRollouts) -> list[dict[str, Any]]:
             "status": rollout.reward.status,
             "finish_reason": rollout.completion.finish_reason,
             "version": rollout.version,
+            **(recorded[number][place] if number in recorded else NO_SIGNAL),
         }
         for number, group in zip(found.numbers, found.groups, strict=True)
-        for rollout in group.rollouts
+        for place, rollout in enumerate(group.rollouts)
     ]
 
 

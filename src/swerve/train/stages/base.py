@@ -17,8 +17,8 @@ from swerve.progress import Progress
 from swerve.rollout import Engine, SamplingParams
 from swerve.seeds import derive_seed
 from swerve.train.learner import Learner
-from swerve.train.world import World
 from swerve.types import Problem
+from swerve.world import World
 
 __all__ = ["Figures", "StageContext", "StageRunner"]
 

@@ -8,8 +8,10 @@ from typing import Any
 from swerve.config import KlInLoss, KlInReward, RlStage
 from swerve.functional import adaptive_kl_coef
 from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
+from swerve.train.learner import NotFiniteError
 from swerve.train.policy_update import UPDATE_FIGURES, Coefficients, update_policy
 from swerve.train.preparation import prepare_step
+from swerve.train.recording import TokenSignals
 from swerve.train.rollouts import StepRollouts, rollout_figures, sample_step, write_rollouts
 from swerve.train.stages.base import Figures, StageContext
 
@@ -30,8 +32,22 @@ class RlRunner:
     def step(self, index: int) -> Figures:
         """See `StageRunner.step`."""
         found = sample_step(self._stage, self._context, index)
+        try:
+            figures, signals = self._learn(found, index)
+        except NotFiniteError:
+            self._write(found, index, None)  # they are what there is to look at
+            raise
+        # After the update, for what it did at each token. A kill in between loses nothing: rollouts of a step that no
+        # checkpoint holds are sampled again on resuming, the same ones.
+        self._write(found, index, signals)
+        return figures
+
+    def _write(self, found: StepRollouts, index: int, signals: TokenSignals | None) -> None:
         if self._stage.keep_rollouts:
-            write_rollouts(found, self._context, index)
+            write_rollouts(found, self._context, index, signals)
+
+    def _learn(self, found: StepRollouts, index: int) -> tuple[Figures, TokenSignals | None]:
+        """Make the step's updates; return what to log, and the signal at each token (None: there was no update)."""
         coefficients = self._coefficients()
         figures: dict[str, Any] = {
             **rollout_figures(found, self._stage, self._context),
@@ -41,10 +57,11 @@ class RlRunner:
         used = found if self._stage.zero_variance == "keep" else _without_equal_rewards(found)
         num_used = self._context.world.sum_figures({"n": sum(len(group.rollouts) for group in used.groups)})["n"]
         figures["num_used_rollouts"] = int(num_used)
-        if num_used:  # else every group agreed: there is nothing to learn from
-            step = prepare_step(used, self._stage, self._context, coefficients, self._reference)
-            figures.update(update_policy(step, self._stage, self._context, index, coefficients, self._reference))
-        return figures
+        if not num_used:  # every group agreed: there is nothing to learn from
+            return figures, None
+        step = prepare_step(used, self._stage, self._context, coefficients, self._reference)
+        update = update_policy(step, self._stage, self._context, index, coefficients, self._reference)
+        return {**figures, **update.figures}, update.signals
 
     def _coefficients(self) -> Coefficients:
         """Return this step's coefficients of KL and entropy, from what the last step's record says."""
