@@ -111,7 +111,7 @@ def test_bad_calls_are_refused(tiny, prompts, options, message):
 
 
 def test_sampling_in_tiles_changes_nothing(tiny, sampled, monkeypatch):
-    monkeypatch.setattr("swerve.rollout.torch_engine._MAX_LOGITS", 40)
+    monkeypatch.setattr("swerve.rollout.decoding._MAX_LOGITS", 40)
     assert TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5]) == sampled
 
 
@@ -131,3 +131,88 @@ def test_training_mode_is_restored(tiny):
         assert model.training
     finally:
         model.eval()
+
+
+ROLLOUT = [1, 4, 5, 6, 9, 8, 4, 5, 7, 7, 4]
+OTHER_ROLLOUT = [1, 7, 9, 4, 6, 5]
+FORCED = [
+    *([*ROLLOUT[:position], token] for position in (2, 5, 10) for token in (ROLLOUT[position], 3)),
+    *([*OTHER_ROLLOUT[:position], token] for position in (1, 5) for token in (OTHER_ROLLOUT[position], 8)),
+    [6],
+]
+
+
+@pytest.fixture
+def processed(tiny):
+    """The number of tokens of each forward pass, in order."""
+    seen: list[int] = []
+    embedding = tiny[0].get_input_embeddings()
+    handle = embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].numel()))
+    yield seen
+    handle.remove()
+
+
+def _generated(model, max_rows, share_prefixes, prompts=FORCED, **changes):
+    engine = TorchEngine(model, pad_id=0, max_rows=max_rows, share_prefixes=share_prefixes)
+    budgets = [24 - len(prompt) for prompt in prompts]
+    return engine.generate(prompts, _params(**changes), seeds=range(len(prompts)), budgets=budgets)
+
+
+@pytest.mark.parametrize("max_rows", [3, 7, 500])
+@pytest.mark.parametrize("temperature", [0.0, 1.3])
+def test_shared_prefixes_give_the_same_completions(tiny, max_rows, temperature):
+    shared = _generated(tiny[0], max_rows, "auto", temperature=temperature)
+    alone = _generated(tiny[0], 500, "never", temperature=temperature)
+    for ours, theirs in zip(shared, alone, strict=True):
+        assert [(each.token_ids, each.finish_reason) for each in ours] == [
+            (each.token_ids, each.finish_reason) for each in theirs
+        ]
+        for own, other in zip(ours, theirs, strict=True):
+            assert own.logprobs == pytest.approx(other.logprobs, abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ["GPT2", "GPTNeoX", "Bloom", "Llama"])
+def test_shared_prefixes_under_other_kinds_of_positions(name):
+    """Learned positions, rotated ones of a part of the head, and ALiBi."""
+    import transformers
+
+    options = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = getattr(transformers, f"{name}Config")(**options, intermediate_size=24, bos_token_id=1, eos_token_id=2)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)
+    shared, alone = (_generated(model, 64, how) for how in ("auto", "never"))
+    for ours, theirs in zip(shared, alone, strict=True):
+        assert [each.token_ids for each in ours] == [each.token_ids for each in theirs]
+        for own, other in zip(ours, theirs, strict=True):
+            assert own.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+
+
+def test_each_rollout_is_prefilled_once(tiny, processed):
+    _generated(tiny[0], 500, "auto", num_samples=1)
+    # the two longest prompts and the single token, up to the longest prompt's last token but one; then one token each
+    assert processed[:2] == [3 * 10, len(FORCED)]
+    processed.clear()
+    _generated(tiny[0], 500, "never", num_samples=1)
+    assert processed[0] == len(FORCED) * 11
+
+
+def test_prompts_that_share_nothing_are_prefilled_on_their_own(tiny, processed):
+    TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5])
+    assert processed[0] == 3 * 6
+    assert processed[1] == 18
+
+
+def test_sliding_windows_are_never_cut():
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=11, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, sliding_window=4,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    shared, alone = (_generated(model, 64, how) for how in ("auto", "never"))
+    assert shared == alone

@@ -1,0 +1,278 @@
+"""Two models write one completion: one proposes every token, the other's token is taken where a selector fires.
+
+Both advance in lockstep on the same prefix, each with its own key-value cache, and propose with the same uniform random
+number, so that equal distributions propose equal tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.config import SwapSelector
+from swerve.functional import divergence_stats
+from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_uniforms, sample
+from swerve.rollout.engine import SamplingParams
+from swerve.rollout.torch_engine import check_request
+from swerve.seeds import derive_seed
+from swerve.types import FinishReason
+
+__all__ = ["MixedCompletion", "generate_mixed", "selector_scores"]
+
+Role = Literal["base", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedCompletion:
+    """A completion of which some tokens are the other model's."""
+
+    token_ids: tuple[int, ...]
+    swapped: tuple[int, ...]
+    """Positions whose token is the other model's."""
+    num_changed: int
+    """Of these, where the two models proposed different tokens."""
+    finish_reason: FinishReason
+    scores: Mapping[SwapSelector, tuple[float, ...]] = field(default_factory=dict)
+    """Scores of the selectors that were to be recorded, one a token."""
+
+
+def selector_scores(
+    base_logits: Float[Tensor, "B V"],
+    other_logits: Float[Tensor, "B V"],
+    ids: Int[Tensor, " B"],
+    *,
+    checkpoint: Role,
+    random: Float[Tensor, " B"],
+) -> dict[SwapSelector, Float[Tensor, " B"]]:
+    """Return what each selector says of each row; a selector fires where its score is above a threshold.
+
+    Of the two full distributions at temperature 1, P the checkpoint's and Q the reference's, for the token x that the
+    base proposes:
+
+        js, kl_forward = KL(P || Q), kl_reverse = KL(Q || P)   in nats
+        abs_logprob_change = |log P(x) - log Q(x)|             in nats
+        logprob_drop = log base(x) - log other(x)              in nats: how much less likely the other finds x
+        entropy                                                of the base, in nats
+        rank                                                   of x under the other; 1: most likely
+        random                                                 the number given
+
+    The signed change comes from arXiv 2603.22117, the divergences from arXiv 2603.22446.
+
+    Args:
+        base_logits: `[B, V]`.
+        other_logits: `[B, V]`.
+        ids: `[B]`, the base's proposals.
+        checkpoint: which of the two is P.
+        random: `[B]`, uniform in [0, 1).
+
+    Raises:
+        ValueError: a row is not a distribution.
+
+    >>> scores = selector_scores(
+    ...     torch.tensor([[0.5, 0.5]]).log(),
+    ...     torch.tensor([[0.25, 0.75]]).log(),
+    ...     torch.tensor([0]),
+    ...     checkpoint="other",
+    ...     random=torch.tensor([0.125]),
+    ... )
+    >>> {name: round(float(value), 6) for name, value in scores.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'js': 0.033822, 'kl_forward': 0.130812, 'kl_reverse': 0.143841, 'abs_logprob_change': 0.693147,
+     'logprob_drop': 0.693147, 'entropy': 0.693147, 'rank': 2.0, 'random': 0.125}
+    """
+    stats = divergence_stats(base_logits, other_logits, ids)  # here P is the base
+    base_is_checkpoint = checkpoint == "base"
+    drop = stats.logprob - stats.logprob_ref
+    return {
+        "js": stats.js,
+        "kl_forward": stats.kl_forward if base_is_checkpoint else stats.kl_reverse,
+        "kl_reverse": stats.kl_reverse if base_is_checkpoint else stats.kl_forward,
+        "abs_logprob_change": drop.abs(),
+        "logprob_drop": drop,
+        "entropy": stats.entropy,
+        "rank": stats.rank_ref.to(drop.dtype),
+        "random": random,
+    }
+
+
+def generate_mixed(
+    base: PreTrainedModel,
+    other: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    *,
+    selector: SwapSelector,
+    threshold: float,
+    checkpoint: Role,
+    seeds: Sequence[int],
+    pad_id: int,
+    max_rows: int,
+    record: Sequence[SwapSelector] = (),
+    on_finished: Callable[[int], None] | None = None,
+) -> list[tuple[MixedCompletion, ...]]:
+    """Return `params.num_samples` completions of each prompt, the base's but for the tokens where the selector fires.
+
+    At each step base and other propose a token each by the same uniform number; the other's is taken where the
+    selector's score is above `threshold`. For `random` a threshold of 1 - p swaps a token with probability p. A
+    threshold of plus infinity gives what `TorchEngine` samples from the base with these seeds, minus infinity what it
+    samples from the other. Where the output of one model is wider (a padded vocabulary), the common ids are used.
+
+    Args:
+        base: proposes every token.
+        other: of the same tokenizer.
+        prompts: token ids, at least one each.
+        params: how to sample; scores are at temperature 1 whatever the temperature.
+        selector: see `selector_scores`.
+        threshold: of the selector's score.
+        checkpoint: which of the two is P in `kl_forward` and `kl_reverse`.
+        seeds: one a prompt.
+        pad_id: a token id that stands before shorter prompts.
+        max_rows: completions decoded at a time; each model's cache has as many rows.
+        record: selectors whose scores are kept.
+        on_finished: called with the number of completions finished since the last call.
+
+    Raises:
+        ValueError: an empty prompt, a wrong number of seeds, more tokens than a model has positions, a threshold that
+            is not a number, or `max_rows` below 1.
+    """
+    if max_rows < 1 or math.isnan(threshold):
+        raise ValueError(f"max_rows must be at least 1 and threshold a number, got {max_rows} and {threshold}")
+    budgets = [params.max_new_tokens] * len(prompts)
+    for model in (base, other):
+        check_request(model, prompts, params, seeds, budgets)
+    # The engine's order, so that its batches and with them its rounding are these.
+    rows = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(params.num_samples)]
+    rows.sort(key=lambda row: len(prompts[row[0]]))
+    finished: dict[tuple[int, int], MixedCompletion] = {}
+    mixing = _Mixing(
+        base=base, other=other, selector=selector, threshold=threshold, checkpoint=checkpoint, record=tuple(record)
+    )
+    with ExitStack() as stack:
+        stack.enter_context(evaluating(base))
+        stack.enter_context(evaluating(other))
+        stack.enter_context(torch.inference_mode())
+        for start in range(0, len(rows), max_rows):
+            chunk = rows[start : start + max_rows]
+            completions = mixing.generate(chunk, prompts, params, seeds, pad_id, on_finished)
+            finished.update(zip(chunk, completions, strict=True))
+    return [tuple(finished[prompt, sample] for sample in range(params.num_samples)) for prompt in range(len(prompts))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mixing:
+    """Two models and the rule that chooses between their tokens."""
+
+    base: PreTrainedModel
+    other: PreTrainedModel
+    selector: SwapSelector
+    threshold: float
+    checkpoint: Role
+    record: tuple[SwapSelector, ...]
+
+    def generate(
+        self,
+        rows: Sequence[tuple[int, int]],
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        seeds: Sequence[int],
+        pad_id: int,
+        on_finished: Callable[[int], None] | None,
+    ) -> list[MixedCompletion]:
+        device = self.base.device
+        keys = [row[0] for row in rows]
+        states = [
+            Decoding(model, [prompts[key] for key in keys], pad_id=pad_id, keys=keys)
+            for model in (self.base, self.other)
+        ]
+        uniforms = row_uniforms(rows, params, seeds).to(device)
+        coins = _coins(rows, params, seeds).to(device)
+        stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
+        growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
+        swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
+        changed = torch.zeros_like(swapped)
+        recorded = torch.zeros(len(self.record), *growing.token_ids.shape, device=device)
+        for position in range(params.max_new_tokens):
+            own, fires, differs, scores = self._propose(
+                states, uniforms[growing.active, position], coins[growing.active, position], params.temperature
+            )
+            writing = growing.writing
+            swapped[writing, position] = fires[growing.alive]
+            changed[writing, position] = (fires & differs)[growing.alive]
+            for index, name in enumerate(self.record):
+                recorded[index, writing, position] = scores[name][growing.alive].float()
+            num_finished = growing.write(position, own)
+            if on_finished is not None and num_finished:
+                on_finished(num_finished)
+            if not growing.num_alive:
+                break
+            keep = growing.compact()
+            for state in states:
+                ids = own if keep is None else own[keep]
+                state.advance(ids.to(state.logits.device), None if keep is None else keep.to(state.logits.device))
+        return self._completions(growing, swapped, changed, recorded)
+
+    def _propose(
+        self,
+        states: Sequence[Decoding],
+        uniforms: Float[Tensor, " A"],
+        coins: Float[Tensor, " A"],
+        temperature: float,
+    ) -> tuple[Int[Tensor, " A"], Bool[Tensor, " A"], Bool[Tensor, " A"], dict[SwapSelector, Float[Tensor, " A"]]]:
+        """Return the tokens taken, where they are the other's, where the proposals differ, and all scores."""
+        base, other = (state.logits.to(uniforms.device) for state in states)
+        width = min(base.shape[-1], other.shape[-1])
+        base, other = base[:, :width], other[:, :width]
+        own, _ = sample(base, uniforms, temperature)
+        theirs, _ = sample(other, uniforms, temperature)
+        scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=coins)
+        fires = scores[self.selector] > self.threshold
+        return torch.where(fires, theirs, own), fires, own != theirs, scores
+
+    def _completions(
+        self,
+        growing: GrowingRows,
+        swapped: Bool[Tensor, "B T"],
+        changed: Bool[Tensor, "B T"],
+        recorded: Float[Tensor, "S B T"],
+    ) -> list[MixedCompletion]:
+        scores = recorded.transpose(0, 1).tolist()
+        return [
+            MixedCompletion(
+                token_ids=tuple(ids[:length]),
+                swapped=tuple(position for position, fired in enumerate(flags) if fired),
+                num_changed=num_changed,
+                finish_reason="stop" if stopped else "length",
+                scores={name: tuple(values[:length]) for name, values in zip(self.record, row, strict=True)},
+            )
+            for ids, flags, num_changed, length, stopped, row in zip(
+                growing.token_ids.tolist(),
+                swapped.tolist(),
+                changed.sum(1).tolist(),
+                growing.lengths.tolist(),
+                growing.stopped(),
+                scores,
+                strict=True,
+            )
+        ]
+
+
+def _coins(
+    rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
+) -> Float[Tensor, "B max_new_tokens"]:
+    """Return the numbers of the selector `random`: of a stream that has nothing to do with the tokens'."""
+    drawn = {
+        prompt: torch.rand(
+            (params.num_samples, params.max_new_tokens),
+            generator=torch.Generator().manual_seed(derive_seed(seeds[prompt], "swap")),
+            dtype=torch.float64,
+        )
+        for prompt in {prompt for prompt, _ in rows}
+    }
+    return torch.stack([drawn[prompt][sample] for prompt, sample in rows])
