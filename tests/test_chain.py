@@ -38,9 +38,11 @@ def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
     sequences = read_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
     tokens = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
     for sequence in sequences:
-        rows = [row for row in tokens if row["sequence_id"] == sequence["sequence_id"] and row["checkpoint"] == "rl-4"]
+        of_sequence = [row for row in tokens if row["sequence_id"] == sequence["sequence_id"]]
+        rows = [row for row in of_sequence if (row["checkpoint"], row["reference"]) == ("rl-4", "sft-100")]
         assert [row["token_id"] for row in rows] == sequence["completion_ids"]
-        assert all(row["argmax_ref"] == row["token_id"] for row in rows)  # the reference decoded greedily
+        own = "argmax_ref" if sequence["source"] == "sft-100" else "argmax"  # both decoded greedily
+        assert all(row[own] == row["token_id"] for row in rows)
 
 
 def test_report_shows_the_runs_own_figures(probed):

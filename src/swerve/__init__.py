@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve import functional, rewards
+    from swerve import functional, probe, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.config import Config
     from swerve.eval import evaluate
@@ -28,6 +28,7 @@ __all__ = [
     "evaluate",
     "functional",
     "load_config",
+    "probe",
     "probe_run",
     "rewards",
     "train",
@@ -41,7 +42,7 @@ _HOMES = {
     "load_config": "swerve.recipes",
     "probe_run": "swerve.probe",
 }
-_MODULES = ("functional", "rewards", "train")
+_MODULES = ("functional", "probe", "rewards", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -130,6 +130,7 @@ SPIKE = {
     "sequence_id": 3,
     "position": 7,
     "checkpoint": "rl-5",
+    "method": "zscore",
     "divergence": "js",
     "value": 0.25,
     "threshold": 0.125,

@@ -17,6 +17,7 @@ def test_public_names() -> None:
         "evaluate",
         "functional",
         "load_config",
+        "probe",
         "probe_run",
         "rewards",
         "train",

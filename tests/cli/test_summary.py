@@ -83,6 +83,7 @@ def test_summary_of_a_whole_chain() -> None:
         "  dpo-8: accuracy 46.2% [41.4, 51.2], mean reward of samples 45.0% [43.0, 47.0]\n"
         "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
         "Of 400 problems dpo-8 has 215 wrong; rl-80 has 208 of these right.\n"
+        "Mean divergence: not measured.\n"
         "The highest spike between dpo-8 and rl-80, 200 rollouts, falls\n"
         "  forward KL: on a wrong token in 90.0% [85.0, 93.4] of rollouts (chance 3.0%), "
         "on the first wrong token in 80.5% [74.4, 85.4] of rollouts (chance 2.6%)\n"
@@ -103,6 +104,7 @@ def test_what_was_not_measured_is_said() -> None:
     empty = {**PROBE, "num_reference_wrong": None, "spikes": [], "causal": None, "reliable": False, "notes": ["few"]}
     assert probe_lines(empty) == [
         "Problems dpo-8 has wrong and rl-80 right: not measured.",
+        "Mean divergence: not measured.",
         "Where the spikes fall: not measured.",
         "Causal test: not measured.",
         "Note: few",
@@ -134,3 +136,67 @@ def test_summaries_are_read_from_the_run(tmp_path: Path) -> None:
     write_json(tmp_path / "probe" / "summary.json", PROBE)
     assert read_evaluations(run) == EVALUATIONS
     assert read_probe(run) == PROBE
+
+
+def test_everything_a_probe_can_find() -> None:
+    share = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    probe = {
+        **PROBE,
+        "baseline": "sft-500",
+        "divergence": "js",
+        "spike_method": "zscore",
+        "mcnemar": {"difference": {"mean": 0.548, "low": 0.496, "high": 0.594}, "p_value": 2.4e-66},
+        "divergences": [{"checkpoint": "rl-80", "reference": "dpo-8", "js": {"mean": 0.008}}],
+        "pairs": [
+            {"checkpoint": "rl-80", "reference": "rl-5", "js": {"mean": 0.3}},
+            {"checkpoint": "dpo-8", "reference": "sft-500", "js": {"mean": 1.1e-5}},
+        ],
+        "noise_floor": {"js": {"mean": 2e-17, "max": 1e-16}},
+        "recovery": {"spikes": [{"divergence": "js", "method": "zscore", "precision": share, "recall": share}]},
+        "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": {"mean": 23.14}}}}},
+        "pivots": {"num_pivots": 9, "num_rollouts": 20, "num_confirmed": 8, "on_spike": {"share": share}},
+        "cross_sampling": {
+            "directions": [
+                {
+                    "direction": "reference_into_checkpoint",
+                    "base": {"mean": 0.9},
+                    "other": {"mean": 0.51},
+                    "selectors": [
+                        {"selector": "js", "points": [{"budget": 0.02, "accuracy": {"mean": 0.49}}]},
+                        {"selector": "random", "points": [{"budget": 0.02, "accuracy": {"mean": 0.89}}]},
+                    ],
+                }
+            ]
+        },
+    }
+    lines = probe_lines(probe)
+    assert lines[0].endswith(" Accuracy over all: +54.8 points [+49.6, +59.4], McNemar p 2.4e-66.")
+    assert lines[1] == (
+        "Mean Jensen-Shannon divergence, nats a token: rl-80 against dpo-8 0.008, dpo-8 against sft-500 1.1e-05, "
+        "noise 2e-17."
+    )
+    assert (
+        "Spikes by zscore: on wrong tokens: precision 50.0% [40.0, 60.0], recall 50.0% [40.0, 60.0]; "
+        "23.1 per 1,000 tokens of the model against itself."
+    ) in lines
+    assert lines[-2:] == [
+        "Pivotal tokens: 9 in 20 rollouts, 8 confirmed by fresh continuations; on spikes 50.0% [40.0, 60.0].",
+        "Cross-sampling, dpo-8 into rl-80: accuracy 90.0% -> 51.0% with all tokens; with 2.0% of them, chosen by "
+        "js 49.0%, random 89.0%.",
+    ]
+    matched = {"selection": "matched", "effect": share, "alternative_effect": {"mean": -0.09, "low": -0.1, "high": 0.0}}
+    found = probe_lines({**PROBE, "causal": {**PROBE["causal"], "selections": [matched]}})
+    assert found[-1] == (
+        "  at matched positions: success not measured -> not measured, +50.0 points [+40.0, +60.0]; "
+        "a token of neither: -9.0 points [-10.0, +0.0]"
+    )
+
+
+def test_responses_from_elsewhere() -> None:
+    imported = {
+        **PROBE,
+        "responses": {"path": "responses.jsonl", "num_responses": 339},
+        "population": "imported_wrong",
+        "num_rollouts": 120,
+    }
+    assert probe_lines(imported)[0] == "339 responses of responses.jsonl; the figures are about the 120 wrong ones."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.probe.categories import category_names, token_categories
+from swerve.probe.categories import category_names, style_categories, token_categories, token_styles
 
 
 def by_words(text: str) -> list[tuple[str, str]]:
@@ -93,3 +93,43 @@ def test_every_character_has_exactly_one_known_category(text: str) -> None:
     assert set(categories) <= set(category_names())
     for character, category in zip(text, categories, strict=True):
         assert (category == "whitespace") == character.isspace()
+
+
+def style_words(text: str) -> list[str]:
+    spans = [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
+    return [text[start:end] for (start, end), style in zip(spans, token_styles(text, spans), strict=True) if style]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Okay , so x = 3", ["Okay", ","]),
+        ("Well , let's add", ["Well", ",", "let's"]),
+        ("a well-known sum", []),
+        ("well known", []),
+        ("Let us take x ; let x be 2", ["Let", "us", ";"]),
+        ("Now add 4 and 6", ["Now"]),
+        ("Wait, that is wrong", ["Wait,"]),
+        ("wait for a perfect square", []),
+        ("Perfect ! Here is the sum", ["Perfect", "!", "Here", "is"]),
+        ("here we add", []),
+        ("Hmm 7 nowhere", ["Hmm"]),
+        (r"**so** \boxed{42} <answer>", ["**so**", r"\boxed{42}", "<answer>"]),
+        ("Step 2: if T then \\frac", []),
+    ],
+)
+def test_style_is_dress_and_discourse(text: str, expected: list[str]) -> None:
+    assert style_words(text) == expected
+
+
+def test_style_of_pieces_white_space_and_special_tokens() -> None:
+    assert token_styles("Alright x", [(0, 3), (3, 7), (7, 9), (9, 9)]) == [True, True, False, True]
+    assert token_styles("ok\n", [(0, 2), (2, 3)]) == [True, True]
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_style_follows_the_category_but_for_words(text: str) -> None:
+    spans = [(index, index + 1) for index in range(len(text))]
+    for category, style in zip(token_categories(text, spans), token_styles(text, spans), strict=True):
+        assert style == (category in style_categories()) or category == "word"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 from swerve.artifacts.files import write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import SEQUENCES_SCHEMA, read_table, write_table
-from swerve.config import AdditionTask
-from swerve.errors import ArtifactError, MismatchError
+from swerve.config import AdditionTask, ProbeConfig
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.population import (
+    Evaluated,
+    Selection,
     probe_sequences,
+    read_evaluated,
     read_evaluation,
-    reference_wrong_final_right,
+    select_rollouts,
     sequence_rows,
 )
 from swerve.probe.spans import marked_positions, token_spans
@@ -50,7 +54,7 @@ def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False) 
 
 
 def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
-    (sequence,) = probe_sequences([row()], family=FAMILY, tokenizer=TOKENIZER)
+    (sequence,) = probe_sequences([("imported_wrong", "x", row())], family=FAMILY, tokenizer=TOKENIZER)
     assert FORGOTTEN.split()[11] == "0"
     assert dict(sequence.wrong) == {11: "1"}
     assert sequence.first_wrong == 11
@@ -60,13 +64,15 @@ def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
 
 
 def test_sequences_table(tmp_path: Path) -> None:
-    sequences = probe_sequences([row("a"), row("b")], family=FAMILY, tokenizer=TOKENIZER)
+    rollouts = [("reference_wrong_final_right", "dpo-8", row("a")), ("checkpoint_wrong", "rl-80", row("b"))]
+    sequences = probe_sequences(rollouts, family=FAMILY, tokenizer=TOKENIZER)
     write_table(tmp_path / "sequences.parquet", sequence_rows(sequences), SEQUENCES_SCHEMA)
     stored = read_table(tmp_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
     assert [(one["sequence_id"], one["problem_id"], one["first_wrong"]) for one in stored] == [
         (0, "a", 11),
         (1, "b", 11),
     ]
+    assert [(one["population"], one["source"]) for one in stored] == [one[:2] for one in rollouts]
     assert stored[0]["wrong_positions"] == [11]
     assert stored[0]["wrong_expected"] == ["1"]
     assert stored[0]["completion_ids"] == row()["completion_ids"]
@@ -74,14 +80,81 @@ def test_sequences_table(tmp_path: Path) -> None:
     assert "".join(FORGOTTEN[start:end] for start, end in pieces) == FORGOTTEN
 
 
-def test_selection_keeps_the_order_and_counts() -> None:
-    reference = [row("a"), row("b", correct=True), row("c"), row("d")]
-    final = [row("d", correct=True), row("c"), row("b", correct=True), row("a", correct=True)]
-    population = reference_wrong_final_right(reference, final)
-    assert [one["problem_id"] for one in population.rows] == ["a", "d"]
-    assert (population.num_problems, population.num_reference_wrong) == (4, 3)
+def evaluated(label: str, right: str, *, samples: dict[str, str] | None = None) -> Evaluated:
+    """Greedy rows of problems a, b, c ...; `right` and `samples` have R and W, one a problem or a sample."""
+    names = "abcdefgh"[: len(right)]
+    greedy = [row(name, correct=mark == "R") for name, mark in zip(names, right, strict=True)]
+    drawn = {
+        name: tuple(
+            {**row(name, correct=mark == "R"), "sample": i} for i, mark in enumerate((samples or {}).get(name, ""))
+        )
+        for name in names
+    }
+    return Evaluated(label=label, greedy=tuple(greedy), samples=drawn)
+
+
+EVERYTHING = ProbeConfig(populations=("reference_wrong", "reference_right", "checkpoint_right", "checkpoint_wrong"))
+
+
+def picked(selection: Selection) -> list[tuple[str, str, str]]:
+    return [(population, source, one["problem_id"]) for population, source, one in selection.rollouts]
+
+
+def test_greedy_selection_keeps_the_order_and_counts() -> None:
+    reference = evaluated("dpo-8", "WRWW")
+    final = evaluated("rl-80", "RRWR")
+    shuffled = replace(final, greedy=final.greedy[::-1])
+    selection = select_rollouts(reference, shuffled, EVERYTHING)
+    assert picked(selection) == [
+        ("reference_wrong_final_right", "dpo-8", "a"),
+        ("reference_wrong_final_right", "dpo-8", "d"),
+        ("reference_wrong_final_wrong", "dpo-8", "c"),
+        ("reference_right", "dpo-8", "b"),
+        ("checkpoint_right", "rl-80", "a"),
+        ("checkpoint_right", "rl-80", "b"),
+        ("checkpoint_right", "rl-80", "d"),
+        ("checkpoint_wrong", "rl-80", "c"),
+    ]
+    assert (selection.num_problems, selection.num_reference_wrong) == (4, 3)
+    assert selection.num_reference_wrong_final_right == 2
+    assert (selection.reference_right, selection.final_right) == (
+        (False, True, False, False),
+        (True, True, False, True),
+    )
+    assert selection.reselected == ()
+    few = select_rollouts(reference, final, ProbeConfig(populations=(), max_rollouts=1))
+    assert picked(few) == [("reference_wrong_final_right", "dpo-8", "a")]
+    limits = {"populations": ("checkpoint_right",), "max_rollouts": 2, "max_other_rollouts": 1}
+    assert picked(select_rollouts(reference, final, ProbeConfig(**limits)))[2:] == [("checkpoint_right", "rl-80", "a")]
     with pytest.raises(MismatchError, match="of different problems"):
-        reference_wrong_final_right(reference, final[1:])
+        select_rollouts(reference, replace(final, greedy=final.greedy[1:]), EVERYTHING)
+
+
+def test_split_selection_reads_what_did_not_decide() -> None:
+    # a: wrong then right in the deciding halves and wrong again; b: selected, but now right; c: not selected.
+    reference = evaluated("dpo-8", "RRR", samples={"a": "WWRW", "b": "RWRR", "c": "RRWW"})
+    final = evaluated("rl-80", "WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
+    selection = select_rollouts(reference, final, EVERYTHING.model_copy(update={"selection": "split"}))
+    assert [(one, row["problem_id"], row["sample"]) for one, _, row in selection.rollouts] == [
+        ("reference_wrong_final_right", "a", 3),
+        ("reference_wrong_final_wrong", "c", 2),
+        ("reference_right", "a", 2),
+        ("reference_right", "b", 2),
+        ("checkpoint_right", "a", 2),
+        ("checkpoint_right", "b", 3),
+        ("checkpoint_right", "c", 2),
+        ("checkpoint_wrong", "b", 2),
+    ]
+    assert (selection.num_reference_wrong, selection.num_reference_wrong_final_right) == (2, 2)  # a tie is not right
+    one_sample = evaluated("dpo-8", "W", samples={"a": "W"})
+    with pytest.raises(ConfigError, match="dpo-8 has 1: set eval.samples_per_problem=4 and run swerve eval again"):
+        select_rollouts(one_sample, one_sample, EVERYTHING.model_copy(update={"selection": "split"}))
+
+
+def test_how_often_another_draw_selects_the_same_problem() -> None:
+    reference = evaluated("dpo-8", "WWR", samples={"a": "WWRW", "b": "WW", "c": "WW"})
+    final = evaluated("rl-80", "RWR", samples={"a": "RW", "b": "RR", "c": "RR"})
+    assert select_rollouts(reference, final, EVERYTHING).reselected == (0.75 * 0.5,)
 
 
 def checkpoint(run: RunDirectory, digest: str) -> CheckpointRef:
@@ -101,7 +174,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     reference = checkpoint(run, "abc")
     with pytest.raises(ArtifactError, match=rf"dpo-8 has no evaluation .*; run swerve eval {tmp_path} first"):
         read_evaluation(run, reference)
-    from swerve.artifacts.tables import EVALUATION_SCHEMA
+    from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA
 
     path = run.evaluation_path(reference)
     write_table(path.with_suffix(".parquet"), [row("a")], EVALUATION_SCHEMA)
@@ -109,6 +182,18 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     assert [one["problem_id"] for one in read_evaluation(run, reference)] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
         read_evaluation(run, checkpoint(run, "def"))
+    assert read_evaluated(run, reference).samples == {"a": ()}  # evaluated before samples were kept
+    sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status")}
+    drawn = [{**sample, "problem_id": "a", "sample": number, "correct": number == 1} for number in (0, 1)]
+    write_table(run.samples_path(reference), drawn, SAMPLES_SCHEMA)
+    found = read_evaluated(run, reference)
+    assert [(one["sample"], one["correct"], one["question"]) for one in found.samples["a"]] == [
+        (0, False, QUESTION),
+        (1, True, QUESTION),
+    ]
+    write_table(run.samples_path(reference), [{**drawn[0], "problem_id": "z"}], SAMPLES_SCHEMA)
+    with pytest.raises(ArtifactError, match="is of other problems than"):
+        read_evaluated(run, reference)
 
 
 SPANS = [(0, 3), (3, 5), (5, 9), (9, 9)]

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from swerve.artifacts.files import read_json, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import (
+    ATTRIBUTIONS_SCHEMA,
+    CROSS_SAMPLES_SCHEMA,
     EVALUATION_SCHEMA,
     INTERVENTIONS_SCHEMA,
     SEQUENCES_SCHEMA,
@@ -25,9 +28,12 @@ from swerve.artifacts.tables import (
 )
 from swerve.config import (
     AdditionTask,
+    AttributionConfig,
     CausalConfig,
     Config,
+    CrossSamplingConfig,
     OptimizerConfig,
+    PivotConfig,
     ProbeConfig,
     RlStage,
     SftStage,
@@ -139,9 +145,14 @@ def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -
     assert (summary["num_problems"], summary["num_reference_wrong"]) == (8, 8)
     assert (summary["num_reference_wrong_final_right"], summary["num_rollouts"], summary["reliable"]) == (8, 8, True)
     assert len(summary["spikes"]) == 6
+    assert summary["baseline"] is None
+    assert summary["mcnemar"]["num_second_only"] == 8
+    assert [one["population"] for one in summary["populations"]] == ["reference_wrong_final_right", "checkpoint_right"]
+    assert [(one["checkpoint"], one["reference"]) for one in summary["pairs"]] == [("rl-2", "rl-1")]
     assert summary["noise_floor"]["kl_forward"]["max"] < 1e-8
     assert summary["causal"]["num_rollouts"] == 3
-    assert [one["selection"] for one in summary["causal"]["selections"]] == ["spike", "random"]
+    assert [one["selection"] for one in summary["causal"]["selections"]] == ["spike", "matched", "random"]
+    assert not (run.probe_path / "states").exists()
 
 
 Rows = list[dict[str, Any]]
@@ -168,10 +179,19 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
     run, summary = probed
     found = tables(run)
     tokens, topk = found["tokens"], found["topk"]
-    num_tokens = sum(len(one["completion_ids"]) for one in found["sequences"])
-    assert (len(tokens), len(topk)) == (2 * num_tokens, 3 * num_tokens)
+    headline = at(found["sequences"], population="reference_wrong_final_right")
+    assert [one["sequence_id"] for one in headline] == list(range(8))
+    assert {one["source"] for one in headline} == {"dpo-1"}
+    assert {one["source"] for one in found["sequences"][8:]} == {"rl-2"}
+    num_tokens = sum(len(one["completion_ids"]) for one in headline)
+    assert (len(tokens), len(topk)) == (2 * 3 * num_tokens, 3 * num_tokens)  # the checkpoint wrote the same texts
+    assert {(row["checkpoint"], row["reference"]) for row in tokens} == {
+        ("rl-1", "dpo-1"),
+        ("rl-2", "dpo-1"),
+        ("rl-2", "rl-1"),
+    }
     for one in found["sequences"]:
-        part = at(tokens, sequence_id=one["sequence_id"], checkpoint="rl-2")
+        part = at(tokens, sequence_id=one["sequence_id"], checkpoint="rl-2", reference="dpo-1")
         assert [row["token_id"] for row in part] == one["completion_ids"]
         assert [row["position"] for row in part] == list(range(len(one["completion_ids"])))
         assert part[-1]["category"] == "format"
@@ -179,11 +199,14 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
     assert min(min(row["kl_forward"], row["kl_reverse"], row["js"]) for row in tokens) >= 0
     assert max(row["js"] for row in tokens) <= math.log(2)
     own, reference = at(topk, checkpoint="rl-2"), at(topk, checkpoint="dpo-1")
-    last = at(tokens, checkpoint="rl-2")
+    last = [row for row in at(tokens, checkpoint="rl-2", reference="dpo-1") if row["sequence_id"] < 8]
     assert [row["token_ids"][0] for row in own] == [row["argmax"] for row in last]
     assert [row["token_ids"][0] for row in reference] == [row["argmax_ref"] for row in last]
-    for spike in at(found["spikes"], divergence="js"):
-        (row,) = at(tokens, **{name: spike[name] for name in ("sequence_id", "position", "checkpoint")})
+    spikes = at(found["spikes"], divergence="js")
+    assert {spike["method"] for spike in spikes} == {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
+    for spike in at(spikes, method="zscore"):
+        place = {name: spike[name] for name in ("sequence_id", "position", "checkpoint")}
+        (row,) = at(tokens, **place, reference="dpo-1")
         assert spike["value"] == row["js"] > spike["threshold"]
     means = {one["checkpoint"]: one["js"]["mean"] for one in summary["divergences"]}
     assert means["rl-2"] == pytest.approx(sum(row["js"] for row in last) / len(last), rel=1e-6)
@@ -191,14 +214,20 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
 
 def test_interventions_sit_at_the_top_of_the_final_checkpoint(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
     found = tables(probed[0])
-    assert len(found["interventions"]) == 12
-    for item in found["interventions"]:
-        part = at(found["tokens"], sequence_id=item["sequence_id"], checkpoint="rl-2")
+    items = found["interventions"]
+    assert [len(at(items, selection=name, arm="checkpoint")) for name in ("spike", "matched", "random")] == [3, 3, 3]
+    for item in items:
+        part = at(found["tokens"], sequence_id=item["sequence_id"], checkpoint="rl-2", reference="dpo-1")
         top = max(part, key=lambda row: row["js"])["position"]
         assert (item["position"] == top) == (item["selection"] == "spike")
         own = part[item["position"]]
-        assert item["token_id"] == own["token_id" if item["arm"] == "reference" else "argmax"]
-        assert item["num_continuations"] == 2
+        if item["arm"] == "alternative":
+            (likely,) = at(found["topk"], checkpoint="dpo-1", **{k: item[k] for k in ("sequence_id", "position")})
+            others = [token for token in likely["token_ids"] if token not in (own["token_id"], own["argmax"])]
+            assert item["token_id"] == others[0]
+        else:
+            assert item["token_id"] == own["token_id" if item["arm"] == "reference" else "argmax"]
+        assert (item["num_continuations"], item["policy"]) == (2, "reference")
 
 
 def test_the_same_probe_gives_the_same_files(tmp_path: Path, probed: tuple[RunDirectory, dict[str, Any]]) -> None:
@@ -229,15 +258,21 @@ def test_progress_reaches_its_totals(tmp_path: Path) -> None:
         def advance(self, num: int = 1, **figures: object) -> None:
             self._counts[1] += num
 
+        def extend(self, num: int) -> None:
+            self._counts[0] += num
+
     class Counting(SilentProgress):
         @contextmanager
         def task(self, name: str, total: int):  # type: ignore[no-untyped-def]
             seen[name] = [total, 0]
             yield Task(seen[name])
 
-    probe_run(CONFIG, make_run(tmp_path), progress=Counting())
-    assert seen["probe"] == [24, 24]
-    assert seen["causal test"][0] == seen["causal test"][1] > 0
+    causal = CONFIG.probe.causal.model_copy(update={"max_continuations": 8})
+    pivots = PivotConfig(max_rollouts=2, gap=0.5, num_continuations=4)
+    probe = CONFIG.probe.model_copy(update={"causal": causal, "pivots": pivots})
+    probe_run(CONFIG.model_copy(update={"probe": probe}), make_run(tmp_path), progress=Counting())
+    for name in ("probe", "causal test", "pivots"):
+        assert seen[name][0] == seen[name][1] > 0, name
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
@@ -264,3 +299,103 @@ def test_another_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
 def test_the_package_loads_without_torch() -> None:
     code = "import swerve.probe, sys; assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class _StopAt(SilentProgress):
+    """Raises KeyboardInterrupt after a number of advances of one task, as Ctrl-C would."""
+
+    def __init__(self, name: str, after: int) -> None:
+        self._name, self._left = name, after
+
+    @contextmanager
+    def task(self, name: str, total: int, *, done: int = 0):  # type: ignore[no-untyped-def]
+        if name == self._name:
+            yield self
+        else:
+            with super().task(name, total) as task:
+                yield task
+
+    def advance(self, num: int = 1, **figures: object) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+
+    def extend(self, num: int) -> None:
+        pass
+
+
+SMALL_UNITS = CONFIG.model_copy(update={"probe": CONFIG.probe.model_copy(update={"tokens_per_batch": 200})})
+
+
+@pytest.mark.parametrize(("task", "after"), [("probe", 5), ("causal test", 1)])
+def test_an_interrupted_probe_goes_on_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, after: int
+) -> None:
+    whole, broken = make_run(tmp_path / "whole"), make_run(tmp_path / "broken")
+    expected = probe_run(SMALL_UNITS, whole, progress=SilentProgress())
+    with pytest.raises(KeyboardInterrupt):
+        probe_run(SMALL_UNITS, broken, progress=_StopAt(task, after))
+    assert not (broken.probe_path / "summary.json").exists()
+    assert any((broken.probe_path / "states").iterdir())
+    if task == "causal test":  # everything was measured: no model runs over the rollouts again
+        monkeypatch.setattr("swerve.probe.measure.unit_hidden", None)
+    assert probe_run(SMALL_UNITS, broken, progress=SilentProgress()) == expected
+    for path in sorted(whole.probe_path.glob("*.parquet")):
+        assert (broken.probe_path / path.name).read_bytes() == path.read_bytes(), path.name
+    assert not (broken.probe_path / "states").exists()
+
+
+def test_tables_of_an_earlier_probe_do_not_stay(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.probe_path.mkdir()
+    for name in ("cross_samples", "signals"):
+        (run.probe_path / f"{name}.parquet").write_text("of another probe")
+    probe_run(CONFIG, run, progress=SilentProgress())
+    assert sorted(path.stem for path in run.probe_path.glob("*.parquet")) == [
+        "biographies",
+        "interventions",
+        "sequences",
+        "spikes",
+        "tokens",
+        "topk",
+    ]
+
+
+def test_all_causal_tests_together(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    probe = CONFIG.probe.model_copy(
+        update={
+            "cross_sampling": CrossSamplingConfig(max_problems=5, shares=(0.1,), selectors=("js", "random")),
+            "pivots": PivotConfig(max_rollouts=2, gap=0.5, num_continuations=4),
+            "attribution": AttributionConfig(method="gradient_x_input", max_spikes=2),
+        }
+    )
+    summary = probe_run(CONFIG.model_copy(update={"probe": probe}), run, progress=SilentProgress())
+    assert [one["direction"] for one in summary["cross_sampling"]["directions"]] == [
+        "checkpoint_into_reference",
+        "reference_into_checkpoint",
+    ]
+    assert summary["pivots"]["num_rollouts"] == 2
+    assert {one["model"] for one in summary["attribution"]} == {"rl-2", "dpo-1"}
+    samples = read_table(run.probe_path / "cross_samples.parquet", CROSS_SAMPLES_SCHEMA).to_pylist()
+    assert len({row["problem_id"] for row in samples}) == 5
+    rows = read_table(run.probe_path / "attributions.parquet", ATTRIBUTIONS_SCHEMA).to_pylist()
+    highest = {(row["sequence_id"], row["position"]) for row in rows}
+    assert len(rows) == 4
+    assert highest <= {(row["sequence_id"], row["position"]) for row in tables(run)["spikes"]}
+
+
+@pytest.mark.dist
+def test_two_processes_write_the_same_tables(tmp_path: Path) -> None:
+    alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together")
+    probe_run(SMALL_UNITS, alone, progress=SilentProgress())
+    together.config_path.write_text(yaml.safe_dump(SMALL_UNITS.model_dump(mode="json")))
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "probe"]
+    done = subprocess.run(
+        [sys.executable, *command, str(together.path)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Causal test") == 1, done.stdout  # only one process reports
+    assert "done in" in done.stderr and "stopped after" not in done.stderr, done.stderr
+    for path in sorted(alone.probe_path.glob("*")):
+        assert (together.probe_path / path.name).read_bytes() == path.read_bytes(), path.name

@@ -1,27 +1,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
-from swerve.config import AdditionTask, Config, OptimizerConfig, ProbeConfig, SftStage, SpikeConfig, TinyModel
-from swerve.functional.divergence import divergence_stats
+from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
+from swerve.config import ProbeConfig, SpikeConfig
 from swerve.probe.population import ProbeSequence
 from swerve.probe.summary import category_figures, divergence_figures, noise_floor, notes, spike_figures
-from swerve.probe.tables import DIVERGENCES, MEASURES, Measurements, find_spikes, token_table, topk_table
+from swerve.probe.tables import DIVERGENCES, MEASURES, Measurements, all_spikes, token_table, topk_table
 from swerve.probe.teacher_forcing import TopTokens
 from swerve.types import Problem
 
-CONFIG = Config(
-    task=AdditionTask(),
-    model=TinyModel(),
-    stages=(SftStage(steps=1, optimizer=OptimizerConfig(lr=1e-3)),),
-    probe=ProbeConfig(min_rollouts=3),
-)
+SETTINGS = ProbeConfig(min_rollouts=3)
+RESAMPLING: dict[str, Any] = {"confidence": 0.95, "num_resamples": 2000, "seed": 0}
 
 
 def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
@@ -50,6 +46,7 @@ def measurements(js: list[list[float]], wrong: list[dict[int, str]], lengths: li
             sequence(i, length, marks) for i, (length, marks) in enumerate(zip(lengths, wrong, strict=True))
         ),
         checkpoints=("rl-1", "rl-2"),
+        references=("dpo-8", "dpo-8"),
         columns=columns,
         categories=tuple(["number", "math_symbol"] * num)[:num],
     )
@@ -60,11 +57,11 @@ DATA = measurements(
     [{1: "a", 3: "b"}, {2: "c"}],
     [6, 4],
 )
-SPIKES = find_spikes(DATA, SpikeConfig(num_sd=1.5))
+SPIKES = all_spikes(DATA, SpikeConfig(num_sd=1.5))
 
 
 def test_spikes_of_both_sequences() -> None:
-    found = [row for row in SPIKES.rows if row["divergence"] == "js"]
+    found = [row for row in SPIKES.rows() if (row["divergence"], row["method"]) == ("js", "zscore")]
     assert [(row["checkpoint"], row["sequence_id"], row["position"], row["height"]) for row in found] == [
         ("rl-1", 0, 3, 1),
         ("rl-1", 1, 0, 1),
@@ -104,7 +101,7 @@ def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
     data = measurements(noise.tolist(), wrong, lengths)
     (figure,) = [
         one
-        for one in spike_figures(data, find_spikes(data, SpikeConfig()), confidence=0.999)
+        for one in spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.999)
         if (one["checkpoint"], one["divergence"]) == ("rl-1", "js")
     ]
     assert figure["top_on_wrong"]["low"] < figure["chance_wrong"] < figure["top_on_wrong"]["high"]
@@ -112,15 +109,15 @@ def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
 
 def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
     data = measurements(DATA.columns["js"].tolist(), [{1: "a"}, {}], [6, 4])
-    figure = spike_figures(data, find_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    figure = spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
     assert (figure["num_rollouts"], figure["chance_wrong"]) == (1, pytest.approx(1 / 6))
     none = measurements(DATA.columns["js"].tolist(), [{}, {}], [6, 4])
-    figure = spike_figures(none, find_spikes(none, SpikeConfig()), confidence=0.95)[2]
+    figure = spike_figures(none, all_spikes(none, SpikeConfig()), confidence=0.95)[2]
     assert (figure["num_rollouts"], figure["top_on_wrong"], figure["chance_wrong"]) == (0, None, None)
 
 
 def test_means_by_checkpoint() -> None:
-    first, second = divergence_figures(DATA, CONFIG)
+    first, second = divergence_figures(DATA, **RESAMPLING)
     assert first["js"]["mean"] == pytest.approx(0.12)
     assert second["js"]["mean"] == pytest.approx(0.14)
     assert first["js"]["low"] <= 0.5 / 6 + 1e-6  # the first sequence alone
@@ -132,8 +129,8 @@ def test_an_infinite_divergence_has_no_mean() -> None:
     js = DATA.columns["js"].tolist()
     js[0][4] = math.inf
     data = measurements(js, [{}, {}], [6, 4])
-    assert divergence_figures(data, CONFIG)[0]["js"] is None
-    figures = category_figures(data, find_spikes(data, SpikeConfig()), divergence="js")
+    assert divergence_figures(data, **RESAMPLING)[0]["js"] is None
+    figures = category_figures(data, all_spikes(data, SpikeConfig()), divergence="js")
     assert figures[0]["share_divergence"] is None
 
 
@@ -163,6 +160,7 @@ def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
         "position": 3,
         "token_id": 3,
         "checkpoint": "rl-2",
+        "reference": "dpo-8",
         **dict.fromkeys(MEASURES, 0.25),
         **dict.fromkeys(("rank", "rank_ref", "argmax", "argmax_ref"), 0),
         "js": 0.0,
@@ -193,12 +191,11 @@ def test_topk_table_has_the_models_side_by_side() -> None:
 
 
 def test_noise_floor_is_mean_and_largest() -> None:
-    logits = torch.tensor([[0.0, 0.0], [0.0, 0.0]])
-    other = torch.tensor([[0.0, 0.0], [0.0, 0.01]])
-    floor = noise_floor(divergence_stats(other, logits, torch.tensor([0, 0])))
+    null = DATA.pick(lambda checkpoint, _: checkpoint == "rl-1")
+    floor = noise_floor(null)
     assert set(floor) == set(DIVERGENCES)
-    assert floor["kl_forward"]["max"] == pytest.approx(1.25e-5, rel=1e-3)
-    assert floor["kl_forward"]["mean"] == pytest.approx(floor["kl_forward"]["max"] / 2)
+    assert floor["js"] == {"mean": pytest.approx(0.12), "max": pytest.approx(0.6)}
+    assert floor["kl_forward"] == {"mean": 0.25, "max": 0.25}
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -206,6 +203,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "num_rollouts": 5,
         "divergence": "js",
         "final": "rl-2",
+        "selection": "greedy",
         "causal": None,
         "spikes": [{"num_rollouts": 5}],
         "noise_floor": {"js": {"mean": 1e-8, "max": 1e-7}},
@@ -219,10 +217,10 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 def test_notes_say_what_the_figures_call_for() -> None:
     selection = "problems were selected by the same greedy completions that are described here"
-    first, second = notes(figures(), CONFIG)
+    first, second = notes(figures(), SETTINGS)
     assert first == "the mean js of rl-1 is within 10 times the rounding noise: its spikes are noise"
     assert second.startswith(selection)
-    few, marks, *_ = notes(figures(num_rollouts=2, spikes=[{"num_rollouts": 1}]), CONFIG)
+    few, marks, *_ = notes(figures(num_rollouts=2, spikes=[{"num_rollouts": 1}]), SETTINGS)
     assert few == (
         "only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the figures are not to be relied upon"
     )
@@ -230,12 +228,88 @@ def test_notes_say_what_the_figures_call_for() -> None:
     control = {
         "selections": [
             {"selection": "spike", "share_same_token": 1.0},
+            {"selection": "matched", "share_same_token": 0.5},
             {"selection": "random", "share_same_token": 0.96},
         ]
     }
-    assert notes(figures(causal=control), CONFIG)[1] == (
+    assert notes(figures(causal=control), SETTINGS)[1] == (
         "at 96% of the random positions rl-2 chose the reference's own token, so the control says that nothing changed "
         "there, not what another token would do"
     )
-    empty = notes(figures(num_rollouts=0, spikes=[], noise_floor=None, divergences=[]), CONFIG)
+    again = figures(reselected={"mean": 0.7, "low": 0.66, "high": 0.74})
+    assert notes(again, SETTINGS)[-1].endswith(
+        "of those selected, another draw of sampled completions would select 70% [66, 74] again"
+    )
+    assert not any(note.startswith(selection) for note in notes(figures(selection="split"), SETTINGS))
+    empty = notes(figures(num_rollouts=0, spikes=[], noise_floor=None, divergences=[]), SETTINGS)
     assert empty == [few.replace("2", "0")]
+
+
+def test_pairs_and_sequences_are_picked_together_with_their_columns() -> None:
+    data = replace(DATA, references=("dpo-8", "rl-1"))
+    part = data.pick(lambda checkpoint, reference: reference == "rl-1").select(lambda one: one.sequence_id == 1)
+    assert (part.checkpoints, part.references, len(part.sequences)) == (("rl-2",), ("rl-1",), 1)
+    assert part.columns["js"].tolist() == [[pytest.approx(value) for value in (0.2, 0, 0, 0.5)]]
+    assert part.categories == DATA.categories[6:]
+    rows = token_table(data).cast(TOKENS_SCHEMA).to_pylist()
+    assert [(row["checkpoint"], row["reference"]) for row in rows[:2]] == [("rl-1", "dpo-8"), ("rl-2", "rl-1")]
+
+
+def test_several_rollouts_of_a_problem_are_one_observation() -> None:
+    js = [[0.1, 0.9] * 8, [0.1, 0.9] * 8]
+    data = measurements(js, [{1: "a"}] * 4 + [{0: "a"}] * 4, [2] * 8)
+    alone = spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    assert alone["top_on_wrong"]["share"] == 0.5
+    assert alone["top_on_wrong"]["low"] == pytest.approx(0.215, abs=1e-3)  # Wilson, 4 of 8
+    problems = [DATA.sequences[0].problem] * 4 + [DATA.sequences[1].problem] * 4
+    sequences = tuple(replace(one, problem=problem) for one, problem in zip(data.sequences, problems, strict=True))
+    twice = replace(data, sequences=sequences)
+    figure = spike_figures(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
+    assert figure["top_on_wrong"] == {"share": 0.5, "low": 0.0, "high": 1.0}  # one problem has all, the other none
+
+
+def test_categories_have_intervals_over_problems() -> None:
+    (symbol, *_) = category_figures(DATA, SPIKES, divergence="js")
+    assert symbol["share_divergence_interval"]["mean"] == symbol["share_divergence"]
+    assert symbol["share_divergence_interval"]["low"] == pytest.approx(0.0)  # the second sequence alone
+    assert symbol["share_divergence_interval"]["high"] == pytest.approx(1.0)  # the first alone
+    assert symbol["spike_rate_interval"]["mean"] == symbol["spike_rate"] == 0.2
+    assert symbol["spike_rate_interval"]["low"] == 0.0
+    assert symbol["spike_rate_interval"]["high"] == pytest.approx(1 / 3)
+
+
+def test_categories_do_not_depend_on_how_sequences_are_numbered() -> None:
+    renumbered = replace(DATA, sequences=tuple(replace(one, sequence_id=7 - one.sequence_id) for one in DATA.sequences))
+    spikes = all_spikes(renumbered, SpikeConfig(num_sd=1.5))
+    assert category_figures(renumbered, spikes, divergence="js") == category_figures(DATA, SPIKES, divergence="js")
+
+
+def test_the_table_of_spikes_has_their_rows() -> None:
+    table = SPIKES.table().cast(SPIKES_SCHEMA)
+    assert table.num_rows == len(SPIKES.rows()) > 20
+    for row, expected in zip(table.to_pylist(), SPIKES.rows(), strict=True):
+        for name in ("value", "threshold"):
+            assert row.pop(name) == np.float32(expected.pop(name))
+        assert row == expected
+    flat = measurements([[0.0] * 4, [0.0] * 4], [{}, {}], [2, 2])
+    none = all_spikes(replace(flat, columns={name: 0 * column for name, column in flat.columns.items()}), SpikeConfig())
+    assert none.table().cast(SPIKES_SCHEMA).num_rows == 0
+
+
+def test_a_part_of_nothing_is_nothing() -> None:
+    nothing = DATA.select(lambda one: False)
+    assert nothing.select(lambda one: True).columns["js"].shape == (2, 0)
+
+
+def test_few_problems_and_rollouts_chosen_by_the_final_are_noted() -> None:
+    few = notes(figures(selection="split", num_rollout_problems=2), SETTINGS)[-1]
+    assert few == ("the 5 rollouts are of 2 problems only: intervals resample problems and are too narrow with so few")
+    assert len(notes(figures(selection="split", num_rollout_problems=3), SETTINGS)) == 1
+    counts = {"num_reference_wrong": 9, "num_reference_wrong_final_right": 5, "reference": "dpo-8", "direction": [{}]}
+    assert notes(figures(selection="split", **counts), SETTINGS)[-1] == (
+        "4 problems that both dpo-8 and rl-2 get wrong are not read, so the wrong rollouts are those rl-2 moved away "
+        "from, and direction and correlates say too much about right and wrong: add reference_wrong to "
+        "probe.populations"
+    )
+    read = SETTINGS.model_copy(update={"populations": ("reference_wrong",)})
+    assert len(notes(figures(selection="split", **counts), read)) == 1

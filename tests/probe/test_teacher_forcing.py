@@ -10,10 +10,18 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig, Qwen3Config
 
 from swerve.errors import MismatchError
-from swerve.models.head import model_head
+from swerve.models.head import Head, model_head
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.teacher_forcing import compare, forced_states, top_tokens
+from swerve.probe.teacher_forcing import (
+    checked_model_head,
+    compare,
+    forced_states,
+    pair_statistics,
+    rebatched_hidden,
+    top_tokens,
+    unit_hidden,
+)
 
 WORDS = [str(digit) for digit in range(10)]
 TOKENIZER = build_word_tokenizer(WORDS)
@@ -244,3 +252,80 @@ def test_no_logits_are_formed_while_hidden_states_are_collected() -> None:
     assert rows[0] == rows[2] == 4  # one short sequence, to compare with the model's own logits
     assert rows[1] == 0
     assert rows[3:] == [0]
+
+
+def test_a_long_sequence_is_not_used_whole_to_check_the_head() -> None:
+    loaded = build()
+    rows: list[int] = []
+    loaded.model.lm_head.register_forward_hook(lambda module, args, output: rows.append(output[..., 0].numel()))
+    checked_model_head(loaded, ([4] * 40, [5] * 20))
+    assert rows[0] == 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_rebatched_run_returns_the_same_states_in_the_same_order(count: int) -> None:
+    loaded = build()
+    head = model_head(loaded.model)
+    once, again = (run(loaded, head, SEQUENCES[:count]) for run in (unit_hidden, rebatched_hidden))
+    lengths = [len(completion) for _, completion in SEQUENCES[:count]]
+    assert once.shape == (sum(lengths), 16)
+    torch.testing.assert_close(once, again, rtol=1e-4, atol=1e-5)
+    alone = [unit_hidden(loaded, head, [sequence]) for sequence in SEQUENCES[:count]]
+    torch.testing.assert_close(once, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+class Halved(torch.nn.Linear):
+    """A head that is not what its weight says, as a quantised or adapted one."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) / 2
+
+
+def heads_and_states() -> tuple[list[Head], list[Tensor]]:
+    models = [build(tie_word_embeddings=False, seed=seed) for seed in (0, 1)]
+    heads = [model_head(one.model) for one in models]
+    return heads, [unit_hidden(one, head, SEQUENCES) for one, head in zip(models, heads, strict=True)]
+
+
+IDS = torch.tensor([token for _, completion in SEQUENCES for token in completion])
+
+
+def test_a_head_with_a_forward_of_its_own_is_not_taken_for_its_weight() -> None:
+    heads, states = heads_and_states()
+    special = Halved(16, 14, bias=False)
+    special.weight = heads[0].projection.weight
+    assert Head(projection=special).linear() is None
+    linear = heads[0].linear()
+    assert linear is not None
+    assert linear.weight is not None
+    assert not linear.weight.requires_grad
+    halves = Head(projection=heads[0].projection, multiplier=0.5)
+    options: dict[str, Any] = {"vocabulary_size": 14, "tokens_per_chunk": 5, "top_k": 3}
+    found = pair_statistics(*states, Head(projection=special), heads[1], IDS, **options)
+    expected = pair_statistics(*states, halves, heads[1], IDS, **options)
+    for name in ("kl_forward", "kl_reverse", "js", "entropy", "entropy_ref", "logprob", "logprob_ref", "rank"):
+        torch.testing.assert_close(getattr(found.stats, name), getattr(expected.stats, name), rtol=1e-4, atol=1e-6)
+    for one, other in ((found.top, expected.top), (found.top_ref, expected.top_ref)):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one.ids, other.ids)
+        torch.testing.assert_close(one.probs, other.probs)
+    assert found.top is not None
+    assert found.top_ref is not None
+    assert not torch.equal(found.top.ids, found.top_ref.ids)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_tokens_beyond_the_vocabulary_take_no_part(special: bool) -> None:
+    heads, states = heads_and_states()
+    if special:
+        projection = Halved(16, 14, bias=False)
+        projection.weight = heads[0].projection.weight
+        heads[0] = Head(projection=projection, multiplier=2.0)
+    logits = [states[index].double() @ head.projection.weight.detach().double().T for index, head in enumerate(heads)]
+    p, q = (torch.log_softmax(one[:, :12], dim=-1) for one in logits)
+    ids = IDS.clamp(max=11)
+    found = pair_statistics(*states, *heads, ids, vocabulary_size=12, tokens_per_chunk=5, top_k=0)
+    assert found.top is found.top_ref is None
+    for name, expected in oracle(p, q, ids).items():
+        torch.testing.assert_close(getattr(found.stats, name).double(), expected, rtol=1e-4, atol=1e-5)

@@ -21,9 +21,11 @@ from swerve.artifacts.files import (
 )
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 
-__all__ = ["RUN_SCHEMA_VERSION", "CheckpointRef", "RunDirectory"]
+__all__ = ["PROBED", "RUN_SCHEMA_VERSION", "CheckpointRef", "RunDirectory"]
 
 RUN_SCHEMA_VERSION = 1
+PROBED = "probed"
+"""Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,10 @@ class RunDirectory:
     def evaluation_path(self, checkpoint: CheckpointRef) -> Path:
         """Summary of a checkpoint's evaluation; its problems are beside it as `.parquet`."""
         return self.path / "eval" / f"{checkpoint.name}.json"
+
+    def samples_path(self, checkpoint: CheckpointRef) -> Path:
+        """Completions that a checkpoint's evaluation sampled, beside the greedy ones."""
+        return self.path / "eval" / "samples" / f"{checkpoint.name}.parquet"
 
     def refuse_existing(self) -> None:
         """Do nothing where a new run can begin.

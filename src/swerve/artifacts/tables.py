@@ -13,11 +13,17 @@ from swerve.artifacts.files import atomic_path
 from swerve.errors import ArtifactError, DiskFullError
 
 __all__ = [
+    "ATTRIBUTIONS_SCHEMA",
+    "BIOGRAPHIES_SCHEMA",
+    "CROSS_SAMPLES_SCHEMA",
     "EVALUATION_SCHEMA",
     "INTERVENTIONS_SCHEMA",
     "PAIRS_SCHEMA",
+    "PREFIX_VALUES_SCHEMA",
     "ROLLOUTS_SCHEMA",
+    "SAMPLES_SCHEMA",
     "SEQUENCES_SCHEMA",
+    "SIGNALS_SCHEMA",
     "SPIKES_SCHEMA",
     "TABLE_VERSION",
     "TOKENS_SCHEMA",
@@ -42,6 +48,12 @@ ROLLOUTS_SCHEMA = pa.schema(
         ("status", pa.string()),
         ("finish_reason", pa.string()),
         ("version", pa.int64()),
+        ("advantages", pa.list_(pa.float32())),  # one a token, as the update used them; null: it used none
+        ("kl", pa.list_(pa.float32())),  # the KL term at each token, nats; null: the objective has none
+        (
+            "clipped",
+            pa.list_(pa.float32()),
+        ),  # share of the updates that cut off the token's gradient; null: no clipping
     ]
 )
 
@@ -82,6 +94,7 @@ SEQUENCES_SCHEMA = pa.schema(
         ("problem_id", pa.string()),
         ("kind", pa.string()),
         ("population", _LABEL),  # e.g. "reference_wrong_final_right"
+        ("source", _LABEL),  # label of the checkpoint that wrote it; "imported" for text from elsewhere
         ("question", pa.string()),
         ("gold", pa.string()),
         ("prompt_ids", pa.list_(pa.int32())),
@@ -103,6 +116,7 @@ TOKENS_SCHEMA = pa.schema(
         ("position", pa.int32()),
         ("token_id", pa.int32()),
         ("checkpoint", _LABEL),
+        ("reference", _LABEL),  # the other model of the pair
         ("kl_forward", pa.float32()),  # KL(checkpoint || reference), nats
         ("kl_reverse", pa.float32()),  # KL(reference || checkpoint), nats
         ("js", pa.float32()),  # nats, at most ln 2
@@ -134,6 +148,7 @@ SPIKES_SCHEMA = pa.schema(
         ("sequence_id", pa.int32()),
         ("position", pa.int32()),
         ("checkpoint", _LABEL),
+        ("method", _LABEL),  # zscore | percentile | adaptive | absolute | calibrated
         ("divergence", _LABEL),  # kl_forward | kl_reverse | js
         ("value", pa.float32()),
         ("threshold", pa.float32()),
@@ -147,13 +162,95 @@ INTERVENTIONS_SCHEMA = pa.schema(
     [
         ("sequence_id", pa.int32()),
         ("position", pa.int32()),
-        ("selection", _LABEL),  # "spike" | "random"
-        ("arm", _LABEL),  # "reference" | "checkpoint": whose token was forced
+        ("spike_sequence_id", pa.int32()),  # the rollout whose spike this is, or is a control for
+        ("selection", _LABEL),  # "spike" | "matched" | "random"
+        ("arm", _LABEL),  # "reference" | "checkpoint": whose token was forced; "alternative": a token of neither
+        ("policy", _LABEL),  # "reference" | "checkpoint": who continued
         ("token_id", pa.int32()),
         ("token", pa.string()),
         ("num_continuations", pa.int32()),
         ("num_successes", pa.int32()),
         ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
+        ("first_continuations", pa.int32()),  # of these, those drawn before anything was seen
+        ("first_successes", pa.int32()),
+    ]
+)
+
+
+CROSS_SAMPLES_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample", pa.int32()),
+        ("direction", _LABEL),  # "checkpoint_into_reference" | "reference_into_checkpoint"
+        ("selector", _LABEL),
+        ("share", pa.float32()),  # budget: the share of tokens at which the selector was set to fire; 0 and 1: the ends
+        ("threshold", pa.float32()),  # of the selector's score; null at the ends and for "random"
+        ("completion_ids", pa.list_(pa.int32())),
+        ("swapped", pa.list_(pa.int32())),  # positions whose token is the other model's
+        ("num_changed", pa.int32()),  # of these, where the two models proposed different tokens
+        ("correct", pa.bool_()),
+        ("status", pa.string()),
+    ]
+)
+
+PREFIX_VALUES_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),  # the prefix is the completion before this position; its length in tokens
+        ("sample_set", _LABEL),  # "search": decided the bisection; "estimate": fresh continuations
+        ("num_continuations", pa.int32()),
+        ("num_successes", pa.int32()),
+        ("num_failures", pa.int32()),
+    ]
+)
+
+BIOGRAPHIES_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("onset_step", pa.int32()),  # global step of the first checkpoint past the threshold for good; null: never
+        ("num_reversals", pa.int32()),
+        ("linearity", pa.float32()),  # R^2 of log-prob against step; null: constant
+        ("slope", pa.float32()),  # nats a step
+        ("change_step", pa.int32()),  # most likely change point; null: no change beyond noise
+        ("change_low", pa.int32()),  # ends of its interval
+        ("change_high", pa.int32()),
+        ("change_size", pa.float32()),  # nats
+    ]
+)
+
+SIGNALS_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),
+        ("step", pa.int32()),  # global step whose update saw the token
+        ("advantage", pa.float32()),
+        ("clipped", pa.float32()),  # share of the step's updates in which the token's gradient was cut off
+        ("kl", pa.float32()),  # the KL term's value at the token, nats; null without one
+        ("used", pa.bool_()),  # False: its group was left out of the update
+    ]
+)
+
+ATTRIBUTIONS_SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),
+        ("position", pa.int32()),  # of the spike
+        ("method", _LABEL),  # gradient | attention
+        ("model", _LABEL),  # checkpoint whose scores these are
+        ("prompt_scores", pa.list_(pa.float32())),  # one a prompt token; all scores of a spike sum to 1
+        ("completion_scores", pa.list_(pa.float32())),  # one a completion token before the spike
+    ]
+)
+
+SAMPLES_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample", pa.int32()),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("text", pa.string()),
+        ("extracted", pa.string()),
+        ("status", pa.string()),
+        ("correct", pa.bool_()),
     ]
 )
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from swerve.artifacts.files import MANIFEST_NAME, read_json, sha256_file, write_json
-from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.cli.checkpoints import NamedFolder, resolve_checkpoint
 from swerve.cli.console import console_progress
 from swerve.cli.output import print_json, print_text
-from swerve.cli.runs import RUNS, find_run
-from swerve.errors import ArtifactError, CheckpointError, ConfigError, MismatchError
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.progress import Progress
 from swerve.version import __version__
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from swerve.models.load import LoadedModel
     from swerve.probe.teacher_forcing import ForcedStates
 
-__all__ = ["AuditSettings", "read_sequences", "resolve_checkpoint", "run_estimators"]
+__all__ = ["AuditSettings", "read_sequences", "run_estimators"]
 
 TokenSequence = tuple[list[int], list[int]]
 _COLUMNS = ("prompt_ids", "completion_ids")
@@ -55,38 +54,6 @@ class AuditSettings:
             raise ConfigError(f"--temperature must be above 0, got {self.temperature}")
         if self.dtype not in _DTYPES:
             raise ConfigError(f"--dtype {self.dtype} is not allowed; use one of {', '.join(_DTYPES)}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedFolder:
-    """A checkpoint's folder with the name a user gave it, and its run if it was named by one."""
-
-    name: str
-    path: Path
-    run: RunDirectory | None = None
-
-
-def resolve_checkpoint(name: str) -> NamedFolder:
-    """Return the folder of a checkpoint, named by its path or as `RUN:SELECTOR`.
-
-    Raises:
-        CheckpointError: there is no such folder or selector.
-        ArtifactError: there is no such run.
-    """
-    path = Path(name)
-    if (path / "config.json").is_file():
-        return NamedFolder(name=name, path=path)
-    run_name, colon, selector = name.rpartition(":")
-    if colon and run_name and not path.exists():
-        run = find_run(run_name)
-        checkpoint = run.select_checkpoint(selector)
-        return NamedFolder(name=checkpoint.label, path=checkpoint.path, run=run)
-    run_path = next((one for one in (path, RUNS / path) if (one / "run.json").is_file()), None)
-    if run_path is not None:
-        known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
-        raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
-    what = "has no config.json" if path.exists() else "does not exist"
-    raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")
 
 
 def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSequence]:

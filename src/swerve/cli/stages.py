@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.cli.console import console_progress
 from swerve.cli.output import print_json, print_text
 from swerve.cli.runs import (
@@ -23,7 +23,7 @@ from swerve.cli.runs import (
     set_thread_environment,
 )
 from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
-from swerve.config import Config
+from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes import load_config, shipped_recipes
@@ -54,7 +54,7 @@ def run_train(recipe: str, overrides: Sequence[str], *, out: Path | None, resume
     else:
         config = load_config(recipe, overrides)
     run = _train(config, out, resume=resume, progress=_progress())
-    if as_json:
+    if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
 
 
@@ -128,6 +128,8 @@ def _run_stage(
     config = load_run_config(run, overrides)
     set_thread_environment(config)
     result = stage(config, run, _progress())
+    if not is_main_process():
+        return
     if as_json:
         print_json(result)
     else:
@@ -163,14 +165,24 @@ def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
 
 
 def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Write the report of a run from its artifacts."""
+    """Write the report of a run, or of a probe of imported responses, from its artifacts."""
+    directory = find_run(run)
+    options = _report_options(directory, overrides)
+    from swerve.report import build_report
 
-    def stage(config: Config, run: RunDirectory, progress: Progress) -> dict[str, str]:
-        from swerve.report import build_report
+    page = build_report(directory, options=options)
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        print_text(f"Report: {page}")
 
-        return {"report": str(build_report(run, options=config.report))}
 
-    def describe(run: RunDirectory, result: Mapping[str, str]) -> str:
-        return f"Report: {result['report']}"
+def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig:
+    """Return the recipe's options of the report, or the default ones where there was no recipe."""
+    if run.read_provenance().get("status") != PROBED:
+        config = load_run_config(run, overrides)
+        set_thread_environment(config)
+        return config.report
+    from swerve.cli.probe_models import load_settings
 
-    _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
+    return load_settings(overrides).report

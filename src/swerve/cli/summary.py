@@ -70,12 +70,84 @@ def evaluation_lines(evaluations: Sequence[Record], *, last_of_stage: bool = Fal
 
 def _flip_line(probe: Record) -> str:
     reference, final = probe.get("reference"), probe.get("final")
+    if probe.get("responses"):
+        num, path = probe["responses"].get("num_responses"), probe["responses"].get("path")
+        return f"{num} responses of {path}; the figures are about the {probe.get('num_rollouts')} {_named(probe)}."
     wrong, flipped = probe.get("num_reference_wrong"), probe.get("num_reference_wrong_final_right")
     if wrong is None or flipped is None:
         return f"Problems {reference} has wrong and {final} right: {NOT_MEASURED}."
+    test = probe.get("mcnemar")
+    change = "" if not test else f" Accuracy over all: {_points(test['difference'])}, McNemar p {test['p_value']:.2g}."
     return (
         f"Of {probe.get('num_problems')} problems {reference} has {wrong} wrong; {final} has {flipped} of these right."
+        f"{change}"
     )
+
+
+def _named(probe: Record) -> str:
+    return {"imported_wrong": "wrong ones", "imported_right": "right ones"}.get(str(probe.get("population")), "of them")
+
+
+def _divergence_line(probe: Record) -> str:
+    """Say how far the final checkpoint is from the reference, beside what was there before and what is noise."""
+    name = str(probe.get("divergence"))
+    pairs = [entry for entry in probe.get("divergences") or () if entry["checkpoint"] == probe.get("final")]
+    pairs += [entry for entry in probe.get("pairs") or () if entry["reference"] == probe.get("baseline")]
+    means = [
+        f"{entry['checkpoint']} against {entry.get('reference', probe.get('reference'))} {entry[name]['mean']:.2g}"
+        for entry in pairs
+        if entry.get(name)
+    ]
+    floor = ((probe.get("noise_floor") or {}).get(name) or {}).get("mean")
+    noise = [] if floor is None else [f"noise {floor:.1g}"]
+    if not means:
+        return f"Mean divergence: {NOT_MEASURED}."
+    return f"Mean {_DIVERGENCES.get(name, name)} divergence, nats a token: {', '.join([*means, *noise])}."
+
+
+def _recovery_line(probe: Record) -> list[str]:
+    """Say how well spikes find the known wrong tokens, and how many there are where there is nothing to find."""
+    divergence, method = probe.get("divergence"), probe.get("spike_method")
+    rows = (probe.get("recovery") or {}).get("spikes") or ()
+    found = [row for row in rows if (row["divergence"], row["method"]) == (divergence, method)]
+    null = (((probe.get("null") or {}).get("false_discoveries") or {}).get(divergence) or {}).get(method)
+    parts = [
+        f"on wrong tokens: precision {_interval(row['precision'])}, recall {_interval(row['recall'])}" for row in found
+    ]
+    if null and null.get("per_1000_tokens"):
+        parts.append(f"{null['per_1000_tokens']['mean']:.1f} per 1,000 tokens of the model against itself")
+    return [f"Spikes by {method}: {'; '.join(parts)}."] if parts else []
+
+
+def _pivot_lines(probe: Record) -> list[str]:
+    pivots = probe.get("pivots")
+    if not pivots:
+        return []
+    where = (pivots.get("on_spike") or {}).get("share")
+    return [
+        f"Pivotal tokens: {pivots['num_pivots']} in {pivots['num_rollouts']} rollouts, {pivots['num_confirmed']} "
+        f"confirmed by fresh continuations; on spikes {_interval(where)}."
+    ]
+
+
+def _crossing_lines(probe: Record) -> list[str]:
+    """Say what taking the other model's token at few places does to accuracy."""
+    lines = []
+    for entry in (probe.get("cross_sampling") or {}).get("directions") or ():
+        models = [str(probe.get("reference")), str(probe.get("final"))]
+        base, other = models if entry["direction"] == "checkpoint_into_reference" else models[::-1]
+        first = [
+            f"{one['selector']} {_percent((one['points'][0].get('accuracy') or {}).get('mean'))}"
+            for one in entry["selectors"]
+            if one.get("points")
+        ]
+        budget = next((one["points"][0].get("budget") for one in entry["selectors"] if one.get("points")), None)
+        lines.append(
+            f"Cross-sampling, {other} into {base}: accuracy {_percent((entry.get('base') or {}).get('mean'))} -> "
+            f"{_percent((entry.get('other') or {}).get('mean'))} with all tokens; "
+            f"with {_percent(budget)} of them, chosen by {', '.join(first)}."
+        )
+    return lines
 
 
 def _spike_line(entry: Record) -> str:
@@ -103,12 +175,17 @@ def _success(selection: Record, arm: str) -> str:
     return _percent((selection.get(arm) or {}).get("success"))
 
 
+_PLACES = {"spike": "at the highest spike", "matched": "at matched positions", "random": "at random positions"}
+
+
 def _causal_line(selection: Record) -> str:
-    place = {"spike": "at the highest spike", "random": "at random positions"}.get(
-        selection["selection"], selection["selection"]
+    place = _PLACES.get(selection["selection"], selection["selection"])
+    other = selection.get("alternative_effect")
+    beside = f"; a token of neither: {_points(other)}" if other else ""
+    return (
+        f"  {place}: success {_success(selection, 'reference')} -> {_success(selection, 'checkpoint')}, "
+        f"{_points(selection.get('effect'))}{beside}"
     )
-    effect = _points(selection.get("effect"))
-    return f"  {place}: success {_success(selection, 'reference')} -> {_success(selection, 'checkpoint')}, {effect}"
 
 
 def _causal_lines(probe: Record) -> list[str]:
@@ -129,7 +206,16 @@ def probe_lines(probe: Record | None) -> list[str]:
     notes = [f"Note: {note}" for note in probe.get("notes") or ()]
     if not notes and not probe.get("reliable", True):
         notes = ["Note: too few rollouts for these figures to be relied upon."]
-    lines = [_flip_line(probe), *_spike_lines(probe), *_causal_lines(probe), *notes]
+    lines = [
+        _flip_line(probe),
+        _divergence_line(probe),
+        *_spike_lines(probe),
+        *_recovery_line(probe),
+        *_causal_lines(probe),
+        *_pivot_lines(probe),
+        *_crossing_lines(probe),
+        *notes,
+    ]
     return [line[: len(line) - len(line.lstrip())] + one_line(line) for line in lines]
 
 

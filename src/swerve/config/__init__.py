@@ -36,15 +36,19 @@ from swerve.config.objectives import (
     TruncatedCorrection,
 )
 from swerve.config.presets import PRESETS
-from swerve.config.recipe import (
+from swerve.config.probe import (
+    AttributionConfig,
     CausalConfig,
-    Config,
-    EvalConfig,
+    CrossSamplingConfig,
+    DivergenceName,
+    PivotConfig,
+    PopulationName,
     ProbeConfig,
-    ReportConfig,
-    RuntimeConfig,
     SpikeConfig,
+    SpikeMethod,
+    SwapSelector,
 )
+from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
 from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
 from swerve.config.tasks import AdditionTask, KnightsKnavesTask, TaskConfig
 
@@ -52,13 +56,16 @@ __all__ = [
     "PRESETS",
     "AdditionTask",
     "AdvantageConfig",
+    "AttributionConfig",
     "CausalConfig",
     "CispoLoss",
     "ClipLoss",
     "CollapseConfig",
     "Config",
     "CorrectionConfig",
+    "CrossSamplingConfig",
     "DistillStage",
+    "DivergenceName",
     "DpoStage",
     "DrGrpoAdvantages",
     "DualClipLoss",
@@ -81,6 +88,8 @@ __all__ = [
     "NoCorrection",
     "NoKl",
     "OptimizerConfig",
+    "PivotConfig",
+    "PopulationName",
     "PretrainedModel",
     "ProbeConfig",
     "RankPromotionJsLoss",
@@ -94,7 +103,9 @@ __all__ = [
     "RuntimeConfig",
     "SftStage",
     "SpikeConfig",
+    "SpikeMethod",
     "StageConfig",
+    "SwapSelector",
     "TaskConfig",
     "TinyModel",
     "TruncatedCorrection",

@@ -8,10 +8,11 @@ from pydantic import Field, model_validator
 
 from swerve.config.base import Model, Positive, PositiveInt
 from swerve.config.models import ModelConfig
+from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
 from swerve.config.tasks import TaskConfig
 
-__all__ = ["CausalConfig", "Config", "EvalConfig", "ProbeConfig", "ReportConfig", "RuntimeConfig", "SpikeConfig"]
+__all__ = ["Config", "EvalConfig", "ReportConfig", "RuntimeConfig"]
 
 
 class EvalConfig(Model):
@@ -21,47 +22,6 @@ class EvalConfig(Model):
     samples_per_problem: PositiveInt = 2
     temperature: Positive = 1.0
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
-
-
-class SpikeConfig(Model):
-    """A spike is a position whose divergence stands out of its sequence."""
-
-    method: Literal["zscore"] = "zscore"
-    num_sd: Positive = 2.0
-    """Threshold in standard deviations above the sequence's mean."""
-    min_distance: PositiveInt = 3
-    """Of spikes closer than this many tokens the highest is kept."""
-
-
-class CausalConfig(Model):
-    """Continuations from the same prefix with the reference's and with the checkpoint's token."""
-
-    max_rollouts: Annotated[int, Field(ge=0)] = 100
-    """0 leaves the test out."""
-    num_continuations: PositiveInt = 16
-    temperature: Positive = 1.0
-    num_bootstrap: PositiveInt = 2000
-
-
-class ProbeConfig(Model):
-    """Which checkpoints are compared with which reference, on which rollouts."""
-
-    reference: str | None = None
-    """Stage, label (`rl-30`) or directory name of the reference checkpoint; the last but one stage by default."""
-    final: str | None = None
-    """The checkpoint that must be right where the reference is wrong; the last stage's by default."""
-    checkpoints: str | None = None
-    """The stage whose checkpoints are compared with the reference; the last one by default."""
-    max_rollouts: PositiveInt = 200
-    min_rollouts: PositiveInt = 20
-    """With fewer rollouts the summary says that its figures are not to be relied upon."""
-    divergence: Literal["kl_forward", "kl_reverse", "js"] = "js"
-    """The divergence whose spikes the causal test and the report use."""
-    top_k: PositiveInt = 5
-    tokens_per_chunk: PositiveInt = 256
-    """Rows of `[tokens, vocabulary]` held at a time."""
-    spikes: SpikeConfig = SpikeConfig()
-    causal: CausalConfig = CausalConfig()
 
 
 class ReportConfig(Model):
@@ -104,7 +64,7 @@ class Config(Model):
     @model_validator(mode="after")
     def _check_probe_selectors(self) -> Config:
         labels = [stage.label for stage in self.stages]
-        for name in ("reference", "final"):
+        for name in ("reference", "final", "baseline"):
             selector = getattr(self.probe, name)
             if selector is not None and not selector.startswith("step_") and selector.split("-")[0] not in labels:
                 raise ValueError(f"probe.{name} '{selector}' names no stage of {labels}, nor one of its checkpoints")

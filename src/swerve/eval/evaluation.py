@@ -10,7 +10,7 @@ import torch
 
 from swerve.artifacts.files import read_json, remove, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table, write_table
+from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
 from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
@@ -33,7 +33,8 @@ _TOKENS_PER_BATCH = 65536
 def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[dict[str, Any]]:
     """Evaluate every scheduled checkpoint that has no evaluation of these weights under these settings yet.
 
-    Writes `eval/step_*.json` and `.parquet`; returns all summaries by step.
+    Writes `eval/step_*.json` and `.parquet`, and the sampled completions to `eval/samples/`; returns all summaries by
+    step.
 
     Raises:
         ArtifactError: the run has no checkpoint, or another process holds it.
@@ -77,6 +78,7 @@ def _known_summary(config: Config, run: RunDirectory, checkpoint: CheckpointRef)
     try:
         summary: dict[str, Any] = read_json(path)
         read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
+        read_table(run.samples_path(checkpoint), SAMPLES_SCHEMA)
     except ArtifactError:
         return None
     same = summary.get("weights_sha256") == checkpoint.weights_sha256 and summary.get("settings") == _settings(config)
@@ -114,8 +116,24 @@ def _evaluate_checkpoint(
     write_table(
         path.with_suffix(".parquet"), [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA
     )
+    write_table(run.samples_path(checkpoint), [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
     write_json(path, summary)
     return summary
+
+
+def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
+    return [
+        {
+            "problem_id": group.prompt.problem.id,
+            "sample": number,
+            "completion_ids": list(rollout.completion.token_ids),
+            "text": rollout.text,
+            "extracted": rollout.reward.extracted,
+            "status": rollout.reward.status,
+            "correct": rollout.reward.value == 1.0,
+        }
+        for number, rollout in enumerate(group.rollouts)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

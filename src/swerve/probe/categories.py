@@ -1,4 +1,7 @@
-"""Token categories: exactly one a token, decided with its neighbours by the rules of `categories.yaml`."""
+"""Token categories: exactly one a token, decided with its neighbours by the rules of `categories.yaml`.
+
+And beside them style: is a token dress (mark-up, punctuation, discourse words) or does it carry the reasoning?
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,24 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import yaml
 
-__all__ = ["category_names", "token_categories"]
+__all__ = ["category_names", "style_categories", "token_categories", "token_styles"]
 
 _SPECIAL_TOKEN = "format"
 
 
 @cache
+def _table() -> tuple[dict[str, Any], ...]:
+    return tuple(yaml.safe_load(files("swerve.probe").joinpath("categories.yaml").read_text(encoding="utf-8")))
+
+
+@cache
 def _rules() -> tuple[tuple[str, ...], re.Pattern[str]]:
     """Return the categories by precedence and one pattern whose group number i is the i-th category's rules."""
-    table = yaml.safe_load(files("swerve.probe").joinpath("categories.yaml").read_text(encoding="utf-8"))
+    table = _table()
     groups = ["|".join(f"(?:{pattern})" for pattern in rule["patterns"]) for rule in table]
     pattern = re.compile("|".join(f"({group})" for group in groups), re.MULTILINE)
     assert pattern.groups == len(table), "the patterns of categories.yaml must not have capturing groups"
@@ -31,6 +40,15 @@ def category_names() -> tuple[str, ...]:
     ['format', 'logical', 'math_symbol', 'number', 'punctuation', 'step_marker', 'variable', 'whitespace', 'word']
     """
     return _rules()[0]
+
+
+def style_categories() -> frozenset[str]:
+    """Return the categories whose every token is style.
+
+    >>> sorted(style_categories())
+    ['format', 'punctuation', 'whitespace']
+    """
+    return frozenset(rule["category"] for rule in _table() if rule["style"])
 
 
 def _character_ranks(text: str) -> list[int]:
@@ -56,3 +74,31 @@ def token_categories(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """
     names, ranks = category_names(), _character_ranks(text)
     return [names[min(ranks[start:end])] if start < end else _SPECIAL_TOKEN for start, end in spans]
+
+
+@cache
+def _style_patterns() -> dict[str, re.Pattern[str]]:
+    """Return, for each category that is not style, the pattern of its words that are."""
+    rules = [rule for rule in _table() if "style_patterns" in rule]
+    return {rule["category"]: re.compile("|".join(rule["style_patterns"]), re.MULTILINE) for rule in rules}
+
+
+def token_styles(text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
+    """Return whether each token is style rather than reasoning, given the characters of `text` it stands for.
+
+    Style is every token of a category that `categories.yaml` marks so, and the discourse words that it names within
+    another category (a token with a character of such a word). The idea that tuning changes style first is that of
+    URIAL (arXiv 2312.01552).
+
+    >>> token_styles("Okay, let x", [(0, 4), (4, 5), (5, 9), (9, 11)])
+    [True, True, False, False]
+    """
+    discourse: list[str | None] = [None] * len(text)  # the category within which the character is style
+    for category, pattern in _style_patterns().items():
+        for match in pattern.finditer(text):
+            discourse[match.start() : match.end()] = [category] * len(match[0])
+    always = style_categories()
+    return [
+        category in always or category in discourse[start:end]
+        for category, (start, end) in zip(token_categories(text, spans), spans, strict=True)
+    ]

@@ -1,17 +1,18 @@
-"""Which rollouts are probed: greedy completions that the reference got wrong where the final checkpoint is right."""
+"""Which rollouts are probed, and what selecting them does to the figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import read_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
-from swerve.errors import ArtifactError, MismatchError
+from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
+from swerve.config import PopulationName, ProbeConfig
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.probe.spans import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.rollout.groups import completion_text
@@ -19,16 +20,19 @@ from swerve.types import Problem
 
 __all__ = [
     "POPULATION",
-    "Population",
+    "Evaluated",
     "ProbeSequence",
+    "Selection",
     "probe_sequences",
+    "read_evaluated",
     "read_evaluation",
-    "reference_wrong_final_right",
     "refuse_other_settings",
+    "select_rollouts",
     "sequence_rows",
 ]
 
 POPULATION = "reference_wrong_final_right"
+"""The population of the headline figures."""
 Row = Mapping[str, Any]
 
 
@@ -47,6 +51,10 @@ class ProbeSequence:
     """Positions of wrong steps, ascending, each with what a right step has there."""
     extracted: str | None
     correct: bool
+    population: str = POPULATION
+    """Why it is read; the headline figures are those of `reference_wrong_final_right`."""
+    source: str = "reference"
+    """Label of the checkpoint that wrote it."""
 
     @property
     def first_wrong(self) -> int | None:
@@ -55,13 +63,29 @@ class ProbeSequence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Population:
-    """The rows selected from an evaluation, and how many there were to select from."""
+class Evaluated:
+    """A checkpoint's evaluation: one greedy row a problem, and the sampled completions of each."""
 
-    rows: tuple[Row, ...]
-    """Rows of the reference's evaluation."""
+    label: str
+    greedy: tuple[Row, ...]
+    samples: Mapping[str, tuple[Row, ...]]
+    """By problem id, each row as complete as a greedy one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The rollouts to read, and how they were found."""
+
+    rollouts: tuple[tuple[str, str, Row], ...]
+    """(population, label of the writer, row of an evaluation); the headline population first."""
     num_problems: int
     num_reference_wrong: int
+    num_reference_wrong_final_right: int
+    reference_right: tuple[bool, ...]
+    """Of every problem's greedy completion, in the order evaluated."""
+    final_right: tuple[bool, ...]
+    reselected: tuple[float, ...]
+    """Of each problem that greedy decoding selects: how probable another draw of the sampled completions selects it."""
 
 
 def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[str, Any]]:
@@ -80,6 +104,25 @@ def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[s
     return rows
 
 
+def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
+    """Return a checkpoint's evaluation with its sampled completions; without any where they were not kept.
+
+    Raises:
+        ArtifactError: the checkpoint was not evaluated, or its evaluation is of other weights or damaged.
+    """
+    greedy = read_evaluation(run, checkpoint)
+    path = run.samples_path(checkpoint)
+    samples: dict[str, list[Row]] = {row["problem_id"]: [] for row in greedy}
+    known = {row["problem_id"]: row for row in greedy}
+    for row in read_table(path, SAMPLES_SCHEMA).to_pylist() if path.is_file() else []:
+        if row["problem_id"] not in known:
+            raise ArtifactError(f"{path} is of other problems than {run.evaluation_path(checkpoint)}; evaluate again")
+        samples[row["problem_id"]].append({**known[row["problem_id"]], **row})
+    return Evaluated(
+        label=checkpoint.label, greedy=tuple(greedy), samples={name: tuple(rows) for name, rows in samples.items()}
+    )
+
+
 def refuse_other_settings(run: RunDirectory, reference: CheckpointRef, final: CheckpointRef) -> None:
     """Do nothing if two evaluations can be compared.
 
@@ -94,31 +137,114 @@ def refuse_other_settings(run: RunDirectory, reference: CheckpointRef, final: Ch
         )
 
 
-def reference_wrong_final_right(reference: Sequence[Row], final: Sequence[Row]) -> Population:
-    """Select the problems that the reference answers wrongly and the final checkpoint rightly, in the order evaluated.
+def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig) -> Selection:
+    """Select the rollouts of every population, problems in the order evaluated, one rollout a problem and population.
+
+    With `selection: greedy` problems are sorted by their greedy completions, and these are read. With `split` they are
+    sorted by the first half of the sampled completions (a model has a problem right if most of them are), and read are
+    completions of the other half: what is described was not what decided the selection.
 
     Raises:
         MismatchError: the two evaluations are of different problems.
+        ConfigError: `split` with fewer than two samples a problem.
     """
-    right = {row["problem_id"]: bool(row["correct"]) for row in final}
-    if right.keys() != {row["problem_id"] for row in reference}:
+    by_id = {row["problem_id"]: row for row in final.greedy}
+    if by_id.keys() != {row["problem_id"] for row in reference.greedy}:
         raise MismatchError("the evaluations of the reference and the final checkpoint are of different problems")
-    wrong = [row for row in reference if not row["correct"]]
-    return Population(
-        rows=tuple(row for row in wrong if right[row["problem_id"]]),
-        num_problems=len(reference),
-        num_reference_wrong=len(wrong),
+    final = replace(final, greedy=tuple(by_id[row["problem_id"]] for row in reference.greedy))
+    draws = {one.label: _draws(one, config) for one in (reference, final)}
+    chosen: dict[str, list[tuple[str, Row]]] = {POPULATION: []}
+    num_flipped = 0
+    for index in range(len(reference.greedy)):
+        decided, read = draws[reference.label][index]
+        final_decided, final_read = draws[final.label][index]
+        flipped = not decided and final_decided
+        num_flipped += flipped
+        for label, completions in ((reference.label, read), (final.label, final_read)):
+            seen: set[str] = set()
+            for completion in completions:
+                name = _population(
+                    is_reference=label == reference.label, correct=bool(completion["correct"]), flipped=flipped
+                )
+                if name not in seen:
+                    seen.add(name)
+                    chosen.setdefault(name, []).append((label, completion))
+    names = [POPULATION, *(name for name in _LABELS if _LABELS[name] in config.populations and name in chosen)]
+    right = [tuple(bool(row["correct"]) for row in one.greedy) for one in (reference, final)]
+    return Selection(
+        rollouts=tuple((name, *one) for name in names for one in chosen[name][: _limit(name, config)]),
+        num_problems=len(reference.greedy),
+        num_reference_wrong=sum(not decided for decided, _ in draws[reference.label]),
+        num_reference_wrong_final_right=num_flipped,
+        reference_right=right[0],
+        final_right=right[1],
+        reselected=_reselected(reference, final),
     )
 
 
+_LABELS: Mapping[str, PopulationName] = {
+    "reference_wrong_final_wrong": "reference_wrong",
+    "reference_right": "reference_right",
+    "checkpoint_right": "checkpoint_right",
+    "checkpoint_wrong": "checkpoint_wrong",
+}
+
+
+def _population(*, is_reference: bool, correct: bool, flipped: bool) -> str:
+    if not is_reference:
+        return "checkpoint_right" if correct else "checkpoint_wrong"
+    if correct:
+        return "reference_right"
+    return POPULATION if flipped else "reference_wrong_final_wrong"
+
+
+def _limit(population: str, config: ProbeConfig) -> int:
+    return config.max_rollouts if population == POPULATION else config.max_other_rollouts
+
+
+def _draws(one: Evaluated, config: ProbeConfig) -> list[tuple[bool, tuple[Row, ...]]]:
+    """Return of each problem whether the model has it right, and the completions to read."""
+    if config.selection == "greedy":
+        return [(bool(row["correct"]), (row,)) for row in one.greedy]
+    found = []
+    for row in one.greedy:
+        samples = one.samples.get(row["problem_id"], ())
+        half = len(samples) // 2
+        if not half:
+            raise ConfigError(
+                f"probe.selection=split needs two sampled completions a problem and more; {one.label} has "
+                f"{len(samples)}: set eval.samples_per_problem=4 and run swerve eval again"
+            )
+        first = [bool(sample["correct"]) for sample in samples[:half]]
+        found.append((2 * sum(first) > len(first), samples[half:]))
+    return found
+
+
+def _reselected(reference: Evaluated, final: Evaluated) -> tuple[float, ...]:
+    """Return, for each problem selected greedily, the share of pairs of samples that would select it again."""
+    shares = []
+    for row, other in zip(reference.greedy, final.greedy, strict=True):
+        drawn = [one.samples.get(row["problem_id"], ()) for one in (reference, final)]
+        if row["correct"] or not other["correct"] or not all(drawn):
+            continue
+        wrong, right = (sum(bool(sample["correct"]) for sample in samples) / len(samples) for samples in drawn)
+        shares.append((1 - wrong) * right)
+    return tuple(shares)
+
+
 def probe_sequences(
-    rows: Sequence[Row], *, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
+    rollouts: Sequence[tuple[str, str, Row]], *, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
 ) -> list[ProbeSequence]:
-    """Turn evaluation rows into sequences: ids untouched, each token's characters and the wrong steps found."""
-    return [_sequence(index, row, family, tokenizer) for index, row in enumerate(rows)]
+    """Turn (population, writer, row) into sequences: ids untouched, characters and wrong steps found."""
+    return [
+        _sequence(index, population, source, row, family, tokenizer)
+        for index, (population, source, row) in enumerate(rollouts)
+    ]
 
 
-def _sequence(index: int, row: Row, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase) -> ProbeSequence:
+def _sequence(
+    index: int, population: str, source: str, row: Row, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
+) -> ProbeSequence:
     problem = Problem(
         id=row["problem_id"], family=family.name, question=row["question"], answer=row["gold"], kind=row["kind"]
     )
@@ -134,6 +260,8 @@ def _sequence(index: int, row: Row, family: ProblemFamily, tokenizer: PreTrained
         wrong=marked_positions(family.check(problem, text), spans),
         extracted=row["extracted"],
         correct=bool(row["correct"]),
+        population=population,
+        source=source,
     )
 
 
@@ -144,7 +272,8 @@ def sequence_rows(sequences: Sequence[ProbeSequence]) -> list[dict[str, Any]]:
             "sequence_id": sequence.sequence_id,
             "problem_id": sequence.problem.id,
             "kind": sequence.problem.kind,
-            "population": POPULATION,
+            "population": sequence.population,
+            "source": sequence.source,
             "question": sequence.problem.question,
             "gold": sequence.problem.answer,
             "prompt_ids": list(sequence.prompt_ids),

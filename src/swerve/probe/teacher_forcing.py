@@ -15,15 +15,31 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.batch import check_head, completion_hidden, token_batches
+from swerve.batch import TokenBatch, TokenSequence, check_head, completion_hidden, token_batches
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.head_divergence import HeadBackend, head_divergence
 from swerve.models.head import Head, model_head
 from swerve.models.load import LoadedModel, tokenizer_fingerprint
 
-__all__ = ["ForcedStates", "TopTokens", "compare", "forced_states", "top_tokens"]
+__all__ = [
+    "ForcedStates",
+    "PairStatistics",
+    "TopTokens",
+    "checked_model_head",
+    "compare",
+    "forced_states",
+    "pair_statistics",
+    "rebatched_hidden",
+    "top_tokens",
+    "unit_hidden",
+]
 
-TokenSequence = tuple[Sequence[int], Sequence[int]]
+# The head is checked on so few tokens that the logits are small for any vocabulary and any length.
+_CHECKED_PROMPT = 32
+_CHECKED_COMPLETION = 8
+
+_STATISTICS = tuple(field.name for field in dataclasses.fields(DivergenceStats))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +76,10 @@ def forced_states(
     Raises:
         MismatchError: the model's logits cannot be formed from its hidden states.
     """
-    model, head = loaded.model, model_head(loaded.model)
+    model, head = loaded.model, checked_model_head(loaded, sequences[0])
     pad_id = int(loaded.tokenizer.pad_token_id or 0)
     rows: dict[int, Tensor] = {}
     with torch.inference_mode():
-        check_head(model, head, token_batches(sequences[:1], pad_id=pad_id)[0].to(model.device))
         for batch in token_batches(sequences, pad_id=pad_id, tokens_per_batch=tokens_per_batch):
             moved = batch.to(model.device)
             hidden = completion_hidden(model, moved, head).cpu()
@@ -77,6 +92,61 @@ def forced_states(
         head=head,
         hidden=torch.cat([rows[index] for index in range(len(sequences))]),
         tokenizer_sha256=tokenizer_fingerprint(loaded.tokenizer),
+    )
+
+
+def checked_model_head(loaded: LoadedModel, sequence: TokenSequence) -> Head:
+    """Return a model's output head after comparing it with the model's own logits on the start of a completion.
+
+    Raises:
+        MismatchError: the model's logits cannot be formed from its hidden states.
+    """
+    prompt, completion = sequence
+    head, pad_id = model_head(loaded.model), int(loaded.tokenizer.pad_token_id or 0)
+    (batch,) = token_batches([(prompt[-_CHECKED_PROMPT:], completion[:_CHECKED_COMPLETION])], pad_id=pad_id)
+    with torch.inference_mode():
+        check_head(loaded.model, head, batch.to(loaded.model.device))
+    return head
+
+
+def unit_hidden(loaded: LoadedModel, head: Head, sequences: Sequence[TokenSequence]) -> Float[Tensor, "N D"]:
+    """Run a model over sequences in one batch; return the hidden states of all completion positions, on the CPU."""
+    (batch,) = token_batches(sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), in_order=True)
+    with torch.inference_mode():
+        hidden = completion_hidden(loaded.model, batch.to(loaded.model.device), head)
+    return hidden.cpu()
+
+
+def rebatched_hidden(loaded: LoadedModel, head: Head, sequences: Sequence[TokenSequence]) -> Float[Tensor, "N D"]:
+    """Return what `unit_hidden` does, up to rounding: two batches, the last sequence first, one more padded position.
+
+    How far the two differ is the noise that batching alone makes.
+    """
+    pad_id = int(loaded.tokenizer.pad_token_id or 0)
+    backwards = list(range(len(sequences)))[::-1]
+    middle = (len(backwards) + 1) // 2
+    parts: dict[int, Tensor] = {}
+    for chosen in (backwards[:middle], backwards[middle:]):
+        if not chosen:
+            continue
+        (batch,) = token_batches([sequences[index] for index in chosen], pad_id=pad_id, in_order=True)
+        with torch.inference_mode():
+            hidden = completion_hidden(loaded.model, _wider(batch, pad_id).to(loaded.model.device), head)
+        lengths = [len(sequences[index][1]) for index in chosen]
+        parts.update(zip(chosen, torch.split(hidden.cpu(), lengths), strict=True))
+    return torch.cat([parts[index] for index in range(len(sequences))])
+
+
+def _wider(batch: TokenBatch, pad_id: int) -> TokenBatch:
+    def padded(tensor: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(tensor, (1, 0), value=value)
+
+    return dataclasses.replace(
+        batch,
+        input_ids=padded(batch.input_ids, pad_id),
+        attention_mask=padded(batch.attention_mask, 0),
+        position_ids=padded(batch.position_ids, 0),
+        prompt_width=batch.prompt_width + 1,
     )
 
 
@@ -96,6 +166,101 @@ def _check_same_vocabulary(checkpoint: ForcedStates, reference: ForcedStates) ->
         raise MismatchError(f"{checkpoint.label} and {reference.label} were run over different sequences")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopTokens:
+    """The most likely tokens at each position, the most likely first."""
+
+    probs: Float[Tensor, "N K"]
+    ids: Int[Tensor, "N K"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStatistics:
+    """What two models say of the same positions, on the CPU."""
+
+    stats: DivergenceStats
+    top: TopTokens | None
+    """The checkpoint's; None where none were asked for."""
+    top_ref: TopTokens | None
+
+
+def pair_statistics(
+    hidden: Float[Tensor, "N D"],
+    ref_hidden: Float[Tensor, "N E"],
+    head: Head,
+    ref_head: Head,
+    ids: Int[Tensor, " N"],
+    *,
+    vocabulary_size: int,
+    tokens_per_chunk: int,
+    top_k: int = 0,
+    backend: HeadBackend = "eager",
+) -> PairStatistics:
+    """Compare two models' distributions over the first `vocabulary_size` tokens, one chunk of logits at a time.
+
+    Args:
+        hidden: `[N, D]`, the checkpoint's (P), before its head.
+        ref_hidden: `[N, E]`, the reference's (Q).
+        head: the checkpoint's output head.
+        ref_head: the reference's.
+        ids: `[N]`, the realised tokens.
+        vocabulary_size: tokens of the vocabulary that both share.
+        tokens_per_chunk: rows of `[rows, vocabulary]` formed at a time.
+        top_k: how many of each model's most likely tokens to return as well; 0 for none.
+        backend: how sums over the vocabulary are computed (see `head_divergence`); heads that are no plain linear layer
+            are always computed the eager way.
+    """
+    linear, ref_linear = head.linear(), ref_head.linear()
+    if linear is None or ref_linear is None:
+        return _module_statistics((hidden, ref_hidden), (head, ref_head), ids, vocabulary_size, top_k, tokens_per_chunk)
+    found = head_divergence(
+        hidden,
+        ref_hidden,
+        linear,
+        ref_linear,
+        ids,
+        vocabulary_size=vocabulary_size,
+        top_k=top_k,
+        rows_per_chunk=tokens_per_chunk,
+        backend=backend,
+    )
+    top, ref_top = (
+        None if one is None else TopTokens(probs=one.probs.cpu(), ids=one.ids.int().cpu())
+        for one in (found.top, found.top_ref)
+    )
+    stats = DivergenceStats(**{name: getattr(found.stats, name).cpu() for name in _STATISTICS})
+    return PairStatistics(stats=stats, top=top, top_ref=ref_top)
+
+
+def _module_statistics(
+    states: tuple[Tensor, Tensor],
+    heads: tuple[Head, Head],
+    ids: Tensor,
+    vocabulary_size: int,
+    top_k: int,
+    tokens_per_chunk: int,
+) -> PairStatistics:
+    """Compare heads that only their own forward pass can compute."""
+    parts: list[DivergenceStats] = []
+    tops: list[list[tuple[Tensor, Tensor]]] = [[], []]
+    with torch.inference_mode():
+        chunks = (torch.split(tensor, tokens_per_chunk) for tensor in (*states, ids))
+        for *hidden, chunk_ids in zip(*chunks, strict=True):
+            logits = [head(chunk)[:, :vocabulary_size] for head, chunk in zip(heads, hidden, strict=True)]
+            parts.append(divergence_stats(logits[0], logits[1], chunk_ids.to(logits[0].device)))
+            for found, side in zip(tops if top_k else [], logits, strict=False):
+                found.append(topk_probs(side, top_k))
+    stats = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in _STATISTICS}
+    return PairStatistics(stats=DivergenceStats(**stats), top=_stacked(tops[0]), top_ref=_stacked(tops[1]))
+
+
+def _stacked(parts: list[tuple[Tensor, Tensor]]) -> TopTokens | None:
+    if not parts:
+        return None
+    probs, ids = (torch.cat([part.cpu() for part in column]) for column in zip(*parts, strict=True))
+    return TopTokens(probs=probs, ids=ids.int())
+
+
 def compare(
     checkpoint: ForcedStates, reference: ForcedStates, ids: Int[Tensor, " N"], *, tokens_per_chunk: int
 ) -> DivergenceStats:
@@ -111,22 +276,15 @@ def compare(
         MismatchError: vocabulary, tokenizer or sequences of the two differ; the message names them.
     """
     _check_same_vocabulary(checkpoint, reference)
-    parts = []
-    with torch.inference_mode():
-        chunks = (torch.split(tensor, tokens_per_chunk) for tensor in (checkpoint.hidden, reference.hidden, ids))
-        for hidden_p, hidden_q, chunk_ids in zip(*chunks, strict=True):
-            logits_p, logits_q = checkpoint.head(hidden_p), reference.head(hidden_q)
-            parts.append(divergence_stats(logits_p, logits_q, chunk_ids.to(logits_p.device)))
-    names = [field.name for field in dataclasses.fields(DivergenceStats)]
-    return DivergenceStats(**{name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopTokens:
-    """The most likely tokens at each position, the most likely first."""
-
-    probs: Float[Tensor, "N K"]
-    ids: Int[Tensor, "N K"]
+    return pair_statistics(
+        checkpoint.hidden,
+        reference.hidden,
+        checkpoint.head,
+        reference.head,
+        ids,
+        vocabulary_size=checkpoint.head.vocabulary_size,
+        tokens_per_chunk=tokens_per_chunk,
+    ).stats
 
 
 def top_tokens(states: ForcedStates, *, k: int, tokens_per_chunk: int) -> TopTokens:

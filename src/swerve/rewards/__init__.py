@@ -8,11 +8,20 @@ from types import MappingProxyType
 from swerve.rewards.final_answer import grade_final_answer
 from swerve.types import Problem, Reward
 
-__all__ = ["grade", "grade_final_answer"]
+__all__ = ["grade", "grade_final_answer", "known_families"]
 
 _GRADERS: Mapping[str, Callable[[Problem, str], Reward]] = MappingProxyType(
     {"addition": grade_final_answer, "knights_knaves": grade_final_answer}
 )
+
+
+def known_families() -> tuple[str, ...]:
+    """Return the problem families that have a grader.
+
+    >>> known_families()
+    ('addition', 'knights_knaves')
+    """
+    return tuple(sorted(_GRADERS))
 
 
 def grade(problem: Problem, text: str) -> Reward:
@@ -26,5 +35,5 @@ def grade(problem: Problem, text: str) -> Reward:
     """
     grader = _GRADERS.get(problem.family)
     if grader is None:
-        raise ValueError(f"no grader for problem family {problem.family!r}; known: {', '.join(sorted(_GRADERS))}")
+        raise ValueError(f"no grader for problem family {problem.family!r}; known: {', '.join(known_families())}")
     return grader(problem, text)

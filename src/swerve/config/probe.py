@@ -1,0 +1,161 @@
+"""The probe's part of a recipe: which pairs and rollouts, which statistics, which causal tests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from swerve.config.base import Model, Positive, PositiveInt
+
+__all__ = [
+    "AttributionConfig",
+    "CausalConfig",
+    "CrossSamplingConfig",
+    "DivergenceName",
+    "PivotConfig",
+    "PopulationName",
+    "ProbeConfig",
+    "SpikeConfig",
+    "SpikeMethod",
+    "SwapSelector",
+]
+
+DivergenceName = Literal["kl_forward", "kl_reverse", "js"]
+SpikeMethod = Literal["zscore", "percentile", "adaptive", "absolute", "calibrated"]
+PopulationName = Literal["reference_wrong", "reference_right", "checkpoint_wrong", "checkpoint_right", "training"]
+SwapSelector = Literal[
+    "js", "kl_forward", "kl_reverse", "abs_logprob_change", "logprob_drop", "entropy", "rank", "random"
+]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class SpikeConfig(Model):
+    """A spike is a position whose divergence stands out; how far is the method's question."""
+
+    method: SpikeMethod = "zscore"
+    """The method of the headline figures; the summary compares all five."""
+    num_sd: Positive = 2.0
+    """zscore and adaptive: standard deviations above the mean of the sequence, or of the window."""
+    percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 95.0
+    """percentile: of all values of the run, checkpoints together."""
+    window: Annotated[int, Field(ge=3)] = 21
+    """adaptive: positions of the local window, the position itself in the middle."""
+    threshold: Positive = 0.1
+    """absolute: in nats."""
+    false_discovery_rate: Share = 0.05
+    """calibrated: expected share of spikes that the null pair's noise explains."""
+    min_distance: PositiveInt = 3
+    """Of spikes closer than this many tokens the highest is kept."""
+
+
+class CausalConfig(Model):
+    """Swaps: continuations from the same prefix with the reference's and with the checkpoint's token."""
+
+    max_rollouts: Count = 100
+    """0 leaves the test out."""
+    controls: tuple[Literal["matched", "random"], ...] = ("matched", "random")
+    """Positions compared with the spike: `matched` in category, third of the rollout and entropy; `random`."""
+    num_random: PositiveInt = 1
+    """Random positions of each rollout."""
+    alternative: bool = True
+    """Also force the reference's likeliest token that is neither model's choice."""
+    policies: tuple[Literal["reference", "checkpoint"], ...] = ("reference",)
+    """Who continues."""
+    num_continuations: PositiveInt = 16
+    """Continuations of each prefix; with sequential sampling the number at the first look."""
+    max_continuations: PositiveInt | None = None
+    """Sequential sampling: double the number until the interval of the effect lies inside or outside of +-delta, at
+    most up to this many. null: one look."""
+    delta: Share = 0.1
+    """Smallest effect of interest, as a difference of success rates."""
+    temperature: Positive = 1.0
+    num_bootstrap: PositiveInt = 2000
+
+    @model_validator(mode="after")
+    def _check_looks(self) -> CausalConfig:
+        if self.max_continuations is not None and self.max_continuations < self.num_continuations:
+            raise ValueError("max_continuations must be at least num_continuations, or null")
+        return self
+
+
+class CrossSamplingConfig(Model):
+    """Cross-sampling: one model generates and takes the other's token wherever a selector fires."""
+
+    max_problems: Count = 0
+    """0 leaves the test out."""
+    directions: tuple[Literal["checkpoint_into_reference", "reference_into_checkpoint"], ...] = (
+        "checkpoint_into_reference",
+        "reference_into_checkpoint",
+    )
+    selectors: tuple[SwapSelector, ...] = ("js", "logprob_drop", "entropy", "random")
+    """`logprob_drop`: how much less likely the other model finds the proposed token (signed)."""
+    shares: tuple[Share, ...] = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+    """Budgets: shares of tokens at which each selector is set to fire."""
+    num_samples: PositiveInt = 1
+    temperature: Positive = 1.0
+
+
+class PivotConfig(Model):
+    """Values of prefixes along rollouts, and pivotal tokens by bisection."""
+
+    max_rollouts: Count = 0
+    """0 leaves the test out."""
+    gap: Share = 0.2
+    """Smallest change of the success rate across one token that counts."""
+    false_positive_rate: Share = 0.05
+    """Largest probability that two equal success rates differ by the gap."""
+    num_continuations: PositiveInt | None = None
+    """Continuations of each prefix; null: the least number with that false positive rate."""
+    temperature: Positive = 1.0
+
+
+class AttributionConfig(Model):
+    """Which earlier tokens made the checkpoint disagree at its spikes."""
+
+    method: Literal["none", "gradient", "gradient_x_input", "attention"] = "none"
+    max_spikes: PositiveInt = 40
+
+
+class ProbeConfig(Model):
+    """Which checkpoints are compared with which reference, on which rollouts."""
+
+    reference: str | None = None
+    """Stage, label (`rl-30`) or directory name of the reference checkpoint; the last but one stage by default."""
+    final: str | None = None
+    """The checkpoint that must be right where the reference is wrong; the last stage's by default."""
+    checkpoints: str | None = None
+    """The stage whose checkpoints are compared with the reference; the last one by default."""
+    baseline: str | None = None
+    """A checkpoint from before the reference; how the reference differs from it was there before the stage began. The
+    stage before the reference's by default."""
+    pairs: tuple[Literal["consecutive", "baseline"], ...] = ("consecutive", "baseline")
+    """Pairs measured besides each checkpoint against the reference."""
+    selection: Literal["greedy", "split"] = "greedy"
+    """How `reference wrong, final right` is decided: by the greedy completions that are then read, or (`split`) by one
+    half of the sampled completions, and the other half is read."""
+    populations: tuple[PopulationName, ...] = ("reference_right", "checkpoint_right", "checkpoint_wrong")
+    """Rollouts read besides the reference's wrong ones that the final checkpoint gets right."""
+    max_rollouts: PositiveInt = 200
+    """Of the headline population: the reference's wrong rollouts of problems that the final checkpoint gets right."""
+    max_other_rollouts: PositiveInt = 100
+    """Of each other population."""
+    min_rollouts: PositiveInt = 20
+    """With fewer rollouts the summary says that its figures are not to be relied upon."""
+    divergence: DivergenceName = "js"
+    """The divergence whose spikes the causal test and the report use."""
+    top_k: PositiveInt = 5
+    tokens_per_chunk: PositiveInt = 256
+    """Rows of `[tokens, vocabulary]` held at a time."""
+    tokens_per_batch: PositiveInt = 16384
+    """Padded tokens of one forward pass; also what is saved, resumed and shared out between processes at a time."""
+    kernel: Literal["auto", "eager", "compiled"] = "auto"
+    """How statistics over the vocabulary are computed; `auto` compiles where the work is large enough to pay for it."""
+    keep_states: bool = False
+    """Keep the hidden states and statistics in `probe/states`, which else go when the probe is complete."""
+    spikes: SpikeConfig = SpikeConfig()
+    causal: CausalConfig = CausalConfig()
+    cross_sampling: CrossSamplingConfig = CrossSamplingConfig()
+    pivots: PivotConfig = PivotConfig()
+    attribution: AttributionConfig = AttributionConfig()

@@ -1,0 +1,362 @@
+"""Swaps: does the checkpoint's token at a position make a continuation succeed?
+
+At a position of a rollout the same prefix gets the token that the rollout has, the one that the checkpoint finds most
+likely, or a third one; from there a policy continues, several times. The difference in success is the effect of that
+token alone. Matched and random positions are the controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.config import CausalConfig
+from swerve.probe.causal.controls import ControlPool, random_positions
+from swerve.probe.causal.values import ContinuationSampler, Grader, Outcome, Prefix
+from swerve.probe.population import ProbeSequence
+from swerve.rewards import grade as verify
+from swerve.rollout import Engine
+from swerve.statistics import Estimate, difference_interval
+
+__all__ = [
+    "Arm",
+    "Intervention",
+    "Match",
+    "Policy",
+    "Selection",
+    "Verdict",
+    "count_continued",
+    "intervention_rows",
+    "look_sizes",
+    "plan_interventions",
+    "run_interventions",
+    "verdict",
+]
+
+Selection = Literal["spike", "matched", "random"]
+Arm = Literal["reference", "checkpoint", "alternative"]
+Policy = Literal["reference", "checkpoint"]
+Verdict = Literal["inside", "outside", "undecided"]
+Place = tuple[Policy, Selection, int, int]
+"""Policy, selection, rollout of the spike, position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Whose control a matched position is, and in what it resembles the spike."""
+
+    sequence_id: int
+    """Of the rollout with the spike; the control may be in another."""
+    problem_id: str
+    same_rollout: bool
+    same_category: bool
+    same_third: bool
+    entropy_gap: float
+    """Under the reference, in nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervention:
+    """One token forced at one position of one rollout, and who continues."""
+
+    sequence: ProbeSequence
+    position: int
+    selection: Selection
+    arm: Arm
+    token_id: int
+    policy: Policy = "reference"
+    match: Match | None = None
+    """Of matched positions."""
+
+    @property
+    def forced(self) -> Prefix:
+        """The completion up to and with the forced token."""
+        before = Prefix.of(self.sequence, self.position)
+        return Prefix(
+            problem=before.problem,
+            prompt_ids=before.prompt_ids,
+            completion_ids=(*before.completion_ids, self.token_id),
+        )
+
+    @property
+    def spike_sequence_id(self) -> int:
+        """The rollout whose spike this is, or is a control for."""
+        return self.match.sequence_id if self.match else self.sequence.sequence_id
+
+    @property
+    def spike_problem_id(self) -> str:
+        """The problem of that rollout: the unit of resampling."""
+        return self.match.problem_id if self.match else self.sequence.problem.id
+
+    @property
+    def place(self) -> Place:
+        """What the arms of one position have in common, and no other position has."""
+        return self.policy, self.selection, self.spike_sequence_id, self.position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    sequence: ProbeSequence
+    index: int
+    position: int
+    selection: Selection
+    match: Match | None = None
+
+
+def plan_interventions(
+    sequences: Sequence[ProbeSequence],
+    *,
+    settings: CausalConfig,
+    tops: Sequence[int],
+    argmax: Sequence[Sequence[int]],
+    seed: int,
+    top_ref: Sequence[Sequence[Sequence[int]]] | None = None,
+    spikes: Sequence[Collection[int]] | None = None,
+    categories: Sequence[Sequence[str]] | None = None,
+    entropy_ref: Sequence[Sequence[float]] | None = None,
+) -> list[Intervention]:
+    """Return the arms at each rollout's top spike and at its controls, for every policy of the settings.
+
+    A rollout of a single token has no random control; without a position that is no spike there is no matched one. A
+    position where the reference's top tokens are all the rollout's or the checkpoint's has no `alternative` arm.
+
+    Args:
+        sequences: the rollouts.
+        settings: controls, arms and policies.
+        tops: position of the highest divergence of each.
+        argmax: the checkpoint's most likely token at every position of each.
+        seed: of the random positions.
+        top_ref: the reference's most likely tokens at every position of each, likeliest first; for `alternative`.
+        spikes: positions of the spikes of each; for matched controls, as are the next two.
+        categories: category of every token of each.
+        entropy_ref: the reference's entropy at every position of each, in nats.
+
+    Raises:
+        ValueError: the settings ask for what the arguments do not give, or these differ in length.
+    """
+    if settings.alternative and top_ref is None:
+        raise ValueError("the alternative arm needs top_ref, the reference's top tokens; or set alternative to false")
+    pool = None
+    if "matched" in settings.controls:
+        if spikes is None or categories is None or entropy_ref is None:
+            raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
+        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops)
+    planned: list[Intervention] = []
+    for policy in settings.policies:
+        for index, top in enumerate(tops):
+            for place in _places(sequences, index, int(top), settings, pool, seed):
+                choice = int(argmax[place.index][place.position])
+                likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
+                planned += _arms(place, policy, choice, likely)
+    return planned
+
+
+def _places(
+    sequences: Sequence[ProbeSequence],
+    index: int,
+    top: int,
+    settings: CausalConfig,
+    pool: ControlPool | None,
+    seed: int,
+) -> list[_Place]:
+    """Return the spike of one rollout and its controls."""
+    own = sequences[index]
+    found = [_Place(sequence=own, index=index, position=top, selection="spike")]
+    control = pool.matched(index, top) if pool is not None else None
+    if control is not None:
+        match = Match(
+            sequence_id=own.sequence_id,
+            problem_id=own.problem.id,
+            same_rollout=control.same_rollout,
+            same_category=control.same_category,
+            same_third=control.same_third,
+            entropy_gap=control.entropy_gap,
+        )
+        other = sequences[control.index]
+        found.append(
+            _Place(sequence=other, index=control.index, position=control.position, selection="matched", match=match)
+        )
+    if "random" in settings.controls:
+        drawn = random_positions(
+            len(own.completion_ids), top=top, seed=seed, problem_id=own.problem.id, num=settings.num_random
+        )
+        found += [_Place(sequence=own, index=index, position=position, selection="random") for position in drawn]
+    return found
+
+
+def _arms(place: _Place, policy: Policy, choice: int, likely: Sequence[int]) -> list[Intervention]:
+    own = place.sequence.completion_ids[place.position]
+    tokens: dict[Arm, int] = {"reference": own, "checkpoint": choice}
+    others = [int(token) for token in likely if token not in (own, choice)]
+    if others:
+        tokens["alternative"] = others[0]
+    return [
+        Intervention(
+            sequence=place.sequence,
+            position=place.position,
+            selection=place.selection,
+            arm=arm,
+            token_id=token,
+            policy=policy,
+            match=place.match,
+        )
+        for arm, token in tokens.items()
+    ]
+
+
+def look_sizes(settings: CausalConfig) -> list[int]:
+    """Return the number of continuations of a prefix at each look, earlier looks included.
+
+    >>> look_sizes(CausalConfig(num_continuations=16, max_continuations=100))
+    [16, 32, 64, 100]
+    """
+    most = settings.max_continuations or settings.num_continuations
+    sizes = [settings.num_continuations]
+    while sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    return sizes
+
+
+def verdict(
+    reference: Outcome, checkpoint: Outcome, *, same_token: bool, settings: CausalConfig, confidence: float
+) -> Verdict:
+    """Return whether the interval of an effect, checkpoint - reference, is inside or outside of [-delta, delta].
+
+    The interval is Newcombe's for two independent shares, each look's at level 1 - (1 - confidence) / number of looks
+    planned (Bonferroni), so that with probability `confidence` or more every look's interval holds the effect and the
+    verdict at which a position stops is right. Arms with the same token have an effect of exactly 0.
+    """
+    if same_token:
+        return "inside"
+    level = 1 - (1 - confidence) / len(look_sizes(settings))
+    effect = _interval(checkpoint, reference, level)
+    if -settings.delta <= effect["low"] and effect["high"] <= settings.delta:
+        return "inside"
+    return "outside" if effect["low"] > settings.delta or effect["high"] < -settings.delta else "undecided"
+
+
+@lru_cache(maxsize=1 << 14)  # of few continuations there are few outcomes, and the interval takes a millisecond
+def _interval(first: Outcome, other: Outcome, level: float) -> Estimate:
+    interval = difference_interval(
+        first.num_successes, first.num_continuations, other.num_successes, other.num_continuations, confidence=level
+    )
+    assert interval is not None, "both arms have continuations"
+    return interval
+
+
+def count_continued(interventions: Sequence[Intervention], stop_ids: Sequence[int], max_new_tokens: int) -> int:
+    """Return how many distinct prefixes the first look of `run_interventions` continues, each policy's counted."""
+    return len(
+        {
+            (item.policy, item.forced.key)
+            for item in interventions
+            if item.token_id not in stop_ids and len(item.forced.completion_ids) < max_new_tokens
+        }
+    )
+
+
+def run_interventions(
+    interventions: Sequence[Intervention],
+    engine: Engine,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    settings: CausalConfig,
+    stop_ids: tuple[int, ...],
+    max_new_tokens: int,
+    seed: int,
+    confidence: float = 0.95,
+    grade: Grader = verify,
+    on_planned: Callable[[int], None] | None = None,
+    on_finished: Callable[[int], None] | None = None,
+) -> list[Outcome]:
+    """Continue every intervention with the policy's engine and grade the whole completions; one outcome each, in order.
+
+    With `max_continuations` set, positions are looked at after `look_sizes(settings)` continuations; one whose effect
+    `verdict` decides gets no more. All open positions of a look are one call of the engine.
+
+    The arms of a position share their random numbers, and equal prefixes are continued once, so a checkpoint that
+    chooses the rollout's own token has an effect of exactly 0. Where the forced token ends the completion, or uses up
+    `max_new_tokens`, there is nothing to continue: the completion is graded as it stands.
+
+    `on_planned` is called with the number of continuations of each look after the first, `on_finished` with the number
+    finished since the last call.
+
+    Raises:
+        ValueError: interventions of several policies; an engine is one policy.
+    """
+    if len({item.policy for item in interventions}) > 1:
+        raise ValueError("interventions of several policies cannot share an engine; run each policy's apart")
+    sampler = ContinuationSampler(
+        engine=engine,
+        tokenizer=tokenizer,
+        stop_ids=stop_ids,
+        max_new_tokens=max_new_tokens,
+        temperature=settings.temperature,
+        seed=seed,
+        grade=grade,
+    )
+    outcomes: dict[int, Outcome] = {}
+    still_open = list(range(len(interventions)))
+    before = 0
+    for look, size in enumerate(look_sizes(settings)):
+        prefixes = [interventions[index].forced for index in still_open]
+        if look and on_planned is not None:
+            on_planned(sampler.num_continued(prefixes) * (size - before))
+        drawn = sampler.sample(prefixes, size - before, look=look, on_finished=on_finished)
+        for index, outcome in zip(still_open, drawn, strict=True):
+            outcomes[index] = outcomes[index].extended(outcome) if look else outcome
+        decided = _decided(interventions, outcomes, settings, confidence)
+        still_open = [index for index in still_open if interventions[index].place not in decided]
+        before = size
+    return [outcomes[index] for index in range(len(interventions))]
+
+
+def _decided(
+    interventions: Sequence[Intervention], outcomes: dict[int, Outcome], settings: CausalConfig, confidence: float
+) -> set[Place]:
+    """Return the places whose effect is known to be inside or outside of +-delta."""
+    arms: dict[Place, dict[Arm, int]] = {}
+    for index, item in enumerate(interventions):
+        arms.setdefault(item.place, {})[item.arm] = index
+    return {
+        place
+        for place, found in arms.items()
+        if "reference" in found
+        and "checkpoint" in found
+        and verdict(
+            outcomes[found["reference"]],
+            outcomes[found["checkpoint"]],
+            same_token=interventions[found["reference"]].token_id == interventions[found["checkpoint"]].token_id,
+            settings=settings,
+            confidence=confidence,
+        )
+        != "undecided"
+    }
+
+
+def intervention_rows(
+    interventions: Sequence[Intervention], outcomes: Sequence[Outcome], tokenizer: PreTrainedTokenizerBase
+) -> list[dict[str, Any]]:
+    """Return the rows of `interventions.parquet`."""
+    return [
+        {
+            "sequence_id": item.sequence.sequence_id,
+            "position": item.position,
+            "spike_sequence_id": item.spike_sequence_id,
+            "selection": item.selection,
+            "arm": item.arm,
+            "policy": item.policy,
+            "token_id": item.token_id,
+            "token": str(tokenizer.decode([item.token_id])),
+            "num_continuations": outcome.num_continuations,
+            "num_successes": outcome.num_successes,
+            "num_failures": outcome.num_failures,
+            "first_continuations": (outcome.first or outcome).num_continuations,
+            "first_successes": (outcome.first or outcome).num_successes,
+        }
+        for item, outcome in zip(interventions, outcomes, strict=True)
+    ]

@@ -1,0 +1,226 @@
+"""A probe from plan to summary: measurements, tables, findings, causal tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from swerve.artifacts.files import remove, write_json
+from swerve.artifacts.tables import (
+    ATTRIBUTIONS_SCHEMA,
+    BIOGRAPHIES_SCHEMA,
+    CROSS_SAMPLES_SCHEMA,
+    INTERVENTIONS_SCHEMA,
+    PREFIX_VALUES_SCHEMA,
+    SEQUENCES_SCHEMA,
+    SIGNALS_SCHEMA,
+    SPIKES_SCHEMA,
+    TOKENS_SCHEMA,
+    TOPK_SCHEMA,
+    write_table,
+)
+from swerve.probe.causal_tests import CausalTests
+from swerve.probe.findings import Findings
+from swerve.probe.measurement import Measurement, measure_plan
+from swerve.probe.parts import PartStore, fingerprint
+from swerve.probe.plan import ProbePlan
+from swerve.probe.population import sequence_rows
+from swerve.probe.summary import notes
+from swerve.probe.tables import DIVERGENCES, Measurements, SpikeTable, all_spikes, token_table, topk_table
+from swerve.probe.teacher_forcing import TopTokens
+from swerve.progress import Progress, SilentProgress
+from swerve.version import __version__
+from swerve.world import World
+
+__all__ = ["execute", "worker"]
+
+_SCHEMAS: Mapping[str, pa.Schema] = {
+    "sequences": SEQUENCES_SCHEMA,
+    "tokens": TOKENS_SCHEMA,
+    "topk": TOPK_SCHEMA,
+    "spikes": SPIKES_SCHEMA,
+    "interventions": INTERVENTIONS_SCHEMA,
+    "prefix_values": PREFIX_VALUES_SCHEMA,
+    "cross_samples": CROSS_SAMPLES_SCHEMA,
+    "biographies": BIOGRAPHIES_SCHEMA,
+    "signals": SIGNALS_SCHEMA,
+    "attributions": ATTRIBUTIONS_SCHEMA,
+}
+_ALWAYS = ("sequences", "tokens", "topk", "spikes", "interventions")
+"""Written even when empty: what the report reads."""
+
+
+def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) -> dict[str, Any]:
+    """Do everything a plan asks for; write its tables and, last, `summary.json`; return the summary.
+
+    Raises:
+        MismatchError: the models have different tokenizers or vocabularies.
+        CheckpointError: a model is missing or damaged.
+        DiskFullError: no room.
+    """
+    if plan.runtime.threads is not None:
+        torch.set_num_threads(plan.runtime.threads)
+    return _Execution(plan=plan, progress=progress, world=world or World()).run()
+
+
+def worker(plan: ProbePlan, *, world: World) -> dict[str, Any]:
+    """Do this process's share of the measurements, for the first process to use; return nothing of interest."""
+    if plan.runtime.threads is not None:
+        torch.set_num_threads(plan.runtime.threads)
+    if plan.headline:  # as the first process does: all of them wait for each other in there
+        measure_plan(plan, store=_states(plan), world=world, progress=SilentProgress())
+    return {}
+
+
+def _states(plan: ProbePlan) -> Path:
+    return plan.path / "states"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Execution:
+    plan: ProbePlan
+    progress: Progress
+    world: World
+    written: set[str] = field(default_factory=set)
+
+    def run(self) -> dict[str, Any]:
+        plan = self.plan
+        # From here on tables change; a summary beside tables of another probe would be worse than none.
+        remove(plan.path / "summary.json")
+        for name in _SCHEMAS:
+            remove(plan.path / f"{name}.parquet")
+        self._write("sequences", sequence_rows(plan.sequences))
+        headline = plan.headline
+        figures = self._figures() if headline else {}
+        for name in _ALWAYS:
+            if name not in self.written:
+                self._write(name, [])
+        summary: dict[str, Any] = {
+            **plan.facts,
+            "population": plan.population,
+            "divergence": plan.settings.divergence,
+            "spike_method": plan.settings.spikes.method,
+            "confidence": plan.confidence,
+            "num_rollouts": len(headline),
+            "num_rollout_problems": len({one.problem.id for one in headline}),
+            "reliable": len(headline) >= plan.settings.min_rollouts,
+            **{**NOTHING_MEASURED, **figures},
+        }
+        summary["notes"] = [*plan.notes, *notes(summary, plan.settings), *_cut_off(plan, summary)]
+        write_json(plan.path / "summary.json", summary)
+        if not plan.settings.keep_states:
+            remove(_states(plan))
+        return summary
+
+    def _figures(self) -> dict[str, Any]:
+        plan = self.plan
+        measured = measure_plan(plan, store=_states(plan), world=self.world, progress=self.progress)
+        self._write("tokens", token_table(measured.pairs))
+        everything = measured.against(plan.reference.label)
+        headline = everything.select(lambda one: one.population == plan.population)
+        nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
+        spikes = all_spikes(headline, plan.settings.spikes, nulls=nulls)
+        self._write("spikes", spikes.table())
+        tops = _tops(measured, headline)
+        self._write("topk", topk_table(headline.sequences, tops, measured.pieces))
+        findings = Findings(plan=plan, measured=measured, everything=everything, headline=headline, spikes=spikes)
+        figures = findings.figures()
+        self._write("biographies", findings.biography_rows())
+        if plan.signals:
+            self._write("signals", plan.signals)
+        return {**figures, **self._causal(headline, spikes, tops)}
+
+    def _causal(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> dict[str, Any]:
+        plan = self.plan
+        parts = PartStore(path=_states(plan) / "parts", key=self._key())
+        tests = CausalTests(plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress)
+        attributions, attribution = tests.attribution()
+        self._write("attributions", attributions)
+        figures: dict[str, Any] = {"attribution": attribution}
+        if not plan.has_verifier:
+            return figures
+        interventions, figures["causal"], figures["prediction"] = tests.swaps()
+        self._write("interventions", interventions)
+        values, figures["pivots"] = tests.pivots()
+        self._write("prefix_values", values)
+        samples, figures["cross_sampling"] = tests.cross_sampling()
+        self._write("cross_samples", samples)
+        return figures
+
+    def _key(self) -> str:
+        """Return what every unit of the causal tests depends on."""
+        plan = self.plan
+        return fingerprint(
+            __version__,
+            torch.__version__,
+            plan.seed,
+            plan.max_new_tokens,
+            plan.confidence,
+            plan.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
+            plan.reference.fingerprint,
+            [one.fingerprint for one in plan.checkpoints if one.label == plan.final],
+        )
+
+    def _write(self, name: str, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
+        """Write a table; an optional one only if it has rows."""
+        if name in _ALWAYS or len(rows):
+            write_table(self.plan.path / f"{name}.parquet", rows, _SCHEMAS[name])
+            self.written.add(name)
+
+
+NOTHING_MEASURED: Mapping[str, Any] = {
+    "noise_floor": None,
+    "null": None,
+    "spikes": [],
+    "divergences": [],
+    "pairs": [],
+    "populations": [],
+    "categories": [],
+    "regions": [],
+    "style": [],
+    "entropy": None,
+    "rank_shift": [],
+    "recovery": None,
+    "biographies": None,
+    "direction": None,
+    "correlates": None,
+    "training_signal": [],
+    "causal": None,
+    "prediction": [],
+    "pivots": None,
+    "cross_sampling": None,
+    "attribution": None,
+}
+"""Every entry of the summary that needs rollouts."""
+
+
+def _cut_off(plan: ProbePlan, summary: Mapping[str, Any]) -> list[str]:
+    """Say where rollouts go beyond what the causal tests let a completion be."""
+    lengths = [len(one.completion_ids) for one in plan.headline]
+    longer = sum(length > plan.max_new_tokens for length in lengths)
+    if not longer or not (summary["causal"] or summary["pivots"]):
+        return []
+    return [
+        f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
+        "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
+        f"{max(lengths)} or more"
+    ]
+
+
+def _tops(measured: Measurement, headline: Measurements) -> dict[str, TopTokens]:
+    """Return the likeliest tokens on the headline population, of the reference and the checkpoints."""
+    chosen = {one.sequence_id for one in headline.sequences}
+    mask = np.repeat([one.sequence_id in chosen for one in measured.pairs.sequences], measured.pairs.lengths)
+    rows = torch.from_numpy(mask)
+    labels = [*dict.fromkeys(headline.references), *headline.checkpoints]
+    return {
+        label: TopTokens(probs=measured.tops[label].probs[rows], ids=measured.tops[label].ids[rows])
+        for label in labels
+        if label in measured.tops
+    }

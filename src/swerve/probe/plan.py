@@ -1,0 +1,62 @@
+"""Everything a probe needs to know, wherever its models and rollouts come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swerve.config import ProbeConfig, RuntimeConfig
+from swerve.probe.population import ProbeSequence
+from swerve.probe.sources import ModelSource
+from swerve.rewards import known_families
+from swerve.types import Prompt
+
+__all__ = ["ProbePlan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlan:
+    """What to compare, on which rollouts, how, and where the results go."""
+
+    settings: ProbeConfig
+    runtime: RuntimeConfig
+    seed: int
+    confidence: float
+    """Level of all intervals."""
+    max_new_tokens: int
+    """Longest completion of the causal tests, in tokens."""
+    reference: ModelSource
+    checkpoints: tuple[ModelSource, ...]
+    """By step."""
+    final: str
+    """Label of the checkpoint that the headline figures and the causal tests are about; one of `checkpoints`."""
+    steps: Mapping[str, int]
+    """Global step of every model, by label; their order, where that is not known."""
+    baseline: ModelSource | None
+    """What the reference is compared with: how it differs was there before."""
+    sequences: tuple[ProbeSequence, ...]
+    """Those of the headline population first."""
+    population: str
+    """Name of the headline population."""
+    path: Path
+    """Directory of the tables."""
+    facts: Mapping[str, Any]
+    """First entries of the summary: counts of problems and how they were selected."""
+    prompts: Sequence[Prompt] = ()
+    """Problems that cross-sampling answers."""
+    signals: Sequence[Mapping[str, Any]] = ()
+    """What training recorded of the sequences of population `training`: rows of `signals.parquet`."""
+    notes: tuple[str, ...] = field(default=())
+    """Caveats that the way the rollouts were found calls for."""
+
+    @property
+    def headline(self) -> tuple[ProbeSequence, ...]:
+        """The sequences of the headline population; without any nothing is measured, by no process."""
+        return tuple(one for one in self.sequences if one.population == self.population)
+
+    @property
+    def has_verifier(self) -> bool:
+        """Whether completions can be graded: what the causal tests need."""
+        return bool(self.sequences) and self.sequences[0].problem.family in known_families()

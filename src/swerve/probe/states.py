@@ -1,0 +1,205 @@
+"""Where hidden states and statistics wait between models: in memory, or in files that survive an interruption.
+
+What is stored is a *unit*: the tensors that one forward batch gave, under a key that is a digest of everything the
+tensors depend on. A unit under another key is never read, so results of other weights, other sequences or other
+settings cannot mix in.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save, save_file
+from torch import Tensor
+
+from swerve.artifacts.files import atomic_path, read_json, remove, write_json
+from swerve.errors import ArtifactError
+
+__all__ = [
+    "STATES_VERSION",
+    "DiskStore",
+    "MemoryStore",
+    "StateStore",
+    "clear_store",
+    "digest_of",
+    "open_store",
+    "pack_units",
+    "unpack_units",
+]
+
+STATES_VERSION = 1
+_PREFIX = "unit-"
+_FOLDER_PREFIX = "key-"
+_RECORD_NAME = "record.json"
+
+
+class StateStore(Protocol):
+    """Units of tensors and one JSON record under each key."""
+
+    def load(self, key: str, unit: int) -> dict[str, Tensor] | None:
+        """Return a unit's tensors; None where there are none, or damaged ones."""
+
+    def save(self, key: str, unit: int, tensors: Mapping[str, Tensor]) -> None:
+        """Store a unit's tensors, whole or not at all."""
+
+    def drop(self, key: str, unit: int) -> None:
+        """Forget a unit; nothing happens where there is none."""
+
+    def load_record(self, key: str) -> dict[str, Any] | None:
+        """Return what was stored about the key; None where there is nothing, or something damaged."""
+
+    def save_record(self, key: str, record: Mapping[str, Any]) -> None:
+        """Store a JSON object about the key."""
+
+
+class MemoryStore:
+    """A store that lasts as long as the object."""
+
+    def __init__(self) -> None:
+        self._units: dict[tuple[str, int], dict[str, Tensor]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
+
+    def load(self, key: str, unit: int) -> dict[str, Tensor] | None:
+        """Return a unit's tensors; None where there are none."""
+        return self._units.get((key, unit))
+
+    def save(self, key: str, unit: int, tensors: Mapping[str, Tensor]) -> None:
+        """Keep a unit's tensors, which are not copied."""
+        self._units[key, unit] = dict(tensors)
+
+    def drop(self, key: str, unit: int) -> None:
+        """Forget a unit; nothing happens where there is none."""
+        self._units.pop((key, unit), None)
+
+    def load_record(self, key: str) -> dict[str, Any] | None:
+        """Return what was stored about the key; None where there is nothing."""
+        return self._records.get(key)
+
+    def save_record(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep a JSON object about the key."""
+        self._records[key] = dict(record)
+
+
+class DiskStore:
+    """A store of safetensors files, `FOLDER/key-KEY/unit-NUMBER.safetensors`, each written atomically.
+
+    A file carries the CRC-32 of its tensors and is deleted when it does not match, so that a file that was cut off or
+    changed is computed again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, key: str, unit: int) -> dict[str, Tensor] | None:
+        """Return a unit's tensors; None where there are none, or damaged ones."""
+        path = self._path(key, unit)
+        if not path.is_file():
+            return None
+        tensors = _read(path)
+        if tensors is None:
+            remove(path)
+        return tensors
+
+    def save(self, key: str, unit: int, tensors: Mapping[str, Tensor]) -> None:
+        """Write a unit's tensors.
+
+        Raises:
+            DiskFullError: the file system has no room.
+            ArtifactError: any other refusal of the operating system.
+        """
+        owned = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        with atomic_path(self._path(key, unit)) as temporary:
+            save_file(owned, temporary, metadata={"crc32": _checksum(owned)})
+
+    def drop(self, key: str, unit: int) -> None:
+        """Delete a unit; nothing happens where there is none."""
+        remove(self._path(key, unit))
+
+    def load_record(self, key: str) -> dict[str, Any] | None:
+        """Return what was stored about the key; None where there is nothing, or something damaged."""
+        try:
+            record = read_json(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME)
+        except ArtifactError:
+            return None
+        return record if isinstance(record, dict) else None
+
+    def save_record(self, key: str, record: Mapping[str, Any]) -> None:
+        """Write a JSON object about the key."""
+        write_json(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME, record)
+
+    def _path(self, key: str, unit: int) -> Path:
+        return self._folder / f"{_FOLDER_PREFIX}{key}" / f"{_PREFIX}{unit:06d}.safetensors"
+
+
+def open_store(folder: Path | None) -> StateStore:
+    """Return a store in `folder`, or in memory without one."""
+    return MemoryStore() if folder is None else DiskStore(folder)
+
+
+def clear_store(folder: Path) -> None:
+    """Delete everything that stores put into `folder`, and the folder if nothing else is in it."""
+    with suppress(FileNotFoundError):  # several processes may do this at once
+        for path in folder.glob(f"{_FOLDER_PREFIX}*"):
+            remove(path)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def digest_of(*parts: Any) -> str:
+    """Return 32 hexadecimal digits of the SHA-256 of JSON values and of the versions that results depend on.
+
+    >>> digest_of("states", [1, 2]) == digest_of("states", [1, 2]) != digest_of("states", [2, 1])
+    True
+    """
+    text = json.dumps([STATES_VERSION, torch.__version__, *parts], sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def pack_units(units: Mapping[int, Mapping[str, Tensor]]) -> dict[str, str]:
+    """Return units as text that JSON can carry between processes."""
+    return {
+        str(unit): base64.b64encode(save(dict(tensors))).decode("ascii")  # the bytes of a safetensors file
+        for unit, tensors in units.items()
+    }
+
+
+def unpack_units(packed: Mapping[str, str]) -> dict[int, dict[str, Tensor]]:
+    """Return what `pack_units` packed.
+
+    >>> packed = pack_units({3: {"js": torch.tensor([0.25])}})
+    >>> unpack_units(packed)[3]["js"].tolist()
+    [0.25]
+    """
+    return {int(unit): load(base64.b64decode(text)) for unit, text in packed.items()}
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(f"{name} {tuple(tensors[name].shape)}".encode(), value)
+        value = zlib.crc32(tensors[name].view(torch.uint8).numpy().data, value)
+    return f"{value:08x}"
+
+
+def _read(path: Path) -> dict[str, Tensor] | None:
+    """Return a file's tensors, or None if it is damaged.
+
+    The file is mapped and copied: mapped tensors are not aligned as torch's own are, and processors round operands of
+    another alignment otherwise, so that a resumed probe would differ in the last bit.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            expected = (file.metadata() or {}).get("crc32")
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError):
+        return None
+    return tensors if _checksum(tensors) == expected else None

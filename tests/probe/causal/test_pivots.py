@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
+from swerve.config import PivotConfig
+from swerve.probe.causal import (
+    Pivot,
+    PivotSearch,
+    find_pivots,
+    num_samples,
+    pivot_summary,
+    prefix_value_rows,
+    prefix_values,
+)
+from swerve.statistics import false_positive_rate
+
+SETTINGS = PivotConfig(gap=0.2, num_continuations=300)
+
+
+def decided_at(*positions: int):
+    """Right where the words at all the positions are a."""
+    return lambda words: all(words[position] == "a" for position in positions)
+
+
+def test_the_sample_size_keeps_the_stated_rate() -> None:
+    assert num_samples(PivotConfig(num_continuations=7)) == 7
+    num = num_samples(PivotConfig(gap=0.3, false_positive_rate=0.01))
+    assert false_positive_rate(num, 0.3) <= 0.01 < false_positive_rate(num - 1, 0.3)
+
+
+def test_pivots_are_where_the_exact_value_jumps(toys) -> None:
+    """V along a a b a a a a, with words 1 and 4 deciding: 1/4, 1/4, 1/2, 1/2, 1/2, 1, 1, 1."""
+    toy = toys.fair(decided_at(1, 4), length=7)
+    rollouts = [toys.rollout(0, "a a b a a a a"), toys.rollout(1, "a a b a b a a"), toys.rollout(2, "b b b b b b b")]
+    search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
+    assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [
+        (0, 1),
+        (0, 4),
+        (1, 1),
+        (1, 4),
+        (2, 1),
+    ]
+    jumps = [0.25, 0.5, 0.25, -0.5, -0.25]
+    assert [one.search for one in search.pivots] == pytest.approx(jumps, abs=0.1)
+    assert [one.estimate for one in search.pivots] == pytest.approx(jumps, abs=0.1)
+    assert all(one.search != one.estimate for one in search.pivots)
+    for value in search.values:
+        exact = toy.value(rollouts[value.sequence_id].completion_ids[: value.position])
+        assert abs(value.outcome.value - exact) <= 4 * np.sqrt(exact * (1 - exact) / 300)
+    assert search.num_continuations == 300
+
+
+def test_each_round_is_one_call_for_all_rollouts_and_no_prefix_is_measured_twice(toys) -> None:
+    toy = toys.fair(decided_at(0), length=8)
+    rollouts = [toys.rollout(0, "a a a a a a a a"), toys.rollout(1, "b b b b b b b b")]
+    search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
+    # ends, then the middles 4, 2, 1 of the half with the jump (and of [4, 8] and [2, 4] nothing)
+    lengths = [sorted(len(written) for written, _, _ in call) for call in toy.calls]
+    assert lengths == [[0, 0], [4, 4], [2, 2], [1, 1], [0, 0, 1, 1]]  # the last: fresh continuations
+    assert search.num_rounds == 4
+    assert search.num_compared == 4  # tokens 0 and 1 of each
+    searched = [(one.sequence_id, one.position) for one in search.values if one.sample_set == "search"]
+    assert searched == [(i, t) for i in (0, 1) for t in (0, 1, 2, 4, 8)]
+    seeds = [seed for call in toy.calls for written, seed, _ in call if not written]
+    assert len(set(seeds)) == 4
+
+
+def test_equal_ends_hide_what_is_between_and_the_curve_shows_it(toys) -> None:
+    """Word 0 makes it sure, a later slip makes it even again."""
+    toy = toys.fair(lambda words: words[0] == "a" if words[2] == "a" else words[3] == "a", length=4)
+    rollout = toys.rollout(0, "a b b")  # unfinished: its last value is continued
+    search = find_pivots([rollout], toy.sampler(), settings=SETTINGS)
+    assert search.pivots == ()
+    assert search.num_compared == 0
+    curve = prefix_values([rollout], toy.sampler(), 2000)
+    assert [one.position for one in curve] == [0, 1, 2, 3]
+    assert [one.outcome.value for one in curve] == pytest.approx([0.5, 0.75, 0.75, 0.5], abs=0.04)
+
+
+def test_a_jump_of_exactly_the_gap_counts(toys) -> None:
+    toy = toys.given(
+        lambda written: {toys.a: 1.0} if not written else {toys.a: 0.5, toys.b: 0.5}, decided_at(1), length=2
+    )
+    rollout = toys.rollout(0, "b a")
+    (before,) = prefix_values([rollout], toy.sampler(), 10, positions=[[1]])
+    size = 1 - before.outcome.value  # such as 1 - 0.7, in binary more or less than 0.3
+    for gap, expected in ((round(size, 3), 1), (round(size, 3) + 0.05, 0)):
+        search = find_pivots([rollout], toy.sampler(), settings=PivotConfig(gap=gap, num_continuations=10))
+        assert sum(one.position == 1 for one in search.pivots) == expected
+
+
+def test_values_at_given_positions(toys) -> None:
+    toy = toys.fair(decided_at(0), length=3)
+    rollouts = [toys.rollout(0, "a b a"), toys.rollout(1, "b b b")]
+    values = prefix_values(rollouts, toy.sampler(), 8, positions=[[3, 1, 1], []], sample_set="estimate")
+    assert [(one.sequence_id, one.position, one.sample_set) for one in values] == [
+        (0, 1, "estimate"),
+        (0, 3, "estimate"),
+    ]
+    assert len(toy.calls) == 1
+    assert prefix_value_rows(values)[0] == {
+        "sequence_id": 0,
+        "position": 1,
+        "sample_set": "estimate",
+        "num_continuations": 8,
+        "num_successes": 8,
+        "num_failures": 0,
+    }
+    assert prefix_value_rows(values)[0].keys() == set(PREFIX_VALUES_SCHEMA.names)
+    with pytest.raises(ValueError, match="no prefix of 4"):
+        prefix_values(rollouts, toy.sampler(), 8, positions=[[4], []])
+    with pytest.raises(ValueError, match="same sequence_id"):
+        find_pivots([rollouts[0]] * 2, toy.sampler(), settings=SETTINGS)
+
+
+def test_values_without_effect_differ_by_the_gap_at_the_stated_rate(toys) -> None:
+    """Word 3 decides alone, so the values before it are all 1/2."""
+    toy = toys.fair(decided_at(3), length=4)
+    rollouts = [toys.rollout(index, "a b a a") for index in range(1500)]
+    values = prefix_values(rollouts, toy.sampler(), 10, positions=[[0, 1]] * 1500)
+    jumps = [
+        after.outcome.value - before.outcome.value for before, after in zip(values[::2], values[1::2], strict=True)
+    ]
+    expected = false_positive_rate(10, 0.2)
+    found = np.mean(np.abs(jumps) >= 0.2 - 1e-9)
+    assert abs(found - expected) <= 3 * np.sqrt(expected * (1 - expected) / 1500)
+
+
+def test_the_winners_curse_shows_and_the_confirmed_are_few(toys) -> None:
+    """With 10 continuations noise is often a pivot; fresh continuations say so."""
+    toy = toys.given(lambda written: {toys.a: 0.52, toys.b: 0.48}, decided_at(5), length=6)
+    rollouts = [toys.rollout(index, "a a a a a a") for index in range(60)]
+    search = find_pivots(rollouts, toy.sampler(), settings=PivotConfig(gap=0.3, num_continuations=10))
+    false = [one for one in search.pivots if one.position != 5]
+    assert len(false) >= 10
+    assert np.mean([abs(one.search) for one in false]) >= 0.3
+    assert abs(np.mean([one.estimate * np.sign(one.search) for one in false])) <= 0.15
+    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=300, seed=0)
+    assert summary["size_search"]["mean"] > summary["size_estimate"]["mean"]
+    assert summary["max_false_confirmed"] == false_positive_rate(10, 0.3) / 2 * len(search.pivots)
+    json.dumps(summary, allow_nan=False)
+
+
+def test_summary_by_hand(toys) -> None:
+    toy = toys.fair(decided_at(1), length=4)
+    rollouts = [
+        toys.rollout(0, "b a a a", wrong={1: "x", 2: "x"}),
+        toys.rollout(1, "b b a a", wrong={0: "x", 1: "x"}),
+        toys.rollout(2, "a b a a"),
+    ]
+    search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
+    assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [(0, 1), (1, 1), (2, 1)]
+    summary = pivot_summary(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, confidence=0.95, num_bootstrap=200, seed=0)
+    assert (summary["num_pivots"], summary["num_rises"], summary["num_falls"]) == (3, 1, 2)
+    assert (summary["num_rollouts"], summary["num_rollouts_with_pivot"], summary["num_confirmed"]) == (3, 3, 3)
+    assert summary["size_search"]["mean"] == pytest.approx(0.5, abs=0.05)
+    assert summary["size_estimate"]["mean"] == pytest.approx(0.5, abs=0.05)
+    assert summary["on_spike"]["share"]["mean"] == pytest.approx(2 / 3)
+    assert summary["on_spike"]["chance"] == pytest.approx((1 / 4 + 2 / 4 + 2 / 4) / 3)
+    assert summary["on_spike"]["above_chance"]["mean"] == pytest.approx(2 / 3 - 5 / 12)
+    assert summary["on_wrong"]["num"] == 2  # the third rollout has no known wrong step
+    assert (summary["on_wrong"]["share"]["mean"], summary["on_wrong"]["chance"]) == (1.0, 0.5)
+    assert (summary["on_first_wrong"]["share"]["mean"], summary["on_first_wrong"]["chance"]) == (0.5, 0.25)
+    assert summary["false_positive_rate"] == false_positive_rate(300, 0.2)
+
+
+def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
+    jumps = [(0.3, -0.1), (-0.5, -0.2), (-0.4, 0.6)]
+    pivots = tuple(
+        Pivot(sequence=toys.rollout(index, "a b"), position=0, search=search, estimate=estimate)
+        for index, (search, estimate) in enumerate(jumps)
+    )
+    search = PivotSearch(
+        sequences=tuple(one.sequence for one in pivots),
+        gap=0.2,
+        num_continuations=51,
+        pivots=pivots,
+        values=(),
+        num_compared=6,
+        num_rounds=2,
+    )
+    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    assert summary["size_search"]["mean"] == pytest.approx(0.4)
+    assert summary["size_estimate"]["mean"] == pytest.approx((-0.1 + 0.2 - 0.6) / 3)
+    assert summary["num_confirmed"] == 1
+
+
+def test_nothing_found_and_nothing_searched(toys) -> None:
+    toy = toys.fair(lambda words: False, length=3)
+    search = find_pivots([toys.rollout(0, "a a a")], toy.sampler(), settings=SETTINGS)
+    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    assert (summary["num_pivots"], summary["size_search"], summary["on_spike"]) == (0, None, None)
+    nothing = find_pivots([], toy.sampler(), settings=SETTINGS)
+    assert nothing.num_rounds == 0
+    assert pivot_summary(nothing, spikes={}, confidence=0.95, num_bootstrap=100, seed=0) is None

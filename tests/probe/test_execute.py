@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
+from swerve.config import (
+    AdditionTask,
+    AttributionConfig,
+    CausalConfig,
+    CrossSamplingConfig,
+    PivotConfig,
+    ProbeConfig,
+    RuntimeConfig,
+    TinyModel,
+)
+from swerve.models.load import LoadedModel
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.probe.execute import execute, worker
+from swerve.probe.measure import measure
+from swerve.probe.measurement import measure_plan
+from swerve.probe.models import probe_models
+from swerve.probe.plan import ProbePlan
+from swerve.probe.population import ProbeSequence, probe_sequences
+from swerve.probe.sources import LoadedSource
+from swerve.problems import load_family
+from swerve.progress import SilentProgress
+from swerve.prompts import encode_prompts
+from swerve.world import World
+
+FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
+TOKENIZER = build_word_tokenizer(FAMILY.words)
+HEADLINE = "reference_wrong_final_right"
+ONE_TEST = ProbeConfig(min_rollouts=2, top_k=3, causal=CausalConfig(max_rollouts=2, num_continuations=2))
+
+
+def source(label: str, seed: int) -> LoadedSource:
+    model = build_tiny_model(TinyModel(hidden_size=16, intermediate_size=24), TOKENIZER, seed=0).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return LoadedSource(label=label, loaded=LoadedModel(model=model, tokenizer=TOKENIZER))
+
+
+def nearly(other: LoadedSource) -> LoadedSource:
+    """The same model but for rounding: it has the same spikes and chooses the same tokens."""
+    model = copy.deepcopy(other.loaded.model)
+    with torch.no_grad():
+        next(iter(model.parameters()))[0] += 1e-6
+    return replace(other, loaded=LoadedModel(model=model, tokenizer=TOKENIZER))
+
+
+SOURCES = {label: source(label, seed) for seed, label in enumerate(("sft-1", "dpo-1", "rl-1", "rl-2"))}
+
+
+def sequences(*kinds: tuple[str, str, bool]) -> tuple[ProbeSequence, ...]:
+    """One rollout of (population, writer, correct) each, of problems of their own; wrong steps are marked."""
+    found = []
+    for problem in FAMILY.problems("heldout", seed=1):
+        text = FAMILY.trace(problem, random.Random(0))
+        if FAMILY.check(problem, text) and len(found) < len(kinds):
+            population, writer, correct = kinds[len(found)]
+            row = {
+                "problem_id": problem.id,
+                "kind": problem.kind,
+                "question": problem.question,
+                "gold": problem.answer,
+                "prompt_ids": TOKENIZER(problem.question)["input_ids"],
+                "completion_ids": [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id],
+                "extracted": None,
+                "correct": correct,
+            }
+            found.append((population, writer, row))
+    return tuple(probe_sequences(found, family=FAMILY, tokenizer=TOKENIZER))
+
+
+EVERY = sequences(
+    (HEADLINE, "dpo-1", False),
+    (HEADLINE, "dpo-1", False),
+    (HEADLINE, "dpo-1", False),
+    ("reference_right", "dpo-1", True),
+    ("reference_right", "dpo-1", True),
+    ("checkpoint_right", "rl-2", True),
+    ("checkpoint_wrong", "rl-1", False),
+)
+
+
+def plan(path: Path, **changes: Any) -> ProbePlan:
+    usual: dict[str, Any] = {
+        "settings": ONE_TEST,
+        "runtime": RuntimeConfig(device="cpu", max_rows=32),
+        "seed": 3,
+        "confidence": 0.95,
+        "max_new_tokens": 40,
+        "reference": SOURCES["dpo-1"],
+        "checkpoints": (SOURCES["rl-1"], SOURCES["rl-2"]),
+        "final": "rl-2",
+        "steps": {"sft-1": 1, "dpo-1": 2, "rl-1": 3, "rl-2": 5},
+        "baseline": SOURCES["sft-1"],
+        "sequences": EVERY,
+        "population": HEADLINE,
+        "path": path / "probe",
+        "facts": {"reference": "dpo-1", "final": "rl-2", "selection": "split"},
+    }
+    return ProbePlan(**{**usual, **changes})
+
+
+def run(plan: ProbePlan) -> dict[str, Any]:
+    return execute(plan, progress=SilentProgress())
+
+
+class Spy:
+    """Stands in for a function, and keeps what it was called with."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, *, module: str = "swerve.probe.causal_tests"
+    ) -> None:
+        self.calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
+        self._function = getattr(__import__(module, fromlist=[name]), name)
+        monkeypatch.setattr(f"{module}.{name}", self)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.calls.append((args, options))
+        return self._function(*args, **options)
+
+
+def test_processes_agree_on_whether_there_is_anything_to_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Spy(monkeypatch, "measure_plan", module="swerve.probe.execute")
+    others = plan(tmp_path, sequences=EVERY[3:])
+    assert run(others)["num_rollouts"] == 0
+    assert worker(others, world=World()) == {}
+    assert measured.calls == []  # else a worker would wait for the first process, which never comes
+    assert worker(plan(tmp_path), world=World()) == {}
+    assert len(measured.calls) == 1
+
+
+def _with_problems(**changes: str) -> tuple[ProbeSequence, ...]:
+    return tuple(replace(one, problem=replace(one.problem, **changes)) for one in EVERY)
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 4},
+    "longest completion": {"max_new_tokens": 38},
+    "confidence": {"confidence": 0.9},
+    "rows": {"runtime": RuntimeConfig(device="cpu", max_rows=16)},
+    "reference": {"reference": nearly(SOURCES["dpo-1"])},
+    "final": {"checkpoints": (SOURCES["rl-1"], nearly(SOURCES["rl-2"]))},
+    "gold answers": {"sequences": _with_problems(answer="0 0 0")},
+    "questions": {"sequences": _with_problems(question="?")},
+    "prompts": {"sequences": tuple(replace(one, prompt_ids=one.prompt_ids[1:]) for one in EVERY)},
+    "continuations": {
+        "settings": ONE_TEST.model_copy(update={"causal": CausalConfig(max_rollouts=2, num_continuations=3)})
+    },
+}
+
+
+def test_kept_causal_units_are_only_read_for_the_same_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    swaps = Spy(monkeypatch, "run_interventions")
+
+    def kept(**changes: Any) -> ProbePlan:
+        made = plan(tmp_path, **changes)
+        return replace(made, settings=made.settings.model_copy(update={"keep_states": True}))
+
+    first = run(kept())
+    assert len(swaps.calls) == 1
+    assert run(kept()) == first
+    assert len(swaps.calls) == 1
+    for number, (name, changes) in enumerate(CHANGES.items(), start=2):
+        run(kept(**changes))
+        assert len(swaps.calls) == number, name
+    assert run(kept()) == first
+    assert len(swaps.calls) == len(CHANGES) + 1
+
+
+def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crossed, attributed = Spy(monkeypatch, "run_cross_sampling"), Spy(monkeypatch, "attribute")
+    settings = ProbeConfig(
+        keep_states=True,
+        causal=CausalConfig(max_rollouts=0),
+        cross_sampling=CrossSamplingConfig(
+            max_problems=2, shares=(0.1,), selectors=("js",), directions=("checkpoint_into_reference",)
+        ),
+        attribution=AttributionConfig(method="gradient_x_input", max_spikes=2),
+    )
+    prompts = encode_prompts(TOKENIZER, FAMILY.problems("heldout", seed=1)[:4])
+    other_answers = [replace(one, problem=replace(one.problem, answer="0")) for one in prompts]
+    renumbered = tuple(replace(one, sequence_id=one.sequence_id + 10) for one in EVERY)
+    for num_crossed, num_attributed, changes in (
+        (1, 2, {}),
+        (1, 2, {}),
+        (2, 2, {"prompts": other_answers}),
+        (2, 4, {"sequences": renumbered}),
+    ):
+        run(plan(tmp_path, **{"settings": settings, "prompts": prompts, **changes}))
+        assert (len(crossed.calls), len(attributed.calls)) == (num_crossed, num_attributed), changes
+    models = [one.model for one in crossed.calls[0][0][:2]]
+    assert models == [SOURCES["dpo-1"].loaded.model, SOURCES["rl-2"].loaded.model]
+    spots = attributed.calls[0][0][1]
+    assert len(spots) == 2
+    columns = tokens_by_place(tmp_path, "rl-2", "dpo-1")
+    heights = sorted((max(one["js"] for one in columns[index].values()) for index in range(3)), reverse=True)
+    found = [columns[spot.sequence.sequence_id][spot.position]["js"] for spot in spots]
+    assert found == pytest.approx(heights[:2])
+
+
+def tokens_by_place(path: Path, checkpoint: str, reference: str) -> dict[int, dict[int, dict[str, Any]]]:
+    """Rows of `tokens.parquet` of one pair: sequence -> position -> row; sequences count from 0."""
+    rows = read_table(path / "probe" / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    least = min(row["sequence_id"] for row in rows)
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        if (row["checkpoint"], row["reference"]) == (checkpoint, reference):
+            found.setdefault(row["sequence_id"] - least, {})[row["position"]] = row
+    return found
+
+
+def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned, run_swaps = Spy(monkeypatch, "plan_interventions"), Spy(monkeypatch, "run_interventions")
+    predicted, pivots = Spy(monkeypatch, "prediction_summary"), Spy(monkeypatch, "find_pivots")
+    settings = ONE_TEST.model_copy(
+        update={
+            "causal": CausalConfig(max_rollouts=3, num_continuations=2, policies=("reference", "checkpoint")),
+            "pivots": PivotConfig(max_rollouts=1, gap=0.5, num_continuations=2),
+        }
+    )
+    run(plan(tmp_path, settings=settings))
+    rows = tokens_by_place(tmp_path, "rl-2", "dpo-1")
+    (_, given), length = planned.calls[0], len(EVERY[1].completion_ids)
+    for name, column in (("argmax", "argmax"), ("entropy_ref", "entropy_ref"), ("categories", "category")):
+        assert given[name][1] == [rows[1][position][column] for position in range(length)], name
+    assert [rows[index][top]["js"] for index, top in enumerate(given["tops"])] == [
+        max(row["js"] for row in rows[index].values()) for index in range(3)
+    ]
+    assert [row[0] for row in given["top_ref"][1]] == [rows[1][position]["argmax_ref"] for position in range(length)]
+    engines = {items[0].policy: engine._model for (items, engine, *_), _ in run_swaps.calls}
+    assert engines == {
+        "reference": SOURCES["dpo-1"].loaded.model,
+        "checkpoint": SOURCES["rl-2"].loaded.model,
+    }
+    assert pivots.calls[0][0][1].engine._model is SOURCES["dpo-1"].loaded.model
+    effects, scores = predicted.calls[0][0]
+    assert {one.sequence_id for one in effects} >= {0, 1, 2}
+    expected = [rows[one.sequence_id][one.position] for one in effects]
+    assert scores["js"].tolist() == [row["js"] for row in expected]
+    assert scores["logprob_drop"].tolist() == pytest.approx([row["logprob_ref"] - row["logprob"] for row in expected])
+
+
+def test_two_looks_stay_apart_in_what_is_kept(tmp_path: Path) -> None:
+    causal = CausalConfig(max_rollouts=2, num_continuations=2, max_continuations=4)
+    run(plan(tmp_path, settings=ONE_TEST.model_copy(update={"causal": causal})))
+    rows = read_table(tmp_path / "probe" / "interventions.parquet", INTERVENTIONS_SCHEMA).to_pylist()
+    assert {row["first_continuations"] for row in rows} == {2}
+    assert max(row["num_continuations"] for row in rows) == 4
+
+
+def test_every_figure_is_about_its_own_rollouts_and_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.findings")
+    summary = run(plan(tmp_path))
+    headline = np.mean([row["js"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "rl-1"), 3)])
+    consecutive, baseline = summary["pairs"]
+    assert (consecutive["checkpoint"], consecutive["reference"]) == ("rl-2", "rl-1")
+    assert (baseline["checkpoint"], baseline["reference"]) == ("dpo-1", "sft-1")
+    assert consecutive["js"]["mean"] == pytest.approx(headline, rel=1e-5)
+    entropy = np.mean([row["entropy"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "dpo-1"), 3)])
+    assert summary["entropy"]["means"][1]["entropy"]["mean"] == pytest.approx(entropy, rel=1e-5)
+    for figures in ("direction", "correlates"):  # a checkpoint's own text is likely under it whatever it learnt
+        assert {one["source"] for one in summary[figures]} == {"dpo-1"}
+    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(2, 3)] * 2
+    assert {one["checkpoint"] for one in summary["rank_shift"]} == {"rl-2"}
+    assert {one["source"] for one in summary["rank_shift"]} == {"dpo-1", "rl-1", "rl-2"}
+    recovery = summary["recovery"]
+    assert recovery["num_rollouts"] == 3
+    assert {one["checkpoint"] for one in (*recovery["selectors"], *recovery["spikes"])} == {"rl-2"}
+    num_tokens = sum(len(one.completion_ids) for one in EVERY)
+    assert summary["null"]["num_tokens"] == num_tokens
+    assert summary["biographies"]["tokens"]["all"]["num_tokens"] == sum(len(one.completion_ids) for one in EVERY[:3])
+    pooled = {options["pooled"].size for _, options in false_discoveries.calls}
+    assert pooled == {2 * sum(len(one.completion_ids) for one in EVERY[:3])}
+    assert [len(options["clusters"]) for _, options in false_discoveries.calls] == [7] * 3
+    spikes = read_table(tmp_path / "probe" / "spikes.parquet", SPIKES_SCHEMA).to_pylist()
+    assert {row["sequence_id"] for row in spikes} == {0, 1, 2}
+    assert "calibrated" in {row["method"] for row in spikes}
+
+
+def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def padded(*args: Any, noise_of: str, **options: Any) -> Any:
+        asked.append(noise_of)
+        sizes = {"dpo-1": 30, "rl-1": 32, "rl-2": 32}
+        return replace(measure(*args, noise_of=noise_of, **options), vocabulary_sizes=sizes)
+
+    monkeypatch.setattr("swerve.probe.measurement.measure", padded)
+    measured = measure_plan(plan(tmp_path, baseline=None), store=None, world=None, progress=SilentProgress())
+    assert (asked, measured.vocabulary_size) == (["dpo-1"], 30)
+    assert (measured.null.checkpoints, measured.null.references) == (("dpo-1",), ("dpo-1",))
+
+
+def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Path) -> None:
+    def reliable(least: int) -> bool:
+        settings = ProbeConfig(min_rollouts=least, causal=CausalConfig(max_rollouts=0))
+        return bool(run(plan(tmp_path, settings=settings))["reliable"])
+
+    assert (reliable(3), reliable(4)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "start"),
+    [
+        ({"dpo-1": 2, "rl-1": 3, "rl-2": 5}, 2),
+        ({"dpo-1": 3, "rl-1": 3, "rl-2": 5}, None),
+        ({"rl-1": 3, "rl-2": 5}, None),
+    ],
+)
+def test_biographies_begin_with_the_reference_where_it_comes_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: dict[str, int], start: int | None
+) -> None:
+    told = Spy(monkeypatch, "biographies", module="swerve.probe.findings")
+    rounding = Spy(monkeypatch, "biography_settings", module="swerve.probe.findings")
+    settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
+    run(plan(tmp_path, settings=settings, steps=steps, baseline=None))
+    args, options = told.calls[0]
+    assert (args[1], options["start_step"]) == ([3, 5], start)
+    assert 0 < rounding.calls[0][0][0] < 1e-4  # nats: float32 in other batches is not the same to the last digit
+
+
+def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = Spy(monkeypatch, "signal_figures", module="swerve.probe.findings")
+    settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
+    kinds = [(HEADLINE, "dpo-1", False), ("reference_right", "dpo-1", True), ("training", "training", True)]
+    mixed = sequences(*kinds)
+    signals = [
+        {"sequence_id": 2, "position": at, "step": 4, "advantage": 0.5, "clipped": 0.0, "kl": None, "used": True}
+        for at in range(len(mixed[2].completion_ids))
+    ]
+    summary = run(plan(tmp_path, settings=settings, sequences=mixed, signals=signals))
+    stored = read_table(tmp_path / "probe" / "signals.parquet", SIGNALS_SCHEMA).to_pylist()
+    assert stored == signals
+    seen = {
+        one["checkpoint"]: one["num_rollouts_seen"] for one in summary["training_signal"] if one["reference"] != "rl-1"
+    }
+    assert seen == {"rl-1": 0, "rl-2": 1, "dpo-1": 0}  # of steps 3, 5 and 2; the rollout is of step 4
+    assert compared.calls[0][1]["noise"] >= 0.01  # nats: what log-probabilities drift anyway
+    assert {one["source"] for one in summary["direction"]} == {"dpo-1"}
+    assert "training" in {one["population"] for one in summary["populations"]}
+
+
+def _flat(rows: Mapping[int, Mapping[int, Any]], num: int) -> list[Any]:
+    return [row for index in range(num) for row in rows[index].values()]
+
+
+def test_notes_on_few_problems_and_on_rollouts_that_are_cut_off(tmp_path: Path) -> None:
+    same = tuple(replace(one, problem=EVERY[0].problem) for one in EVERY[:3])
+    longest = max(len(one.completion_ids) for one in same)
+    summary = run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1))
+    assert (summary["num_rollouts"], summary["num_rollout_problems"]) == (3, 1)
+    longer = sum(len(one.completion_ids) == longest for one in same)
+    assert summary["notes"][-2:] == [
+        "the 3 rollouts are of 1 problem only: intervals resample problems and are too narrow with so few",
+        f"{longer} of 3 rollouts are longer than max_new_tokens={longest - 1}, where continuations are cut off and "
+        f"graded as they stand: swaps late in them have no effect; set it to {longest} or more",
+    ]
+    whole = run(plan(tmp_path, sequences=same, max_new_tokens=longest))
+    assert whole["notes"] == summary["notes"][:-1]
+    untested = ONE_TEST.model_copy(update={"causal": CausalConfig(max_rollouts=0)})
+    assert run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1, settings=untested))["notes"] == whole["notes"]
+
+
+def test_a_note_says_that_wrong_rollouts_were_chosen_by_what_the_final_does(tmp_path: Path) -> None:
+    facts = {"reference": "dpo-1", "final": "rl-2", "num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
+    (note,) = run(plan(tmp_path, facts=facts))["notes"]
+    assert note.startswith("5 problems that both dpo-1 and rl-2 get wrong are not read")
+    read = ONE_TEST.model_copy(update={"populations": ("reference_wrong", "reference_right")})
+    assert run(plan(tmp_path, facts=facts, settings=read))["notes"] == []
+    assert run(plan(tmp_path, facts={**facts, "num_reference_wrong": 3}))["notes"] == []
+
+
+def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
+    imported = tuple(
+        replace(one, population="imported_right" if one.correct else "imported_wrong", source="imported")
+        for one in EVERY[::-1]
+    )
+    out = RunDirectory(tmp_path / "out")
+    options: dict[str, Any] = {
+        "runtime": RuntimeConfig(device="cpu"),
+        "seed": 0,
+        "confidence": 0.95,
+        "max_new_tokens": 40,
+        "reference": SOURCES["dpo-1"],
+        "baseline": None,
+        "checkpoints": [SOURCES["rl-1"], SOURCES["rl-2"]],
+        "steps": {"dpo-1": 0, "rl-1": 1, "rl-2": 2},
+        "provenance": {"path": "responses.jsonl"},
+        "out": out,
+        "progress": SilentProgress(),
+    }
+    summary = probe_models(ONE_TEST, sequences=imported, **options)
+    assert (summary["population"], summary["num_rollouts"], summary["final"]) == ("imported_wrong", 4, "rl-2")
+    assert {one["population"]: one["num_rollouts"] for one in summary["populations"]} == {
+        "imported_wrong": 4,
+        "imported_right": 3,
+    }
+    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(3, 4)] * 2
+    assert summary["causal"]["num_rollouts"] == 2
+    again = probe_models(ONE_TEST, sequences=imported, **options)  # into the same folder
+    assert again == summary
+    right = probe_models(ONE_TEST, sequences=[one for one in imported if one.correct], **options)
+    assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
