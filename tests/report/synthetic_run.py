@@ -38,6 +38,7 @@ HOSTILE_TOKENS = ("</script><img onerror=alert(1) src=x>", "[/bold]", "$\\frac{$
 HOSTILE_TEXT = " ".join(HOSTILE_TOKENS)
 _WORDS = (*"0123456789", "+", "=", ";", "write", "carry", "answer", "<eos>", *HOSTILE_TOKENS)
 _ID = {word: index for index, word in enumerate(_WORDS)}
+_NUM_RIGHT = 2
 _STAGES = (("sft", 500, 500), ("dpo", 508, 8), *(("rl", 508 + int(c[3:]), int(c[3:])) for c in CHECKPOINTS))
 
 
@@ -166,6 +167,7 @@ def _spike_rows(sequence: int, checkpoint: str, trace: Trace, columns: Mapping[s
                 "sequence_id": sequence,
                 "position": int(position),
                 "checkpoint": checkpoint,
+                "method": "zscore",
                 "divergence": divergence,
                 "value": float(values[position]),
                 "threshold": threshold,
@@ -173,6 +175,17 @@ def _spike_rows(sequence: int, checkpoint: str, trace: Trace, columns: Mapping[s
                 "is_wrong": int(position) in trace.wrong,
                 "is_first_wrong": int(position) == min(trace.wrong),
             }
+
+
+def _decoy_spikes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Spikes of another method, one position further: what the page must not show."""
+    return [{**row, "method": "percentile", "position": row["position"] + 1} for row in rows]
+
+
+def _right_row(sequence: int, trace: Trace) -> dict[str, Any]:
+    """A rollout of another population: the same words, called right, without known wrong steps."""
+    right = {"population": "reference_right", "correct": True, "extracted": trace.gold}
+    return {**_sequence_row(sequence, trace), **right, "first_wrong": None, "wrong_positions": [], "wrong_expected": []}
 
 
 def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
@@ -189,6 +202,7 @@ def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
         "problem_id": f"addition-{a}+{b}",
         "kind": f"{1 + sequence % 3} carries",
         "population": "reference_wrong_final_right",
+        "source": REFERENCE,
         "question": " ".join([*str(a), "+", *str(b), "="]),
         "gold": trace.gold,
         "prompt_ids": [_ID[word] for word in [*str(a), "+", *str(b), "="]],
@@ -206,20 +220,27 @@ def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
 
 def _intervention_rows(sequence: int, trace: Trace, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     spike = min(trace.wrong)
-    for selection, position, shares in (("spike", spike, (0.05, 0.95)), ("random", 2, (0.1, 0.1))):
-        tokens = (trace.words[position], trace.wrong.get(position, trace.words[position]))
-        for arm, token, share in zip(("reference", "checkpoint"), tokens, shares, strict=True):
-            yield {
-                "sequence_id": sequence,
-                "position": position,
-                "selection": selection,
-                "arm": arm,
-                "token_id": _ID[token],
-                "token": token,
-                "num_continuations": 16,
-                "num_successes": int(rng.binomial(16, share)),
-                "num_failures": 0,
-            }
+    places = (("spike", spike, (0.05, 0.95, 0.9)), ("matched", 4, (0.1, 0.1, 0.05)), ("random", 2, (0.1, 0.1, 0.05)))
+    for policy in ("reference", "checkpoint"):
+        for selection, position, shares in places:
+            tokens = (trace.words[position], trace.wrong.get(position, trace.words[position]), "9")
+            for arm, token, share in zip(("reference", "checkpoint", "alternative"), tokens, shares, strict=True):
+                num_successes = int(rng.binomial(16, share)) if policy == "reference" else 16
+                yield {
+                    "sequence_id": sequence,
+                    "position": position,
+                    "spike_sequence_id": sequence,
+                    "selection": selection,
+                    "arm": arm,
+                    "policy": policy,
+                    "token_id": _ID[token],
+                    "token": token,
+                    "num_continuations": 16,
+                    "num_successes": num_successes,
+                    "num_failures": 0,
+                    "first_continuations": 16,
+                    "first_successes": num_successes,
+                }
 
 
 def _interval(mean: float, half_width: float) -> dict[str, float]:
@@ -374,7 +395,14 @@ def _probe_summary(means: Mapping[str, Mapping[str, float]], *, reliable: bool) 
     }
 
 
-def _write_probe(run: RunDirectory, traces: Sequence[Trace], rng: np.random.Generator, *, reliable: bool) -> None:
+def _write_probe(
+    run: RunDirectory,
+    traces: Sequence[Trace],
+    rng: np.random.Generator,
+    *,
+    reliable: bool,
+    entries: Mapping[str, Any],
+) -> None:
     tokens, topk, spikes, interventions = [], [], [], []
     sums: dict[str, dict[str, list[float]]] = {checkpoint: {} for checkpoint in CHECKPOINTS}
     for sequence, trace in enumerate(traces):
@@ -392,21 +420,29 @@ def _write_probe(run: RunDirectory, traces: Sequence[Trace], rng: np.random.Gene
                 "position": list(range(len(ids))),
                 "token_id": ids.tolist(),
                 "checkpoint": [checkpoint] * len(ids),
+                "reference": [REFERENCE] * len(ids),
+                "category": [_category(word) for word in trace.words],
             }
-            tokens += list(_records({**fixed, **columns, "category": [_category(word) for word in trace.words]}))
+            tokens += list(_records({**fixed, **columns}))
+            # The same checkpoint against another one: rows the page must not mix up with those of the reference.
+            other = {**fixed, **columns, "reference": ["sft-500"] * len(ids), "js": [0.5] * len(ids)}
+            tokens += list(_records(other))
+            if sequence < _NUM_RIGHT:
+                tokens += list(_records({**fixed, **columns, "sequence_id": [len(traces) + sequence] * len(ids)}))
             topk += list(_topk_rows(sequence, checkpoint, logits))
-            spikes += list(_spike_rows(sequence, checkpoint, trace, columns))
+            found = list(_spike_rows(sequence, checkpoint, trace, columns))
+            spikes += [*_decoy_spikes(found), *found]
             for name in ("kl_forward", "kl_reverse", "js", "entropy", "entropy_ref"):
                 sums[checkpoint].setdefault(name, []).extend(columns[name])
-    write_table(
-        run.probe_path / "sequences.parquet", [_sequence_row(*pair) for pair in enumerate(traces)], SEQUENCES_SCHEMA
-    )
+    sequences = [_sequence_row(*pair) for pair in enumerate(traces)]
+    sequences += [_right_row(len(traces) + index, trace) for index, trace in enumerate(traces[:_NUM_RIGHT])]
+    write_table(run.probe_path / "sequences.parquet", sequences, SEQUENCES_SCHEMA)
     write_table(run.probe_path / "tokens.parquet", tokens, TOKENS_SCHEMA)
     write_table(run.probe_path / "topk.parquet", topk, TOPK_SCHEMA)
     write_table(run.probe_path / "spikes.parquet", spikes, SPIKES_SCHEMA)
     write_table(run.probe_path / "interventions.parquet", interventions, INTERVENTIONS_SCHEMA)
     means = {checkpoint: {name: float(np.mean(v)) for name, v in entry.items()} for checkpoint, entry in sums.items()}
-    write_json(run.probe_path / "summary.json", _probe_summary(means, reliable=reliable))
+    write_json(run.probe_path / "summary.json", {**_probe_summary(means, reliable=reliable), **entries})
 
 
 def write_synthetic_run(
@@ -418,8 +454,12 @@ def write_synthetic_run(
     evaluation: bool = True,
     probe: bool = True,
     reliable: bool = True,
+    entries: Mapping[str, Any] | None = None,
 ) -> RunDirectory:
-    """Write a run of three stages with ten evaluated and eight probed checkpoints; the last rollout may be hostile."""
+    """Write a run of three stages with ten evaluated and eight probed checkpoints; the last rollout may be hostile.
+
+    `entries` are added to the summary of the probe; without them it is one of few figures.
+    """
     rng = np.random.default_rng(seed)
     run = RunDirectory(path)
     provenance = {
@@ -438,5 +478,5 @@ def write_synthetic_run(
     if evaluation:
         _write_evaluations(run, traces)
     if probe:
-        _write_probe(run, traces, rng, reliable=reliable)
+        _write_probe(run, traces, rng, reliable=reliable, entries=entries or {})
     return run

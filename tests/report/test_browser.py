@@ -55,7 +55,7 @@ def top_position(page: Any) -> int:
 
 
 def test_opens_without_errors_and_draws_every_curve(page: Any) -> None:
-    assert page.locator(".chart .u-wrap canvas").count() == 4
+    assert page.locator(".chart .u-wrap canvas").count() == 7
     assert page.locator("#trace .token").count() > 50
     assert page.locator("#rollout-list [role=option]").count() == 12
 
@@ -132,6 +132,61 @@ def test_hovering_moves_nothing(page: Any) -> None:
     page.locator("#trace .token").nth(8).hover()
     assert page.locator("#tooltip").is_visible()
     assert page.evaluate(boxes) == before
+
+
+def test_the_reader_chooses_the_population(page: Any) -> None:
+    select = page.locator("#population")
+    assert select.locator("option").all_inner_texts() == ["dpo-8 wrong, rl-80 right: 12", "dpo-8 right: 2"]
+    assert page.locator("#population-note").inner_text() == (
+        "Completions of dpo-8, with a wrong answer where rl-80 is right."
+    )
+    select.focus()
+    page.keyboard.press("ArrowDown")
+    select.dispatch_event("change")
+    assert page.locator("#rollout-list [role=option]").count() == 2
+    assert (
+        page.locator("#rollout-list [aria-selected=true] .option-detail").inner_text().endswith("no wrong step known")
+    )
+    assert page.locator("#population-note").inner_text() == "Completions of dpo-8, with a right answer."
+    assert page.locator("#trace .token.wrong").count() == 0
+    page.locator("#trace .token").nth(3).hover()
+    tooltip = page.locator("#tooltip").inner_text()
+    assert "position 3" in tooltip
+    assert "top tokens not measured" in tooltip
+    page.locator("#trace .token.top").hover()
+    assert "Highest JS of the rollout\n" in page.locator("#tooltip").inner_text()
+
+
+def test_the_causal_test_of_a_rollout_has_its_controls_and_the_third_token(page: Any) -> None:
+    shown = page.locator("#causal-rollout")
+    heads = shown.locator(".trial-head").all_inner_texts()
+    assert [head.split(",")[0] for head in heads] == [
+        "At the top spike",
+        "At a matched position",
+        "At a random position",
+    ]
+    assert shown.locator(".trial").count() == 9
+    assert shown.locator(".trial").nth(2).inner_text().startswith("9 of neither")
+
+
+def test_a_dose_curve_is_read_at_its_own_points(page: Any) -> None:
+    chart = page.locator("#chart-dose-checkpoint-into-reference")
+    readout = chart.locator(".readout").inner_text()
+    assert "JS 90.0% (83.0% to 97.0%) at 11.0%" in readout
+    assert "Random 54.9% (47.9% to 61.9%) at 9.2%" in readout
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(100)
+    assert "JS 51.0%" in chart.locator(".readout").inner_text()
+
+
+def test_long_tables_open_from_the_keyboard(page: Any) -> None:
+    folded = page.locator("details.folded").first
+    assert not folded.locator("table").is_visible()
+    folded.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert folded.locator("table").is_visible()
 
 
 def test_a_hostile_rollout_stays_text(page: Any, synthetic: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from swerve.report.findings import findings, tiles
+import pytest
+
+from swerve.report.findings import finding_groups, findings, tiles
 from swerve.report.inputs import ReportInputs
 
 SUMMARY: dict[str, Any] = {
@@ -148,4 +150,162 @@ def test_a_collapse_is_said_with_what_followed() -> None:
         "Stage rl collapsed at its step 13: the reward fell from 0.5 to 0.1. Training went back to the weights of "
         "step 10 of the stage.",
         "Stage rl collapsed at its step 32: it grew.",
+    )
+
+
+def told(summary: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the sentences of a probe, by topic, with an ordinary minus sign."""
+    groups = finding_groups(inputs((BEFORE, AFTER), {**SUMMARY, **summary}))
+    return {
+        group.name: tuple(sentence.replace("\N{MINUS SIGN}", "-") for sentence in group.sentences) for group in groups
+    }
+
+
+def test_the_sentences_on_what_was_read(entries: dict[str, Any]) -> None:
+    assert told(entries)["Read"][1:] == (
+        "On the same 400 problems rl-80 alone is right on 211 and dpo-8 alone on 3, a difference of +52.0 (+47.0 to "
+        "+57.0) points (p < 0.001).",
+        "Another draw of completions would select 70.0% (66.0 to 74.0) of these problems again.",
+        "Mean JS of rl-80 is 0.00810 (0.00729 to 0.00891) nats on these rollouts; it is lower on "
+        "\N{LEFT DOUBLE QUOTATION MARK}dpo-8 right\N{RIGHT DOUBLE QUOTATION MARK}, at 2.00e-4 (1.80e-4 to 2.20e-4) and "
+        "not told apart on \N{LEFT DOUBLE QUOTATION MARK}rl-80 right\N{RIGHT DOUBLE QUOTATION MARK}, at 0.00830 "
+        "(0.00747 to 0.00913).",
+    )
+
+
+def test_the_sentences_on_divergence(entries: dict[str, Any]) -> None:
+    last = {"checkpoint": "rl-80", "js": {"mean": 0.008, "low": 0.007, "high": 0.009}}
+    assert told({**entries, "divergences": [last]})["Divergence"] == (
+        "Before the stage, dpo-8 differed from sft-500 by a mean JS of 5.00e-4 (4.50e-4 to 5.50e-4) nats, less than "
+        "the "
+        "stage changed: rl-80 differs from dpo-8 by 0.00800 (0.00700 to 0.00900).",
+        "Between neighbouring checkpoints most changed from rl-70 to rl-80, by 0.00700 (0.00630 to 0.00770), though "
+        "its "
+        "interval overlaps that of rl-60 to rl-70.",
+        "Mean entropy on the rollouts read is 0.0110 (0.0100 to 0.0120) nats at rl-80, -0.0110 (-0.0130 to -0.00900) "
+        "against dpo-8.",
+    )
+
+
+def test_the_sentences_on_wrong_steps_and_noise(entries: dict[str, Any]) -> None:
+    assert told(entries)["Wrong steps"][1:] == (
+        "Of 4 scores, 3 rank the known wrong steps above chance; the highest AUC is that of Reverse KL, 0.980 (0.960 "
+        "to "
+        "1.00), not told apart from JS.",
+        "Of the 270 z-score spikes 95.0% (92.0 to 98.0) are on a wrong step (by chance 2.4%), and 99.0% (97.0 to "
+        "100.0) "
+        "of the wrong steps have one (by chance 2.8%).",
+        "Between two runs of one model, where every spike is false, the rules find per 1,000 tokens: z-score 23.1 "
+        "(22.2 "
+        "to 24.0), adaptive 18.8 (18.2 to 19.4), percentile none (at most 0.161), absolute none (at most 0.161) and "
+        "calibrated none (at most 0.161); at rl-80 z-score finds 22.5.",
+    )
+
+
+def test_the_sentences_on_places(entries: dict[str, Any]) -> None:
+    assert told(entries)["Where"] == (
+        "The middle third of the rollouts, 34.0% of the tokens, carries 47.0% (42.0 to 52.0) of the divergence.",
+        "Tokens of style carry 2.1% (1.7 to 2.5) of it, less than their share of the tokens (8.5%).",
+        "The forking tokens, the 20.0% at which the reference is least certain, carry 98.4% (97.9 to 98.9) of the "
+        "divergence, more than their share.",
+        "In its own text, rl-80 writes the first choice of dpo-8 at 93.0% (92.0 to 94.0) of the tokens, its second or "
+        "third at 5.0% (4.0 to 6.0) and a lower one at 2.0% (1.0 to 3.0).",
+    )
+
+
+def test_the_sentences_on_causes(entries: dict[str, Any]) -> None:
+    assert told(entries)["Cause"][1:] == (
+        "Over all positions tested, JS best ranks those with an effect of 10.0% or more: AUC 0.900 (0.850 to 0.950), "
+        "not told apart from entropy of reference.",
+        "Among those where the two models' tokens differ, no score ranks those with an effect of 10.0% or more above "
+        "chance.",
+        "Along 20 rollouts 9 single tokens change the success by 20.0% or more, 8 of them also on fresh continuations "
+        "(at most 0.17 expected by chance); 88.9% (68.9 to 100.0) of them are spikes (by chance 1.9%).",
+    )
+    into, out = told(entries)["Dose"]
+    assert into == (
+        "dpo-8 with tokens of rl-80: with JS choosing 2.2% of the tokens, accuracy goes from 51.0% (42.0 to 60.0) to "
+        "82.2% (75.2 to 89.2), which is 80.0% (70.0 to 90.0) of the gap to 90.0% (81.0 to 99.0); over all budgets it "
+        "is "
+        "above random choice, +0.800 (+0.710 to +0.890) of the gap."
+    )
+    assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
+
+
+def test_the_sentences_on_training(entries: dict[str, Any]) -> None:
+    assert told(entries)["Training"] == (
+        "At rl-80, 97.0% (96.0 to 98.0) of the divergence is on tokens that moved the good way, more than their share "
+        "of "
+        "the tokens (52.0%).",
+        "A rollout's JS goes with wrong answers: rank correlation -0.610 (-0.660 to -0.560), adjusted p = 0.0040.",
+        "96.9% (96.7 to 97.1) of the wrong steps left the reference for good, against 0.3% (0.1 to 0.5) of the tokens "
+        "beside them; of these wrong steps the largest share did so at rl-20 (78.0%), of the others at rl-70 (33.3%).",
+        "Of the tokens of training that moved, 71.0% (68.0 to 74.0) moved the way their advantage pushed, above chance "
+        "(50.0%).",
+        "At 40 spikes the last 5 tokens have 28.5% (26.5 to 30.5) of the attribution of rl-80, more than if all "
+        "counted "
+        "alike (9.6%).",
+        "At 40 spikes the last 5 tokens have 35.1% (33.1 to 37.1) of the attribution of dpo-8, more than if all "
+        "counted "
+        "alike (9.6%).",
+    )
+
+
+WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("topic", "number", "ending"),
+    [
+        ("Read", 1, ": the interval holds 0, so no difference is shown."),
+        ("Divergence", 0, "the intervals overlap, so the stage is not shown to have changed more: rl-80 differs from"),
+        ("Divergence", 2, "not told apart from that of dpo-8."),
+        ("Wrong steps", 1, "No score ranks the known wrong steps above chance."),
+        ("Where", 0, "(not told apart from the middle and last)."),
+        ("Where", 1, "about as much as their share of the tokens (50.0%)."),
+        ("Where", 2, "not told apart from their share."),
+        ("Cause", 1, "no score ranks those with an effect of 10.0% or more above chance."),
+        ("Dose", 0, "so nothing can be recovered."),
+        ("Training", 0, "not told apart from their share of the tokens (50.0%)."),
+        ("Training", 1, "is not shown to go with the answer: rank correlation"),
+        ("Training", 2, "not told apart from 50.0%"),
+        ("Training", 3, "not told apart from chance (50.0%)."),
+        ("Training", 4, "not told apart from if all counted alike (9.6%)."),
+    ],
+)
+def test_wide_intervals_claim_nothing(entries: dict[str, Any], topic: str, number: int, ending: str) -> None:
+    def widened(value: Any) -> Any:
+        if isinstance(value, dict):
+            return WIDE if {"mean", "low", "high"} <= value.keys() else {k: widened(v) for k, v in value.items()}
+        return [widened(one) for one in value] if isinstance(value, list) else value
+
+    last = {"checkpoint": "rl-80", "js": WIDE}
+    assert ending in told({**widened(entries), "divergences": [last]})[topic][number]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ending"),
+    [
+        (0.01, 0.05, "so the token of rl-80 does more than another."),
+        (-0.05, 0.05, "so the two are not told apart."),
+        (-0.05, -0.01, "so the token of rl-80 does less than another."),
+    ],
+)
+def test_another_token_is_compared_with_that_of_the_checkpoint(low: float, high: float, ending: str) -> None:
+    spike, random = SUMMARY["causal"]["selections"]
+    other = {"mean": 0.6, "low": 0.5, "high": 0.7}
+    difference = {"mean": (low + high) / 2, "low": low, "high": high}
+    spike = {**spike, "alternative_effect": other, "checkpoint_minus_alternative": difference}
+    matched = {"selection": "matched", "effect": {"mean": 0.0, "low": -0.03, "high": 0.03}}
+    first, second = told({"causal": {"selections": [spike, matched, random]}})["Cause"]
+    assert first.endswith("; at matched positions by 0.0 (-3.0 to +3.0), at random positions by +1.1 (-0.4 to +2.9).")
+    assert second.startswith("Another token at the same place, of neither model, changes it by +60.0 (+50.0 to +70.0)")
+    assert second.endswith(ending)
+
+
+def test_an_effect_that_the_matched_control_has_too_is_not_claimed() -> None:
+    spike, random = SUMMARY["causal"]["selections"]
+    matched = {"selection": "matched", "effect": {"mean": 0.8, "low": 0.7, "high": 0.83}}
+    assert told({"causal": {"selections": [spike, matched, random]}})["Cause"][0].endswith(
+        "; the intervals overlap, so no effect of the spike is shown."
     )

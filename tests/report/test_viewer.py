@@ -26,7 +26,7 @@ def payload(run: RunDirectory) -> dict[str, Any]:
 
 def test_divergences_are_those_of_the_table(run: RunDirectory, payload: dict[str, Any]) -> None:
     rows = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
-    wanted = [row for row in rows if row["sequence_id"] == 3 and row["checkpoint"] == "rl-30"]
+    wanted = [row for row in rows if (row["sequence_id"], row["checkpoint"], row["reference"]) == (3, "rl-30", "dpo-8")]
     entry = payload["rollouts"][3]["by_checkpoint"][payload["checkpoints"].index("rl-30")]
     for name in ("kl_forward", "kl_reverse", "js", "entropy", "logprob", "rank"):
         assert entry[name] == pytest.approx([row[name] for row in wanted], rel=1e-3, abs=1e-8)
@@ -60,7 +60,7 @@ def test_spikes_come_by_height(run: RunDirectory, payload: dict[str, Any]) -> No
     wanted = sorted(
         (row["height"], row["position"])
         for row in rows
-        if (row["sequence_id"], row["checkpoint"], row["divergence"]) == (2, "rl-40", "js")
+        if (row["sequence_id"], row["checkpoint"], row["divergence"], row["method"]) == (2, "rl-40", "js", "zscore")
     )
     entry = payload["rollouts"][2]["by_checkpoint"][payload["checkpoints"].index("rl-40")]
     assert entry["spikes"]["js"] == [position for _, position in wanted]
@@ -74,7 +74,8 @@ def test_the_final_checkpoints_own_completion_is_joined_by_problem(payload: dict
 
 def test_rollouts_are_limited_by_option_and_by_size(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = read_inputs(run)
-    assert [rollout["id"] for rollout in viewer_payload(inputs, max_rollouts=2)["rollouts"]] == [0, 1]  # type: ignore[index]
+    # Two of the headline population, and at least one of the other.
+    assert [rollout["id"] for rollout in viewer_payload(inputs, max_rollouts=2)["rollouts"]] == [0, 1, 12]  # type: ignore[index]
     monkeypatch.setattr(viewer, "MAX_CELLS", 1)
     assert [rollout["id"] for rollout in viewer_payload(inputs, max_rollouts=2)["rollouts"]] == [0]  # type: ignore[index]
 
@@ -83,13 +84,52 @@ def test_an_infinite_divergence_is_null_and_leaves_the_scale_finite(run: RunDire
     inputs = read_inputs(run)
     assert inputs.tables is not None
     rows = inputs.tables.tokens.to_pylist()
+    assert (rows[0]["checkpoint"], rows[0]["reference"]) == ("rl-5", "dpo-8")
     rows[0]["kl_reverse"] = float("inf")
     tables = replace(inputs.tables, tokens=inputs.tables.tokens.from_pylist(rows, schema=TOKENS_SCHEMA))
     payload = viewer_payload(replace(inputs, tables=tables), max_rollouts=1)
     assert payload is not None
     assert payload["rollouts"][0]["by_checkpoint"][0]["kl_reverse"][0] is None
     assert 0 < payload["max"]["kl_reverse"] < 100
-    assert json.loads(json.dumps(payload, allow_nan=False))["total"] == 12
+    assert json.loads(json.dumps(payload, allow_nan=False))["populations"][0]["total"] == 12
+
+
+def test_populations_are_named_and_the_headline_one_comes_first(run: RunDirectory) -> None:
+    inputs = read_inputs(run)
+    assert inputs.tables is not None
+    backwards = inputs.tables.sequences.take(list(range(13, -1, -1)))
+    payload = viewer_payload(replace(inputs, tables=replace(inputs.tables, sequences=backwards)), max_rollouts=4)
+    assert payload is not None
+    assert [(one["id"], one["shown"], one["total"]) for one in payload["populations"]] == [
+        ("reference_wrong_final_right", 4, 12),
+        ("reference_right", 1, 2),
+    ]
+    assert [rollout["id"] for rollout in payload["rollouts"]] == [11, 10, 9, 8, 13]
+    assert [rollout["correct"] for rollout in payload["rollouts"]] == [False] * 4 + [True]
+    other = payload["rollouts"][-1]
+    assert (other["population"], other["source"], other["wrong"]) == ("reference_right", "dpo-8", [])
+    assert other["reference"]["top"] is None
+    assert other["by_checkpoint"][-1]["spikes"] == {"kl_forward": [], "kl_reverse": [], "js": []}
+
+
+def test_continuations_are_those_of_the_reference_if_there_are_any(run: RunDirectory) -> None:
+    inputs = read_inputs(run)
+    assert inputs.tables is not None
+    assert inputs.tables.interventions is not None
+    payload = viewer_payload(inputs, max_rollouts=1)
+    assert payload is not None
+    causal = payload["rollouts"][0]["causal"]
+    assert [(row["selection"], row["arm"]) for row in causal] == [
+        (selection, arm)
+        for selection in ("spike", "matched", "random")
+        for arm in ("reference", "checkpoint", "alternative")
+    ]
+    assert {row["policy"] for row in causal} == {"reference"}
+    rows = [row for row in inputs.tables.interventions.to_pylist() if row["policy"] == "checkpoint"]
+    own = inputs.tables.interventions.from_pylist(rows, schema=inputs.tables.interventions.schema)
+    payload = viewer_payload(replace(inputs, tables=replace(inputs.tables, interventions=own)), max_rollouts=1)
+    assert payload is not None
+    assert {row["policy"] for row in payload["rollouts"][0]["causal"]} == {"checkpoint"}
 
 
 def test_without_a_probe_there_is_nothing_to_view(run: RunDirectory) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swerve.report.findings_causal import causal_sentences, dose_sentences, selections, training_sentences
+from swerve.report.findings_where import divergence_sentences, reading_sentences, step_sentences, where_sentences
 from swerve.report.inputs import ReportInputs
+from swerve.report.sections_spikes import spike_entry
 from swerve.report.values import (
-    DIVERGENCE_NAMES,
     NOT_MEASURED,
     count,
     interval,
     percent,
     percent_interval,
     points,
-    points_interval,
 )
 
-__all__ = ["Tile", "findings", "spike_entry", "tiles"]
+__all__ = ["FindingGroup", "Tile", "finding_groups", "findings", "tiles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +31,48 @@ class Tile:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGroup:
+    """Sentences on one thing."""
+
+    name: str
+    sentences: tuple[str, ...]
+
+
 def findings(inputs: ReportInputs) -> tuple[str, ...]:
     """Return what the run shows, one claim a sentence, in the order of the argument."""
-    sentences = [_accuracy(inputs), _traces(inputs)]
-    if inputs.summary is None:
-        sentences.append("Where the checkpoints differ from the reference was not measured.")
-    else:
-        sentences += [_population(inputs.summary), _spikes(inputs.summary), _causal(inputs.summary)]
-        if not inputs.summary.get("reliable", True):
-            sentences.append("The probe had too few rollouts for its figures to be relied upon.")
-    return tuple(sentence for sentence in [*sentences, *_collapses(inputs)] if sentence)
+    return tuple(sentence for group in finding_groups(inputs) for sentence in group.sentences)
+
+
+def finding_groups(inputs: ReportInputs) -> tuple[FindingGroup, ...]:
+    """Return the findings by topic; topics without any are left out."""
+    summary = inputs.summary
+    outcome = [_accuracy(inputs), _traces(inputs)]
+    if summary is None:
+        outcome.append("Where the checkpoints differ from the reference was not measured.")
+    groups = {"Outcome": outcome}
+    if summary is not None:
+        groups |= {name: write(summary) for name, write in _PROBE_GROUPS.items()}
+    groups["Caution"] = [*_unreliable(summary), *_collapses(inputs)]
+    kept = {name: tuple(one for one in sentences if one) for name, sentences in groups.items()}
+    return tuple(FindingGroup(name=name, sentences=found) for name, found in kept.items() if found)
+
+
+_PROBE_GROUPS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "Read": reading_sentences,
+    "Divergence": divergence_sentences,
+    "Wrong steps": step_sentences,
+    "Where": where_sentences,
+    "Cause": causal_sentences,
+    "Dose": dose_sentences,
+    "Training": training_sentences,
+}
+
+
+def _unreliable(summary: Mapping[str, Any] | None) -> list[str]:
+    if summary is None or summary.get("reliable", True):
+        return []
+    return ["The probe had too few rollouts for its figures to be relied upon."]
 
 
 def _collapses(inputs: ReportInputs) -> list[str]:
@@ -80,61 +113,6 @@ def _traces(inputs: ReportInputs) -> str:
     return f"Of the traces of {last['checkpoint']}, {percent_interval(right)} have no wrong step at all."
 
 
-def _population(summary: Mapping[str, Any]) -> str:
-    wrong, changed = summary.get("num_reference_wrong"), summary.get("num_reference_wrong_final_right")
-    return (
-        f"Of the {count(wrong)} problems that {summary.get('reference')} gets wrong, {summary.get('final')} gets "
-        f"{count(changed)} right; {count(summary.get('num_rollouts'))} of these wrong rollouts of "
-        f"{summary.get('reference')} were read token by token."
-    )
-
-
-def spike_entry(summary: Mapping[str, Any], checkpoint: Any, divergence: Any) -> Mapping[str, Any] | None:
-    """Return the summary's spike figures of one checkpoint and divergence, if they were measured."""
-    for entry in summary.get("spikes") or []:
-        if entry.get("checkpoint") == checkpoint and entry.get("divergence") == divergence:
-            found: Mapping[str, Any] = entry
-            return found
-    return None
-
-
-def _spikes(summary: Mapping[str, Any]) -> str:
-    final, divergence = summary.get("final"), summary.get("divergence")
-    entry = spike_entry(summary, final, divergence)
-    first = interval(entry.get("top_on_first_wrong")) if entry else None
-    if entry is None or first is None:
-        return "Where the highest divergence of a rollout falls was not measured."
-    name = DIVERGENCE_NAMES.get(str(divergence), str(divergence))
-    return (
-        f"The token where {final} differs most from {summary.get('reference')} ({name}) is the first wrong step in "
-        f"{percent_interval(first)} of the rollouts and some wrong step in "
-        f"{percent_interval(interval(entry.get('top_on_wrong')))}; a token drawn at random would be so in "
-        f"{percent(entry.get('chance_first_wrong'))} and {percent(entry.get('chance_wrong'))}."
-    )
-
-
-def _selections(summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    causal = summary.get("causal") or {}
-    return {str(entry.get("selection")): entry for entry in causal.get("selections") or []}
-
-
-def _causal(summary: Mapping[str, Any]) -> str:
-    selections = _selections(summary)
-    spike = interval(selections.get("spike", {}).get("effect"))
-    if spike is None:
-        return "Whether the token at the spike causes the correction was not measured."
-    sentence = (
-        f"Putting the token of {summary.get('final')} in place of that of {summary.get('reference')} at the top spike, "
-        f"and letting {summary.get('reference')} continue, changes its success by {points_interval(spike)} "
-        "percentage points"
-    )
-    random = interval(selections.get("random", {}).get("effect"))
-    if random is None:
-        return f"{sentence}; random positions were not measured."
-    verdict = "" if not spike.overlaps(random) else "; the intervals overlap, so no effect of the spike is shown"
-    return f"{sentence}; at random positions by {points_interval(random)}{verdict}."
-
-
 def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
     """Return the four headline figures; one that is missing says so."""
     return (_accuracy_tile(inputs), _population_tile(inputs), _spike_tile(inputs), _causal_tile(inputs))
@@ -145,7 +123,8 @@ def _accuracy_tile(inputs: ReportInputs) -> Tile:
     before = interval(first.get("accuracy")) if first else None
     after = interval(last.get("accuracy")) if last else None
     if first is None or last is None or before is None or after is None:
-        return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail="run swerve eval")
+        detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
+        return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
     return Tile(
         caption="Greedy accuracy",
         value=f"{percent(before.mean)} → {percent(after.mean)}",
@@ -156,6 +135,9 @@ def _accuracy_tile(inputs: ReportInputs) -> Tile:
 def _population_tile(inputs: ReportInputs) -> Tile:
     if inputs.summary is None:
         return Tile(caption="Wrong before, right after", value=NOT_MEASURED, detail="run swerve probe")
+    if inputs.is_imported:
+        read = f"of {count((inputs.summary.get('responses') or {}).get('num_responses'))} responses from a file"
+        return Tile(caption="Responses read", value=count(inputs.summary.get("num_rollouts")), detail=read)
     wrong = inputs.summary.get("num_reference_wrong")
     return Tile(
         caption="Wrong before, right after",
@@ -180,10 +162,10 @@ def _spike_tile(inputs: ReportInputs) -> Tile:
 
 def _causal_tile(inputs: ReportInputs) -> Tile:
     caption = "Effect of the token at the spike"
-    selections = _selections(inputs.summary or {})
-    effect = interval(selections.get("spike", {}).get("effect"))
+    found = selections(inputs.summary or {})
+    effect = interval(found.get("spike", {}).get("effect"))
     if effect is None:
         return Tile(caption=caption, value=NOT_MEASURED, detail="run swerve probe")
-    random = interval(selections.get("random", {}).get("effect"))
+    random = interval(found.get("random", {}).get("effect"))
     control = NOT_MEASURED if random is None else f"{points(random.mean)} points"
     return Tile(caption=caption, value=f"{points(effect.mean)} points", detail=f"at random positions {control}")

@@ -72,6 +72,11 @@ class ReportInputs:
         return None if entry is None else int(entry["step"])
 
     @property
+    def is_imported(self) -> bool:
+        """Whether the probe is of responses from elsewhere, without a selection or an evaluation."""
+        return self.summary is not None and self.summary.get("selection") == "imported"
+
+    @property
     def reference(self) -> Mapping[str, Any] | None:
         """The reference's evaluation; without a probe the first one."""
         if self.summary is not None:

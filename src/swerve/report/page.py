@@ -13,10 +13,10 @@ import jinja2
 from markupsafe import Markup
 
 from swerve.config import ReportConfig
-from swerve.report.charts import Chart, all_charts
-from swerve.report.findings import findings, tiles
+from swerve.report.charts import Chart, all_charts, dose_charts
+from swerve.report.findings import finding_groups, tiles
 from swerve.report.inputs import ReportInputs
-from swerve.report.sections import bars, causal_rows, provenance, spike_rows, tables
+from swerve.report.sections import provenance, topics
 from swerve.report.values import DIVERGENCE_NAMES
 from swerve.report.viewer import compact, viewer_payload
 
@@ -60,6 +60,7 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
     """Return the whole page as text."""
     scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
     charts = all_charts(inputs)
+    drawn = [chart for chart in (*charts, *dose_charts(inputs.summary)) if chart.measured]
     viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
     template = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -71,9 +72,9 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
         script=Markup(scripts),
         style=Markup(styles),
-        data=Markup(json_block({"charts": [_chart(chart) for chart in charts if chart.measured], "viewer": viewer})),
+        data=Markup(json_block({"charts": [_chart(chart) for chart in drawn], "viewer": viewer})),
         charts=charts,
-        findings=findings(inputs),
+        findings=finding_groups(inputs),
         tiles=tiles(inputs),
         provenance=provenance(inputs),
         config_text=inputs.config_text,
@@ -81,13 +82,10 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         summary=inputs.summary,
         notes=[] if inputs.summary is None else [str(note) for note in inputs.summary.get("notes") or []],
         has_viewer=viewer is not None,
-        num_shown=0 if viewer is None else len(viewer["rollouts"]),
-        num_rollouts=0 if viewer is None else viewer["total"],
         divergences=DIVERGENCE_NAMES,
-        tables=tables(inputs),
-        spike_rows=spike_rows(inputs.summary),
-        causal_rows=causal_rows(inputs.summary),
-        bars=bars(inputs.summary),
+        topics=topics(inputs),
+        is_imported=inputs.is_imported,
+        is_greedy=(inputs.summary or {}).get("selection", "greedy") == "greedy",
     )
 
 
@@ -114,6 +112,7 @@ def _chart(chart: Chart) -> Mapping[str, Any]:
         "labels": chart.labels,
         "steps": chart.steps,
         "x_title": chart.x_title,
+        "x_unit": chart.x_unit,
         "has_intervals": chart.has_intervals,
         "curves": [
             {
@@ -124,6 +123,10 @@ def _chart(chart: Chart) -> Mapping[str, Any]:
                 },
             }
             for curve in chart.curves
+        ],
+        "levels": [
+            {"name": level.name, **{key: compact(getattr(level.value, key)) for key in ("mean", "low", "high")}}
+            for level in chart.levels
         ],
         "stages": [{"name": stage.name, "start": stage.start, "end": stage.end} for stage in chart.stages],
     }

@@ -14,10 +14,13 @@ __all__ = [
     "count",
     "interval",
     "number",
+    "number_interval",
+    "p_value",
     "percent",
     "percent_interval",
     "points",
     "points_interval",
+    "signed_interval",
 ]
 
 NOT_MEASURED = "not measured"
@@ -60,6 +63,14 @@ def interval(value: Any) -> Interval | None:
     return Interval(mean=mean, low=low, high=high)
 
 
+def _percent(share: float) -> str:
+    """Return a share in percent without the sign; a zero has no sign, whatever side it was rounded from."""
+    text = f"{100 * share:.1f}"
+    if text.strip("-") == "0.0":
+        return "0.0"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def percent(value: Any) -> str:
     """Return a share as a percentage with one decimal.
 
@@ -67,18 +78,18 @@ def percent(value: Any) -> str:
     ('46.5%', 'not measured')
     """
     share = _finite(value)
-    return NOT_MEASURED if share is None else f"{100 * share:.1f}%"
+    return NOT_MEASURED if share is None else f"{_percent(share)}%"
 
 
 def percent_interval(value: Interval | None) -> str:
     """Return a share with its interval.
 
-    >>> percent_interval(Interval(mean=0.465, low=0.417, high=0.514))
-    '46.5% (41.7 to 51.4)'
+    >>> percent_interval(Interval(mean=0.465, low=-0.0, high=0.514))
+    '46.5% (0.0 to 51.4)'
     """
     if value is None:
         return NOT_MEASURED
-    return f"{100 * value.mean:.1f}% ({100 * value.low:.1f} to {100 * value.high:.1f})"
+    return f"{_percent(value.mean)}% ({_percent(value.low)} to {_percent(value.high)})"
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -98,16 +109,55 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{figure:#.{digits}g}".removesuffix(".") if abs(figure) < 10**digits else f"{figure:,.0f}"
 
 
+def number_interval(value: Interval | None, digits: int = 3) -> str:
+    """Return a figure with its interval.
+
+    >>> number_interval(Interval(mean=0.012, low=0.011, high=0.013))
+    '0.0120 (0.0110 to 0.0130)'
+    """
+    if value is None:
+        return NOT_MEASURED
+    return " ".join((_real(value.mean, digits), f"({_real(value.low, digits)} to {_real(value.high, digits)})"))
+
+
+def _real(figure: float, digits: int, *, plus: bool = False) -> str:
+    """Return a figure with a typographic minus sign, and with a plus sign where one is asked for."""
+    sign = "\N{MINUS SIGN}" if figure < 0 else "+" if plus and figure > 0 else ""
+    return f"{sign}{number(abs(figure), digits)}"
+
+
+def signed_interval(value: Interval | None, digits: int = 3) -> str:
+    r"""Return a difference with its interval, signs included.
+
+    >>> signed_interval(Interval(mean=0.012, low=-0.011, high=0.035)).replace("\N{MINUS SIGN}", "-")
+    '+0.0120 (-0.0110 to +0.0350)'
+    """
+    if value is None:
+        return NOT_MEASURED
+    mean, low, high = (_real(figure, digits, plus=True) for figure in (value.mean, value.low, value.high))
+    return f"{mean} ({low} to {high})"
+
+
+def p_value(value: Any) -> str:
+    """Return a p-value with two significant digits; below 0.001 only that it is.
+
+    >>> p_value(0.0123), p_value(2e-66), p_value(1.0), p_value(None)
+    ('0.012', '<0.001', '1.0', 'not measured')
+    """
+    figure = _finite(value)
+    if figure is None:
+        return NOT_MEASURED
+    return "<0.001" if figure < 0.001 else f"{figure:#.2g}"
+
+
 def points(share: float) -> str:
     r"""Return a difference of shares in percentage points, with its sign.
 
     >>> points(0.874), points(0.0), points(-0.004).replace("\N{MINUS SIGN}", "-")
     ('+87.4', '0.0', '-0.4')
     """
-    text = f"{100 * share:.1f}"
-    if text.strip("-") == "0.0":
-        return "0.0"
-    return text.replace("-", "\N{MINUS SIGN}") if text.startswith("-") else f"+{text}"
+    text = _percent(share)
+    return text if text == "0.0" or share < 0 else f"+{text}"
 
 
 def points_interval(value: Interval | None) -> str:

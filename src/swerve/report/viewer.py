@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from swerve.report.inputs import FinalCompletion, ProbeTables, ReportInputs
+from swerve.report.names import headline_population, population_note, population_title
 
 __all__ = ["MAX_CELLS", "Vocabulary", "compact", "outside_spaces", "split_pieces", "viewer_payload"]
 
 MAX_CELLS = 50_000
 """Tokens x checkpoints a page holds at most (about 100 bytes each); the first rollout is always shown."""
 
+_OTHERS = 4
+"""Of each population but the headline one, a fourth as many rollouts are shown."""
 _DIVERGENCES = ("kl_forward", "kl_reverse", "js")
 _PER_CHECKPOINT = (*_DIVERGENCES, "entropy", "logprob", "rank")
 _REFERENCE = {"entropy": "entropy_ref", "logprob": "logprob_ref", "rank": "rank_ref"}
@@ -92,17 +95,20 @@ def outside_spaces(tokens: Sequence[str], gaps: Sequence[str]) -> tuple[list[str
 def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any] | None:
     """Return what the page's rollout viewer needs, or None where the probe has not run.
 
-    The rollouts are the first `max_rollouts` of the probe's table, fewer where `MAX_CELLS` is reached.
+    The rollouts are the first `max_rollouts` of the headline population and a quarter as many of each other one, fewer
+    where `MAX_CELLS` is reached. Divergences are those from the summary's reference, spikes those of its method.
     """
     summary, tables = inputs.summary, inputs.tables
     if summary is None or tables is None or tables.sequences.num_rows == 0:
         return None
+    reference = str(summary.get("reference"))
+    tables = _headline_rows(tables, reference=reference, method=str(summary.get("spike_method", "zscore")))
     checkpoints = _ordered_checkpoints(summary, tables)
-    sequences = _first_sequences(tables.sequences, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
+    by_population = _by_population(tables.sequences, headline_population(summary))
+    sequences = _first_sequences(by_population, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
     chosen = [sequence["sequence_id"] for sequence in sequences]
     groups = _Groups.of(tables, chosen)
     vocabulary, categories = Vocabulary(), Vocabulary()
-    reference = str(summary.get("reference"))
     rollouts = [
         _rollout(sequence, checkpoints, reference, groups, vocabulary, categories, inputs.final_completions)
         for sequence in sequences
@@ -113,7 +119,7 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
         "checkpoints": checkpoints,
         "steps": [inputs.step(label) for label in checkpoints],
         "divergence": summary.get("divergence", "js"),
-        "total": tables.sequences.num_rows,
+        "populations": _populations(by_population, sequences, summary),
         "max": {name: _largest(rollouts, name) for name in _DIVERGENCES},
         "vocabulary": vocabulary.words,
         "categories": categories.words,
@@ -126,15 +132,68 @@ def _ordered_checkpoints(summary: Mapping[str, Any], tables: ProbeTables) -> lis
     return [label for label in summary.get("checkpoints") or [] if label in measured]
 
 
-def _first_sequences(table: pa.Table, *, max_rollouts: int, num_checkpoints: int) -> list[dict[str, Any]]:
+def _headline_rows(tables: ProbeTables, *, reference: str, method: str) -> ProbeTables:
+    """Return the tables with the rows the page shows: one pair a checkpoint, one kind of spike, one policy."""
+    interventions = _where(tables.interventions, "policy", "reference")
+    if interventions is not None and interventions.num_rows == 0:
+        interventions = _where(tables.interventions, "policy", "checkpoint")
+    tokens = _where(tables.tokens, "reference", reference)
+    assert tokens is not None
+    return ProbeTables(
+        sequences=tables.sequences,
+        tokens=tokens,
+        topk=tables.topk,
+        spikes=_where(tables.spikes, "method", method),
+        interventions=interventions,
+    )
+
+
+def _where(table: pa.Table | None, column: str, value: str) -> pa.Table | None:
+    if table is None:
+        return None
+    return table.filter(pc.equal(table[column].cast(pa.string()), value))
+
+
+def _by_population(table: pa.Table, headline: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the rollouts of each population, the headline one first."""
+    found: dict[str, list[dict[str, Any]]] = {headline: []}
+    for row in table.to_pylist():
+        found.setdefault(str(row["population"]), []).append(row)
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _first_sequences(
+    by_population: Mapping[str, Sequence[dict[str, Any]]], *, max_rollouts: int, num_checkpoints: int
+) -> list[dict[str, Any]]:
     chosen: list[dict[str, Any]] = []
     cells = 0
-    for row in table.slice(0, max_rollouts).to_pylist():
-        cells += len(row["token_starts"]) * max(1, num_checkpoints)
-        if chosen and cells > MAX_CELLS:
-            break
-        chosen.append(row)
+    for number, rows in enumerate(by_population.values()):
+        for row in rows[: max_rollouts if number == 0 else max(1, max_rollouts // _OTHERS)]:
+            cells += len(row["token_starts"]) * max(1, num_checkpoints)
+            if chosen and cells > MAX_CELLS:
+                return chosen
+            chosen.append(row)
     return chosen
+
+
+def _populations(
+    by_population: Mapping[str, Sequence[Mapping[str, Any]]],
+    chosen: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return what the page says of the populations of which it shows rollouts."""
+    shown = Counter(str(row["population"]) for row in chosen)
+    return [
+        {
+            "id": name,
+            "title": population_title(name, summary),
+            "note": population_note(name, rows[0]["source"], summary),
+            "shown": shown[name],
+            "total": len(rows),
+        }
+        for name, rows in by_population.items()
+        if shown[name]
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +261,9 @@ def _rollout(
         "id": identity,
         "problem": sequence["problem_id"],
         "kind": sequence["kind"],
+        "population": sequence["population"],
+        "source": sequence["source"],
+        "correct": sequence["correct"],
         "question": sequence["question"],
         "gold": sequence["gold"],
         "answer": sequence["extracted"],
@@ -267,6 +329,8 @@ def _intervention(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "selection": row["selection"],
         "arm": row["arm"],
+        "policy": row["policy"],
+        "spike": row["spike_sequence_id"],
         "position": row["position"],
         "token": row["token"],
         "num": row["num_continuations"],

@@ -51,8 +51,13 @@ class Tooltip {
     const note = (text) => element("div", { class: "spike-note" }, text);
     if (height === 0) found.push(note(`Top spike by ${name}`));
     else if (height > 0) found.push(note(`Spike by ${name}, number ${height + 1} from the highest`));
-    else if (topPosition(entry, divergence) === position) found.push(note(`Highest ${name} of the rollout, below the threshold of a spike`));
+    else if (topPosition(entry, divergence) === position) found.push(note(`Highest ${name} of the rollout${this.hasSpikes(rollout) ? ", below the threshold of a spike" : ""}`));
     return found.length ? element("div", { class: "tip-marks" }, ...found) : null;
+  }
+
+  // Spikes are looked for in the headline population alone, which comes first.
+  hasSpikes(rollout) {
+    return rollout.population === this.data.populations[0].id;
   }
 
   model(name, top, position, realised) {

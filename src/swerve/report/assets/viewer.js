@@ -81,6 +81,10 @@ class Viewer {
   bindList() {
     const list = byId("rollout-list");
     byId("filter").addEventListener("change", () => this.listRollouts());
+    const population = byId("population");
+    fill(population, this.data.populations.map((one) => element("option", { value: one.id }, `${one.title}: ${one.shown < one.total ? `${one.shown} of ${one.total}` : one.total}`)));
+    population.addEventListener("change", () => this.choosePopulation());
+    this.describePopulation();
     list.addEventListener("click", (event) => {
       const option = event.target.closest("[role=option]");
       if (option) this.choose(Number(option.dataset.index));
@@ -96,20 +100,35 @@ class Viewer {
     });
   }
 
-  // Where the top spike of a rollout falls at the chosen checkpoint: first, wrong, other or none (not measured).
+  choosePopulation() {
+    byId("filter").value = "all";
+    this.describePopulation();
+    this.choose(this.data.rollouts.findIndex((rollout) => rollout.population === byId("population").value));
+    byId("rollout-list").scrollTop = 0;
+  }
+
+  describePopulation() {
+    byId("population-note").textContent = this.data.populations.find((one) => one.id === byId("population").value).note;
+  }
+
+  // Where the top spike of a rollout falls at the chosen checkpoint: first, wrong, other, unmarked (no wrong step is
+  // known) or none (not measured).
   hit(rollout) {
     const top = topPosition(rollout.by_checkpoint[this.state.checkpoint], this.state.divergence);
     if (top === null) return "none";
+    if (!rollout.wrong.length) return "unmarked";
     if (top === rollout.first_wrong) return "first";
     return rollout.wrong.some(([position]) => position === top) ? "wrong" : "other";
   }
 
   listRollouts() {
     const wanted = byId("filter").value;
-    const words = { first: "● first wrong step", wrong: "○ later wrong step", other: "○ elsewhere", none: "not measured" };
+    const words = { first: "● first wrong step", wrong: "○ later wrong step", other: "○ elsewhere", unmarked: "no wrong step known", none: "not measured" };
+    const population = byId("population").value;
     const options = [];
     this.data.rollouts.forEach((rollout, index) => {
       const hit = this.hit(rollout);
+      if (rollout.population !== population) return;
       if (wanted !== "all" && wanted !== hit) return;
       const chosen = rollout === this.state.rollout;
       options.push(element(
@@ -140,8 +159,8 @@ class Viewer {
     fill(byId("facts"), [
       fact("Problem", rollout.question || rollout.problem),
       fact("Gold answer", rollout.gold),
-      fact(`Answer of ${this.data.reference}`, rollout.answer, "wrong-answer"),
-      fact(`Answer of ${this.data.final}`, rollout.final ? rollout.final.answer : "not measured"),
+      fact(rollout.source === "imported" ? "Answer of the response" : `Answer of ${rollout.source}`, rollout.answer, rollout.correct ? "" : "wrong-answer"),
+      rollout.source === this.data.final ? null : fact(`Answer of ${this.data.final}`, rollout.final ? rollout.final.answer : "not measured"),
     ]);
     byId("lines-option").hidden = !rollout.tokens.includes(";");
     this.showCausal();
@@ -207,25 +226,32 @@ class Viewer {
 
   showCausal() {
     const { rollout } = this.state;
-    const names = { spike: "At the top spike", random: "At a random position" };
-    const blocks = ["spike", "random"].map((selection) => {
-      const arms = rollout.causal.filter((row) => row.selection === selection);
-      if (!arms.length) return null;
-      const rows = ["reference", "checkpoint"].flatMap((arm) => arms.filter((row) => row.arm === arm)).map((row) => {
+    const names = { spike: "At the top spike", matched: "At a matched position", random: "At a random position" };
+    const owners = { reference: this.data.reference, checkpoint: this.data.final, alternative: "neither" };
+    const places = new Map();
+    for (const row of rollout.causal) {
+      const key = `${row.selection} ${row.position} ${row.spike}`;
+      places.set(key, [...(places.get(key) || []), row]);
+    }
+    const order = Object.keys(names);
+    const groups = [...places.values()].sort((a, b) => order.indexOf(a[0].selection) - order.indexOf(b[0].selection));
+    const blocks = groups.map((arms) => {
+      const rows = Object.keys(owners).flatMap((arm) => arms.filter((row) => row.arm === arm)).map((row) => {
         const bar = element("i", { class: "on" });
         bar.style.setProperty("width", `${row.num ? (100 * row.successes) / row.num : 0}%`);
-        const owner = row.arm === "reference" ? this.data.reference : this.data.final;
-        return element("div", { class: "trial" }, element("span", {}, token(row.token), ` of ${owner}`), element("span", { class: "meter" }, bar), element("span", {}, `${row.successes} of ${row.num} right`));
+        return element("div", { class: "trial" }, element("span", {}, token(row.token), ` of ${owners[row.arm]}`), element("span", { class: "meter" }, bar), element("span", {}, `${row.successes} of ${row.num} right`));
       });
-      return element("div", {}, element("p", { class: "trial-head" }, `${names[selection]}, position ${arms[0].position}`), ...rows);
-    }).filter(Boolean);
-    const lead = `The text up to the position is kept, one token is forced, ${this.data.reference} continues.`;
+      return element("div", {}, element("p", { class: "trial-head" }, `${names[arms[0].selection] || arms[0].selection}, position ${arms[0].position}`), ...rows);
+    });
+    const continued = rollout.causal.length && rollout.causal[0].policy === "checkpoint" ? this.data.final : this.data.reference;
+    const lead = `The text up to the position is kept, one token is forced, ${continued} continues.`;
     fill(byId("causal-rollout"), [element("h3", {}, "Causal test on this rollout"), ...(blocks.length ? [element("p", { class: "note" }, lead), ...blocks] : [element("p", { class: "note" }, "Not measured for this rollout.")])]);
   }
 
   showFinal() {
     const { rollout } = this.state;
     const title = element("h3", {}, `What ${this.data.final} writes itself`);
+    if (rollout.source === this.data.final) return fill(byId("final-text"), [title, element("p", { class: "note" }, "The text above is its own.")]);
     if (!rollout.final) return fill(byId("final-text"), [title, element("p", { class: "note" }, "Not measured.")]);
     const broken = (words) => (this.state.lines ? words.replace(/ ; /g, " ;\n") : words);
     const own = broken(rollout.final.text);

@@ -1,0 +1,191 @@
+"""What a page is built of, as records a template prints: tables, interval plots and bars, panels and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from swerve.report.charts import Chart
+from swerve.report.values import Interval
+
+__all__ = [
+    "Absent",
+    "Bar",
+    "BarPlot",
+    "ChartPart",
+    "DotPlot",
+    "DotRow",
+    "Panel",
+    "Part",
+    "Table",
+    "Topic",
+    "dot_row",
+    "panel",
+    "topic",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of finished strings; the first column names the row."""
+
+    sort: ClassVar[str] = "table"
+    id: str
+    caption: str
+    note: str = ""
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    folded: bool = False
+    """Whether the table is shown only on demand."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a row."""
+        return bool(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DotRow:
+    """One line of an interval plot: positions in percent of the plot's width."""
+
+    name: str
+    value: str
+    dot: float
+    low: float
+    high: float
+    chance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DotPlot:
+    """Estimates with their intervals on one axis."""
+
+    sort: ClassVar[str] = "dots"
+    caption: str = ""
+    rows: tuple[DotRow, ...]
+    ends: tuple[str, str, str]
+    """What stands at the left end, in the middle and at the right end of the axis."""
+    around_zero: bool = False
+    """Whether the mark is no effect; else it is chance."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a row."""
+        return bool(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Two shares of one thing, in percent of the plot's width."""
+
+    name: str
+    first: float
+    second: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarPlot:
+    """Pairs of bars; `key` names the first and the second of a pair."""
+
+    sort: ClassVar[str] = "bars"
+    rows: tuple[Bar, ...]
+    key: tuple[str, str]
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a bar."""
+        return bool(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPart:
+    """An interactive chart, drawn by the page's script."""
+
+    sort: ClassVar[str] = "chart"
+    chart: Chart
+
+    @property
+    def measured(self) -> bool:
+        """Whether the chart has a point."""
+        return self.chart.measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """What was not measured, and the command that measures it."""
+
+    sort: ClassVar[str] = "absent"
+    what: str
+    command: str
+
+    @property
+    def measured(self) -> bool:
+        """Always: it is to be shown."""
+        return True
+
+
+Part = Table | DotPlot | BarPlot | ChartPart | Absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A question with what answers it."""
+
+    title: str
+    note: str = ""
+    parts: tuple[Part, ...]
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A section of the page."""
+
+    id: str
+    title: str
+    short: str
+    """The title in the page's navigation."""
+    lead: str = ""
+    panels: tuple[Panel, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, in the order shown."""
+        return tuple(part for one in self.panels for part in one.parts)
+
+
+def panel(title: str, *parts: Part | None, note: str = "", wide: bool = False) -> Panel | None:
+    """Return a panel of the parts that were measured; None without any."""
+    kept = tuple(part for part in parts if part is not None and part.measured)
+    return Panel(title=title, note=note, parts=kept, wide=wide) if kept else None
+
+
+def topic(id: str, title: str, panels: Sequence[Panel | None], *, short: str, lead: str = "") -> Topic | None:
+    """Return a section of the panels that there are; None without any."""
+    kept = tuple(one for one in panels if one is not None)
+    return Topic(id=id, title=title, short=short, lead=lead, panels=kept) if kept else None
+
+
+def dot_row(
+    name: str, value: str, share: Interval, chance: float | None, *, low: float = 0.0, high: float = 1.0
+) -> DotRow:
+    """Return a line of an interval plot whose axis runs from `low` to `high`; what lies outside is put on its end.
+
+    >>> row = dot_row("JS", "0.9", Interval(mean=0.9, low=0.8, high=1.2), 0.5)
+    >>> row.dot, row.low, row.high, row.chance
+    (90.0, 80.0, 100.0, 50.0)
+    """
+
+    def place(figure: float) -> float:
+        return round(100 * (min(max(figure, low), high) - low) / (high - low), 2)
+
+    return DotRow(
+        name=name,
+        value=value,
+        dot=place(share.mean),
+        low=place(share.low),
+        high=place(share.high),
+        chance=None if chance is None else place(chance),
+    )
