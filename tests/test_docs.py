@@ -17,6 +17,7 @@ from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.cli.app import app
 from swerve.probe.categories import category_names
+from swerve.probe.execute import NOTHING_MEASURED
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 
 ROOT = Path(__file__).parents[1]
@@ -124,11 +125,17 @@ _TABLES = {
     "rollouts/step_NNNNNN.parquet": tables.ROLLOUTS_SCHEMA,
     "rollouts/STAGE_pairs.parquet": tables.PAIRS_SCHEMA,
     "eval/step_NNNNNN.parquet": tables.EVALUATION_SCHEMA,
+    "eval/samples/step_NNNNNN.parquet": tables.SAMPLES_SCHEMA,
     "probe/sequences.parquet": tables.SEQUENCES_SCHEMA,
     "probe/tokens.parquet": tables.TOKENS_SCHEMA,
     "probe/topk.parquet": tables.TOPK_SCHEMA,
     "probe/spikes.parquet": tables.SPIKES_SCHEMA,
     "probe/interventions.parquet": tables.INTERVENTIONS_SCHEMA,
+    "probe/prefix_values.parquet": tables.PREFIX_VALUES_SCHEMA,
+    "probe/cross_samples.parquet": tables.CROSS_SAMPLES_SCHEMA,
+    "probe/biographies.parquet": tables.BIOGRAPHIES_SCHEMA,
+    "probe/signals.parquet": tables.SIGNALS_SCHEMA,
+    "probe/attributions.parquet": tables.ATTRIBUTIONS_SCHEMA,
 }
 
 
@@ -151,6 +158,13 @@ def test_every_schema_is_documented():
     assert {name for name in schemas if getattr(tables, name) not in _TABLES.values()} == set()
 
 
+def test_entries_of_the_summary_are_documented():
+    sections = _sections(DOCS / "artifacts.md")
+    text = " ".join(sections[name] for name in ("What was compared", "What was measured", "What was tested"))
+    documented = set(re.findall(r"`(\w+)`", " ".join(line.split(" | ")[0] for line in text.splitlines())))
+    assert set(NOTHING_MEASURED) - documented == set()
+
+
 _MODELS = {
     "Top level": configuration.Config,
     "Addition": configuration.AdditionTask,
@@ -168,6 +182,9 @@ _MODELS = {
     "Probe": configuration.ProbeConfig,
     "Spikes": configuration.SpikeConfig,
     "Causal test": configuration.CausalConfig,
+    "Cross-sampling": configuration.CrossSamplingConfig,
+    "Pivots": configuration.PivotConfig,
+    "Attribution": configuration.AttributionConfig,
     "Report": configuration.ReportConfig,
     "Runtime": configuration.RuntimeConfig,
 }
@@ -295,7 +312,7 @@ def test_functions_are_in_the_objectives_page():
 
 
 def test_categories_are_listed_by_precedence():
-    rows = _rows(_sections(DOCS / "probe.md")["Categories"])
+    rows = _rows(_sections(DOCS / "probe-figures.md")["Categories"])
     assert tuple(cells[0].strip("`") for cells in rows) == category_names()
 
 
