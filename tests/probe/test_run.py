@@ -396,6 +396,7 @@ def test_two_processes_write_the_same_tables(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Causal test") == 1, done.stdout  # only one process reports
-    assert "done in" in done.stderr and "stopped after" not in done.stderr, done.stderr
+    assert "done in" in done.stderr, done.stderr
+    assert "stopped after" not in done.stderr, done.stderr
     for path in sorted(alone.probe_path.glob("*")):
         assert (together.probe_path / path.name).read_bytes() == path.read_bytes(), path.name

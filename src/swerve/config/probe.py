@@ -135,7 +135,12 @@ class ProbeConfig(Model):
     selection: Literal["greedy", "split"] = "greedy"
     """How `reference wrong, final right` is decided: by the greedy completions that are then read, or (`split`) by one
     half of the sampled completions, and the other half is read."""
-    populations: tuple[PopulationName, ...] = ("reference_right", "checkpoint_right", "checkpoint_wrong")
+    populations: tuple[PopulationName, ...] = (
+        "reference_wrong",
+        "reference_right",
+        "checkpoint_right",
+        "checkpoint_wrong",
+    )
     """Rollouts read besides the reference's wrong ones that the final checkpoint gets right."""
     max_rollouts: PositiveInt = 200
     """Of the headline population: the reference's wrong rollouts of problems that the final checkpoint gets right."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from swerve.artifacts.files import atomic_path, read_json, remove, write_json
 from swerve.errors import ArtifactError
+from swerve.version import __version__
 
 __all__ = [
     "STATES_VERSION",
@@ -160,7 +161,7 @@ def digest_of(*parts: Any) -> str:
     >>> digest_of("states", [1, 2]) == digest_of("states", [1, 2]) != digest_of("states", [2, 1])
     True
     """
-    text = json.dumps([STATES_VERSION, torch.__version__, *parts], sort_keys=True, allow_nan=False)
+    text = json.dumps([STATES_VERSION, __version__, torch.__version__, *parts], sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
