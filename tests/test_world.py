@@ -12,6 +12,7 @@ from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.models.load import load_model
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_make_the_same_updates_as_one(small_recipe, small_run, tmp_path):
     """Same rollouts, losses and weights to rounding; only the order of summation differs."""

@@ -387,3 +387,15 @@ def test_runs(swerve: Swerve) -> None:
     assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
     entries = json.loads(swerve("runs", "--json")[1])
     assert entries[1] == {"name": "mine", "status": "created", "stages": ["sft", "dpo", "rl"], "last_step": 41}
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_only_the_first_process_reports(
+    swerve: Swerve, stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    make_run(tmp_path / "runs" / "mine")
+    monkeypatch.setenv("RANK", "1")
+    assert swerve("probe", "mine", *more) == (0, "", "")
+    assert [call[0] for call in stages.calls] == ["probe"]
+    monkeypatch.setenv("RANK", "0")
+    assert "rl-80" in swerve("probe", "mine", *more)[1]

@@ -281,6 +281,10 @@ def test_models_by_name(tmp_path: Path, folder: Path, run: RunDirectory) -> None
         resolve_model("models/two")  # a folder that is missing, since `models` is one that is there
     with pytest.raises(CheckpointError, match="has no checkpoint 'rl-9'; it has sft-5, rl-1, rl-2, rl-3"):
         resolve_model("rl-9", run=run)
+    for name in ("mine:rl-9", "mine"):
+        with pytest.raises(CheckpointError) as caught:
+            resolve_model(name)
+        assert "hub" not in str(caught.value)
     odd = tmp_path / "a=b"
     odd.mkdir()
     assert split_name("a=b") == (None, "a=b")

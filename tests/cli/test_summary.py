@@ -200,3 +200,11 @@ def test_responses_from_elsewhere() -> None:
         "num_rollouts": 120,
     }
     assert probe_lines(imported)[0] == "339 responses of responses.jsonl; the figures are about the 120 wrong ones."
+
+
+def test_a_probe_without_known_wrong_steps_says_so_once() -> None:
+    entry = {"checkpoint": "rl-80", "divergence": "js", "num_rollouts": 0}
+    lines = probe_lines({**PROBE, "spikes": [entry, {**entry, "divergence": "kl_forward"}]})
+    (line,) = [line for line in lines if "spikes fall" in line]
+    assert line == "Where the spikes fall: not measured, as no step is known to be wrong."
+    assert not any("highest spike between" in line for line in lines)

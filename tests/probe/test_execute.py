@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.config import (
@@ -23,6 +24,7 @@ from swerve.config import (
     RuntimeConfig,
     TinyModel,
 )
+from swerve.errors import ConfigError
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.execute import execute, worker
@@ -386,11 +388,12 @@ def test_notes_on_few_problems_and_on_rollouts_that_are_cut_off(tmp_path: Path) 
 
 def test_a_note_says_that_wrong_rollouts_were_chosen_by_what_the_final_does(tmp_path: Path) -> None:
     facts = {"reference": "dpo-1", "final": "rl-2", "num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
-    (note,) = run(plan(tmp_path, facts=facts))["notes"]
+    unread = ONE_TEST.model_copy(update={"populations": ("reference_right",)})
+    (note,) = run(plan(tmp_path, facts=facts, settings=unread))["notes"]
     assert note.startswith("5 problems that both dpo-1 and rl-2 get wrong are not read")
     read = ONE_TEST.model_copy(update={"populations": ("reference_wrong", "reference_right")})
     assert run(plan(tmp_path, facts=facts, settings=read))["notes"] == []
-    assert run(plan(tmp_path, facts={**facts, "num_reference_wrong": 3}))["notes"] == []
+    assert run(plan(tmp_path, facts={**facts, "num_reference_wrong": 3}, settings=unread))["notes"] == []
 
 
 def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
@@ -422,5 +425,17 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     assert summary["causal"]["num_rollouts"] == 2
     again = probe_models(ONE_TEST, sequences=imported, **options)  # into the same folder
     assert again == summary
-    right = probe_models(ONE_TEST, sequences=[one for one in imported if one.correct], **options)
+    assert read_json(out.path / "run.json")["responses"] == "responses.jsonl"
+    other = {**options, "provenance": {"path": "other.jsonl"}}
+    right = probe_models(ONE_TEST, sequences=[one for one in imported if one.correct], **other)
     assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
+    record = read_json(out.path / "run.json")
+    assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
+    trained = RunDirectory(tmp_path / "trained")
+    trained.create(config_yaml="", provenance={"status": "trained"})
+    with pytest.raises(ConfigError, match="is a run, whose own probe would be lost"):
+        probe_models(ONE_TEST, sequences=imported, **{**options, "out": trained})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="full exists and is no probe of responses; choose another directory"):
+        probe_models(ONE_TEST, sequences=imported, **{**options, "out": RunDirectory(tmp_path / "full")})

@@ -429,6 +429,19 @@ def test_a_token_outside_the_vocabulary_is_refused() -> None:
         run(sequences=[([4], [14])])
 
 
+def test_a_sequence_longer_than_a_models_positions_is_refused() -> None:
+    assert run(pairs=[("b", "ref")], sequences=[([4] * 30, [5] * 34)]).stats["b", "ref"].js.shape == (34,)
+    with pytest.raises(MismatchError, match="a sequence has 65 tokens, .* but ref has 64 positions"):
+        run(pairs=[("b", "ref")], sequences=[([4], [5]), ([4] * 30, [5] * 35)])
+
+
+def test_other_tokenizers_are_named_before_an_id_that_one_lacks() -> None:
+    found = sources({"q": build(vocab_size=20), "p": BASE})
+    found["p"].tokenizer = build_word_tokenizer(list("abcdefghij"))
+    with pytest.raises(MismatchError, match="p has a vocabulary of 14 tokens and q one of 20"):
+        run(found, [("p", "q")], sequences=[([4], [17])])
+
+
 @pytest.mark.parametrize(
     ("size", "message"),
     [(14, "the tokenizers of p and q differ"), (20, "p has a vocabulary of 20 tokens and q one of 14")],
@@ -710,6 +723,7 @@ def test_units_done_by_one_process_are_not_repeated_by_two(tmp_path: Path) -> No
     assert all(source.loads == 0 for found in mine for source in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_real_processes_give_the_same_bits(tmp_path: Path) -> None:
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(tmp_path)]

@@ -124,11 +124,12 @@ def test_reference_checkpoints_and_baseline_by_default(run: RunDirectory) -> Non
     assert facts["reselected"] == pytest.approx({"mean": 1.0, "low": 0.05, "high": 1.0})  # one problem proves little
     assert [(one.population, one.source) for one in plan.sequences] == [
         ("reference_wrong_final_right", "dpo-2"),
+        ("reference_wrong_final_wrong", "dpo-2"),
         *[("reference_right", "dpo-2")] * 2,
         *[("checkpoint_right", "rl-3")] * 3,
         ("checkpoint_wrong", "rl-3"),
     ]
-    assert [one.sequence_id for one in plan.sequences] == list(range(7))
+    assert [one.sequence_id for one in plan.sequences] == list(range(8))
     assert plan.prompts == []
 
 

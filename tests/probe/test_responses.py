@@ -325,6 +325,11 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
         ("r.json", '[{"id": "a", "problem": "x"}]', "r.json, record 1 has no response"),
         ("r.json", '{"a": {"problem": "x"}}', "r.json, entry 'a' has no response"),
         ("r.json", "{", "r.json is not JSON"),
+        (
+            "r.json",
+            '{"a": {"problem": "x", "response": "y"}, "a": {"problem": "x", "response": "z"}}',
+            "the name 'a' occurs twice in one object; give a list of records instead",
+        ),
         ("r.jsonl.gz", "plain text", "r.jsonl.gz cannot be read: Not a gzipped file"),
         ("r.parquet", "plain text", "r.parquet is damaged"),
         ("r.csv", "id,response", "r.csv: the ending is not known; give a file that ends in .json, .jsonl"),

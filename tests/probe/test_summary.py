@@ -306,7 +306,8 @@ def test_few_problems_and_rollouts_chosen_by_the_final_are_noted() -> None:
     assert few == ("the 5 rollouts are of 2 problems only: intervals resample problems and are too narrow with so few")
     assert len(notes(figures(selection="split", num_rollout_problems=3), SETTINGS)) == 1
     counts = {"num_reference_wrong": 9, "num_reference_wrong_final_right": 5, "reference": "dpo-8", "direction": [{}]}
-    assert notes(figures(selection="split", **counts), SETTINGS)[-1] == (
+    unread = SETTINGS.model_copy(update={"populations": ("reference_right",)})
+    assert notes(figures(selection="split", **counts), unread)[-1] == (
         "4 problems that both dpo-8 and rl-2 get wrong are not read, so the wrong rollouts are those rl-2 moved away "
         "from, and direction and correlates say too much about right and wrong: add reference_wrong to "
         "probe.populations"

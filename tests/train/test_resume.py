@@ -65,6 +65,7 @@ def _same_as(run, expected):
     assert not list(run.path.rglob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run, tmp_path):
     run = RunDirectory(tmp_path / "run")
     status, _ = _kill_at(run, 130, small_recipe, "--out", run.path)

@@ -95,6 +95,8 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     try:
         folder = resolve_checkpoint(name)
     except CheckpointError as error:
+        if ":" in name or any((one / "run.json").is_file() for one in (path, RUNS / path)):
+            raise  # a run was meant
         raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
     fallback = folder.name if folder.run is not None else folder.path.resolve().name
     return NamedModel(label=label or fallback, path=folder.path)

@@ -165,6 +165,8 @@ def _spike_lines(probe: Record) -> list[str]:
     if not spikes:
         return [f"Where the spikes fall: {NOT_MEASURED}."]
     num_rollouts = spikes[0].get("num_rollouts")
+    if num_rollouts == 0:
+        return [f"Where the spikes fall: {NOT_MEASURED}, as no step is known to be wrong."]
     heading = (
         f"The highest spike between {probe.get('reference')} and {probe.get('final')}, {num_rollouts} rollouts, falls"
     )

@@ -26,7 +26,7 @@ from swerve.functional.head_divergence import HeadBackend, compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.load import LoadedModel
 from swerve.probe.measure_plan import Job, MeasurePlan, plan_measurement
-from swerve.probe.model_facts import ModelFacts, check_ids, check_pair, model_facts, read_facts
+from swerve.probe.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
 from swerve.probe.sources import ModelSource
 from swerve.probe.states import StateStore, clear_store, open_store, pack_units, unpack_units
 from swerve.probe.teacher_forcing import (
@@ -138,7 +138,8 @@ def measure(
 
     Raises:
         ValueError: labels, pairs, sequences or settings are wrong, or a kernel is asked for that cannot be had.
-        MismatchError: the models of a pair have different tokenizers; the message names them.
+        MismatchError: the models of a pair have different tokenizers, or one has too few positions; the message names
+            them.
         DiskFullError: the store has no room.
     """
     plan = plan_measurement(
@@ -323,11 +324,13 @@ class _Engine:
             self.store.save_record(self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
 
     def _check(self, label: str) -> None:
-        if label in self.facts:
-            check_ids(label, self.facts[label], self.plan.largest_id)
+        # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
         for job in self.plan.jobs:
             if label in job.labels and set(job.labels) <= self.facts.keys():
                 check_pair(job.labels, (self.facts[job.labels[0]], self.facts[job.labels[1]]))
+        if label in self.facts:
+            longest = max(len(prompt) + len(completion) for prompt, completion in self.plan.sequences)
+            check_sequences(label, self.facts[label], largest_id=self.plan.largest_id, longest=longest)
 
     def collect(self) -> Measured:
         facts: dict[str, Any] = self.world.gather({one: dataclasses.asdict(self.facts[one]) for one in self.facts})[0]

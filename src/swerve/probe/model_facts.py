@@ -11,18 +11,20 @@ from swerve.errors import MismatchError
 from swerve.models.head import model_head
 from swerve.models.load import LoadedModel, tokenizer_fingerprint
 
-__all__ = ["ModelFacts", "check_ids", "check_pair", "model_facts", "read_facts"]
+__all__ = ["ModelFacts", "check_pair", "check_sequences", "model_facts", "read_facts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Vocabulary and tokenizer of a model."""
+    """Vocabulary, tokenizer and positions of a model."""
 
     vocabulary_size: int
     """Logits of its head, which may be padded beyond the tokenizer's ids."""
     largest_id: int
     """Of its tokenizer."""
     tokenizer_sha256: str
+    max_positions: int | None
+    """Tokens that it can read; None where its configuration sets no limit."""
     pieces: list[str]
     """Text of every token id; empty where nobody asked."""
 
@@ -34,8 +36,16 @@ def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
         vocabulary_size=size,
         largest_id=max(tokenizer.get_vocab().values(), default=-1),
         tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+        max_positions=_max_positions(loaded.model.config),
         pieces=[str(tokenizer.decode([token])) for token in range(size)] if with_pieces else [],
     )
+
+
+def _max_positions(config: Any) -> int | None:
+    """Return the configuration's limit, stretched as far as the rotary positions are scaled."""
+    limit = getattr(config, "max_position_embeddings", None)
+    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
+    return None if limit is None else int(limit * max(float(factor), 1.0))
 
 
 def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:
@@ -65,14 +75,20 @@ def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) ->
         )
 
 
-def check_ids(label: str, facts: ModelFacts, largest_id: int) -> None:
-    """Do nothing where a model has every token id of the sequences.
+def check_sequences(label: str, facts: ModelFacts, *, largest_id: int, longest: int) -> None:
+    """Do nothing where a model has every token id of the sequences, and positions for the longest.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it lacks an id.
+        MismatchError: it has too few positions: rotary ones could be computed, but mean nothing.
     """
     if largest_id >= facts.vocabulary_size:
         raise ValueError(
             f"the sequences have the token id {largest_id}, but {label} has {facts.vocabulary_size} tokens; tokenise "
             "the sequences with the models' own tokenizer"
+        )
+    if facts.max_positions is not None and longest > facts.max_positions:
+        raise MismatchError(
+            f"a sequence has {longest} tokens, prompt and completion, but {label} has {facts.max_positions} positions; "
+            "leave longer ones out, or compare models that can read them"
         )

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swerve.artifacts.run import PROBED, RunDirectory
+from swerve.artifacts.files import write_json
+from swerve.artifacts.run import PROBED, RUN_SCHEMA_VERSION, RunDirectory
 from swerve.config import ProbeConfig, RuntimeConfig
 from swerve.errors import ConfigError
 from swerve.models.load import resolve_device
@@ -61,7 +62,7 @@ def probe_models(
         progress: told how far it is.
 
     Raises:
-        ConfigError: there is no checkpoint or no sequence.
+        ConfigError: there is no checkpoint or no sequence, or something else is in `out`.
         MismatchError: the models have different tokenizers or vocabularies.
         ArtifactError: another process works in `out`.
     """
@@ -85,14 +86,33 @@ def probe_models(
         path=out.probe_path,
         facts=_facts(reference, baseline, checkpoints, sequences, provenance),
     )
+    _refuse_occupied(out)
     with joined_world(resolve_device(runtime.device)) as world:
-        if world.is_main and not (out.path / "run.json").is_file():
-            out.create(config_yaml="", provenance=_run_record(plan, provenance))
+        if world.is_main:
+            _record(out, _run_record(plan, provenance))
         world.barrier()  # a directory can only be made where nobody has put anything yet
         if not world.is_main:
             return worker(plan, world=world)
         with out.lock():
             return execute(plan, progress=progress, world=world)
+
+
+def _refuse_occupied(out: RunDirectory) -> None:
+    """Do nothing where `out` is new, empty, or another probe of responses, whose place this one takes."""
+    if (out.path / "run.json").is_file():
+        if out.read_provenance().get("status") != PROBED:
+            raise ConfigError(f"{out.path} is a run, whose own probe would be lost; choose a directory with --out")
+    elif out.path.exists() and not (out.path.is_dir() and not any(out.path.iterdir())):
+        raise ConfigError(f"{out.path} exists and is no probe of responses; choose another directory with --out")
+
+
+def _record(out: RunDirectory, record: Mapping[str, Any]) -> None:
+    """Say in `run.json` what is probed, unless another process is at work there."""
+    if not (out.path / "run.json").is_file():
+        out.create(config_yaml="", provenance=record)
+        return
+    with out.lock():
+        write_json(out.path / "run.json", {"schema_version": RUN_SCHEMA_VERSION, **record})
 
 
 def _headline_first(sequences: Sequence[ProbeSequence], headline: str) -> tuple[ProbeSequence, ...]:

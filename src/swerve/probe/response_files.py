@@ -270,11 +270,21 @@ def _read_text(path: Path) -> str:
 
 def _parse(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_refuse_repeated)
     except json.JSONDecodeError as error:
         raise ArtifactError(f"{place} is not JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{place} is not JSON that can be read: {error}") from None
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object, whose names differ: of two records with one name the first would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {repeated!r} occurs twice in one object; give a list of records instead")
+    return found
 
 
 def _read_lines(path: Path) -> list[tuple[str, Any]]:
