@@ -431,6 +431,9 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
     record = read_json(out.path / "run.json")
     assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
+    unknown = [replace(one, population="imported", correct=False) for one in imported]
+    ungraded = probe_models(ONE_TEST, sequences=unknown, **{**options, "out": RunDirectory(tmp_path / "ungraded")})
+    assert (ungraded["direction"], ungraded["correlates"]) == ([], [])  # not graded is not wrong
     trained = RunDirectory(tmp_path / "trained")
     trained.create(config_yaml="", provenance={"status": "trained"})
     with pytest.raises(ConfigError, match="is a run, whose own probe would be lost"):

@@ -142,6 +142,10 @@ def test_spikes() -> None:
         found.spikes("calibrated")
     null = np.full(1000, 0.01)
     assert [one["position"] for one in found.spikes("calibrated", null=null)] == [3, 1, 5]
+    with pytest.raises(
+        ValueError, match="unknown method 'peak'; use one of zscore, percentile, adaptive, absolute, cal"
+    ):
+        found.spikes("peak")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown statistic 'jsd'"):
         found.spikes(divergence="jsd")  # type: ignore[arg-type]
 
@@ -214,11 +218,14 @@ def test_data_parallel_is_looked_through(tiny: Any, tmp_path: Path) -> None:
 
 def test_wrong_input(tiny: Any) -> None:
     model, tokenizer = tiny
+    limit = model.config.max_position_embeddings
+    longer = [([1] * (limit - 1), [2]), ([1] * limit, [2])]
     cases: list[tuple[str, Any, dict[str, int]]] = [
         ("there are no sequences", [], {}),
         ("sequence 1 has an empty completion", [([1], [2]), ([1], [])], {}),
         ("sequence 0 has an empty prompt", [([], [2])], {}),
         (f"sequence 0 has the token id {len(tokenizer)}; the model has ids 0 to", [([1], [len(tokenizer)])], {}),
+        (f"sequence 1 has {limit + 1} tokens, prompt and completion; the model has {limit} positions", longer, {}),
         ("sequence 0 has the token id -1", [([-1], [2])], {}),
         ("top_k must be at least 0, got -1", SEQUENCES, {"top_k": -1}),
         ("tokens_per_batch must be at least 1, got 0", SEQUENCES, {"tokens_per_batch": 0}),

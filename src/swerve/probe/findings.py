@@ -33,6 +33,8 @@ __all__ = ["Findings"]
 
 # Enough for a 95% interval's ends; figures over many parts would take minutes with more.
 _NUM_RESAMPLES = 500
+_WITHOUT_OUTCOME = ("training", "imported")
+"""Populations that do not tell right from wrong answers: written by changing weights, or not graded."""
 _LEAST_MOVE = 0.01
 """Nats: where training says nothing of a token, its log-probability drifts by about this much."""
 
@@ -125,7 +127,7 @@ class Findings:
     def _with_outcomes(self) -> Measurements:
         """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
         labels = {one.label for one in self.plan.checkpoints}
-        return self.everything.select(lambda one: one.source not in labels and one.population != "training")
+        return self.everything.select(lambda one: one.source not in labels and one.population not in _WITHOUT_OUTCOME)
 
     def _null(self) -> dict[str, Any]:
         """Return what each method finds where there is nothing: in the null pair, by each divergence."""

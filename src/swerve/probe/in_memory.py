@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from swerve.batch import TokenSequence
 from swerve.errors import MismatchError
 from swerve.models.load import LoadedModel
+from swerve.probe.model_facts import max_positions
 from swerve.probe.teacher_forcing import ForcedStates, forced_states
 
 __all__ = ["completion_ids", "model_states", "unwrapped"]
@@ -34,11 +35,12 @@ def model_states(
     a trainer put around it (mixed precision, chunked losses), and without dropout.
 
     Raises:
-        ValueError: there are no sequences, one has an empty half or an id outside the vocabulary.
+        ValueError: there are no sequences, one has an empty half or an id outside the vocabulary, or more tokens
+            than the model has positions.
         MismatchError: the model's logits cannot be formed from its hidden states.
     """
     inner = unwrapped(model)
-    _check_sequences(sequences, size=_vocabulary_size(inner), label=label)
+    _check_sequences(sequences, size=_vocabulary_size(inner), longest=max_positions(inner.config), label=label)
     loaded = LoadedModel(model=inner, tokenizer=_no_tokenizer())
     with _evaluating(inner), _own_forward(inner):
         return forced_states(loaded, sequences, label=label, tokens_per_batch=tokens_per_batch)
@@ -72,7 +74,7 @@ def _vocabulary_size(model: PreTrainedModel) -> int:
     return int(embeddings.weight.shape[0])
 
 
-def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, label: str) -> None:
+def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, longest: int | None, label: str) -> None:
     if not sequences:
         raise ValueError("there are no sequences to compare the models on; give at least one")
     for index, (prompt, completion) in enumerate(sequences):
@@ -82,6 +84,11 @@ def _check_sequences(sequences: Sequence[TokenSequence], *, size: int, label: st
         if low < 0 or high >= size:
             raise ValueError(
                 f"sequence {index} has the token id {low if low < 0 else high}; {label} has ids 0 to {size - 1}"
+            )
+        if longest is not None and len(prompt) + len(completion) > longest:
+            raise ValueError(
+                f"sequence {index} has {len(prompt) + len(completion)} tokens, prompt and completion; {label} has "
+                f"{longest} positions"
             )
 
 

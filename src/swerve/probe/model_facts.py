@@ -11,7 +11,7 @@ from swerve.errors import MismatchError
 from swerve.models.head import model_head
 from swerve.models.load import LoadedModel, tokenizer_fingerprint
 
-__all__ = ["ModelFacts", "check_pair", "check_sequences", "model_facts", "read_facts"]
+__all__ = ["ModelFacts", "check_pair", "check_sequences", "max_positions", "model_facts", "read_facts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
         vocabulary_size=size,
         largest_id=max(tokenizer.get_vocab().values(), default=-1),
         tokenizer_sha256=tokenizer_fingerprint(tokenizer),
-        max_positions=_max_positions(loaded.model.config),
+        max_positions=max_positions(loaded.model.config),
         pieces=[str(tokenizer.decode([token])) for token in range(size)] if with_pieces else [],
     )
 
 
-def _max_positions(config: Any) -> int | None:
-    """Return the configuration's limit, stretched as far as the rotary positions are scaled."""
+def max_positions(config: Any) -> int | None:
+    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are."""
     limit = getattr(config, "max_position_embeddings", None)
     factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
     return None if limit is None else int(limit * max(float(factor), 1.0))

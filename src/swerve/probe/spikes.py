@@ -167,9 +167,11 @@ def thresholds(
         null: for `calibrated`: the values of a pair that does not differ.
 
     Raises:
-        ValueError: a value is NaN, or the method lacks `pooled` or `null`.
+        ValueError: a value is NaN, or the method is not known, or lacks `pooled` or `null`.
     """
     method = settings.method if method is None else method
+    if method not in get_args(SpikeMethod):
+        raise ValueError(f"unknown method {method!r}; use one of {', '.join(get_args(SpikeMethod))}")
     arrays = [np.asarray(values, dtype=np.float64) for values in series]
     if any(np.isnan(values).any() for values in arrays):
         raise ValueError("a divergence is NaN; spikes need a number (or infinity) at every position")
