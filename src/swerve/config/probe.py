@@ -31,6 +31,20 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
+def _check_distinct(config: Model, *names: str, empty: bool = True) -> None:
+    """Do nothing if these lists have no value twice and, unless `empty`, at least one.
+
+    Raises:
+        ValueError: one does not; the message names it.
+    """
+    for name in names:
+        values = getattr(config, name)
+        if len(set(values)) < len(values):
+            raise ValueError(f"{name} has a value twice")
+        if not values and not empty:
+            raise ValueError(f"{name} is empty; give at least one value")
+
+
 class SpikeConfig(Model):
     """A spike is a position whose divergence stands out; how far is the method's question."""
 
@@ -75,6 +89,8 @@ class CausalConfig(Model):
 
     @model_validator(mode="after")
     def _check_looks(self) -> CausalConfig:
+        _check_distinct(self, "controls")
+        _check_distinct(self, "policies", empty=False)
         if self.max_continuations is not None and self.max_continuations < self.num_continuations:
             raise ValueError("max_continuations must be at least num_continuations, or null")
         return self
@@ -95,6 +111,11 @@ class CrossSamplingConfig(Model):
     """Budgets: shares of tokens at which each selector is set to fire."""
     num_samples: PositiveInt = 1
     temperature: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> CrossSamplingConfig:
+        _check_distinct(self, "directions", "selectors", "shares", empty=False)
+        return self
 
 
 class PivotConfig(Model):
@@ -164,3 +185,8 @@ class ProbeConfig(Model):
     cross_sampling: CrossSamplingConfig = CrossSamplingConfig()
     pivots: PivotConfig = PivotConfig()
     attribution: AttributionConfig = AttributionConfig()
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> ProbeConfig:
+        _check_distinct(self, "pairs", "populations")
+        return self

@@ -42,7 +42,12 @@ def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
 
 
 def max_positions(config: Any) -> int | None:
-    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are."""
+    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
+
+    >>> from types import SimpleNamespace
+    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
+    128
+    """
     limit = getattr(config, "max_position_embeddings", None)
     factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
     return None if limit is None else int(limit * max(float(factor), 1.0))
