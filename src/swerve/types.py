@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "Completion",
     "FinishReason",
+    "Message",
     "Problem",
     "Prompt",
     "Reward",
@@ -24,6 +25,11 @@ __all__ = [
 
 FinishReason = Literal["stop", "length"]
 RewardStatus = Literal["graded", "unparsed", "timeout", "error"]
+"""graded: there is a value; unparsed: no answer was found in the text; timeout: a limit of time, memory or size was
+reached; error: the grader itself failed."""
+
+Message = tuple[str, str]
+"""A message's role (system, user, assistant) and text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +44,27 @@ class Problem:
     """Stable name made from the content, unique within a family."""
     family: str
     question: str
-    """The text the model is given (before any chat template)."""
+    """The problem's text (before any prompt format and chat template)."""
     answer: str
     """The gold final answer, in the family's canonical form."""
+    alternatives: tuple[str, ...] = ()
+    """Other gold answers, each as good as `answer`."""
     solution: str | None = None
     """A fully right written-out reasoning, where the family has one."""
     kind: str = "all"
     """The stratum by which evaluation reports (number of carries, connectives, level, ...)."""
-    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    difficulty: float | None = None
+    """How hard the family says it is, on the family's own scale; higher is harder."""
+    messages: tuple[Message, ...] = ()
+    """What the model is given, where that is more than the question: the prompt format filled in."""
+    prefix: str = ""
+    """The beginning of the answer that the model is given, such as `<think>`."""
+    grader: str = ""
+    """Name of the grader, where it is another than the family's."""
+    grading: Mapping[str, Any] = field(default_factory=dict)
+    """The grader's policies that differ from their defaults (JSON values)."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What else the source says of it (JSON values)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +107,23 @@ class Reward:
     parts: Mapping[str, float] = field(default_factory=dict)
     extracted: str | None = None
     """The answer the grader read from the text."""
+    detail: str | None = None
+    """Why there is no value: which limit was reached, what failed."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.status == "graded"):
             raise ValueError(f"a reward has a value exactly when it is graded; got {self.value} with {self.status!r}")
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the text is right: its part `correct`, or its value where the grader has no such part, is 1 or more.
+
+        >>> Reward(value=1.0, status="graded").is_right, Reward(value=None, status="unparsed").is_right
+        (True, False)
+        >>> Reward(value=1.0, status="graded", parts={"format": 1.0, "answer": 0.0, "correct": 0.0}).is_right
+        False
+        """
+        return self.value is not None and self.parts.get("correct", self.value) >= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,3 +125,11 @@ def test_json_refuses_what_is_not_json(tmp_path):
         read_json(tmp_path / "b.json")
     with pytest.raises(ArtifactError, match=r"missing\.json does not exist"):
         read_json(tmp_path / "missing.json")
+
+
+def test_what_is_not_an_ordinary_file_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ArtifactError, match="pipe: it is not an ordinary file"):
+        write_text(pipe, "x")
+    assert pipe.is_fifo()

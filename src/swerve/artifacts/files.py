@@ -60,6 +60,8 @@ def remove(path: Path) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     temporary = _temporary_name(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a device would be replaced by a file of its name
+        raise ArtifactError(f"cannot write {path}: it is not an ordinary file; give another name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(temporary)

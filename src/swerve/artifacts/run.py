@@ -72,6 +72,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def problems_path(self) -> Path:
+        """One JSON object a training step: how often each problem drawn was solved, for curricula that ask."""
+        return self.path / "problems.jsonl"
+
+    @property
     def probe_path(self) -> Path:
         """Directory of the probe's tables."""
         return self.path / "probe"

@@ -20,6 +20,7 @@ __all__ = [
     "INTERVENTIONS_SCHEMA",
     "PAIRS_SCHEMA",
     "PREFIX_VALUES_SCHEMA",
+    "RESPONSES_SCHEMA",
     "ROLLOUTS_SCHEMA",
     "SAMPLES_SCHEMA",
     "SEQUENCES_SCHEMA",
@@ -34,6 +35,8 @@ __all__ = [
 
 TABLE_VERSION = "1"
 _LABEL = pa.dictionary(pa.int32(), pa.string())
+_ADDED = {b"added": b"yes"}
+"""Of columns that tables of the same version did not have at first: where one is missing it is read as null."""
 
 ROLLOUTS_SCHEMA = pa.schema(
     [
@@ -46,6 +49,8 @@ ROLLOUTS_SCHEMA = pa.schema(
         ("reward", pa.float64()),  # null: a failure, see status
         ("parts", pa.string()),  # JSON object
         ("status", pa.string()),
+        pa.field("extracted", pa.string(), metadata=_ADDED),  # the answer the grader read
+        pa.field("detail", pa.string(), metadata=_ADDED),  # why there is no reward
         ("finish_reason", pa.string()),
         ("version", pa.int64()),
         ("advantages", pa.list_(pa.float32())),  # one a token, as the update used them; null: it used none
@@ -254,9 +259,50 @@ SAMPLES_SCHEMA = pa.schema(
     ]
 )
 
+RESPONSES_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("family", pa.string()),
+        ("kind", pa.string()),
+        ("question", pa.string()),
+        ("prompt", pa.string()),  # the text as the model read it; null: the question or the messages say it
+        ("messages", pa.string()),  # JSON list of {role, content}
+        ("gold", pa.string()),
+        ("response", pa.string()),
+        ("label", pa.string()),  # checkpoint that wrote it
+        ("step", pa.int64()),
+        ("sample", pa.int64()),  # from 0 within problem, label and step
+        ("recorded_reward", pa.float64()),
+        ("recorded_correct", pa.bool_()),
+        ("extracted", pa.string()),
+        ("finish_reason", pa.string()),
+        ("set", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("completion_ids", pa.list_(pa.int32())),
+        ("token_starts", pa.list_(pa.int32())),  # character offsets into `response`, one a token
+        ("token_ends", pa.list_(pa.int32())),
+        ("boundary", pa.string()),  # joint | split; null: the ids were given, or there are none
+        ("problem_details", pa.string()),  # JSON object: alternatives, prefix, grader, grading, difficulty, metadata
+        ("place", pa.string()),  # file and line
+        ("extra", pa.string()),  # JSON object: the record's other fields
+    ]
+)
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]] | pa.Table, schema: pa.Schema) -> None:
+
+def write_table(
+    path: Path,
+    rows: Sequence[Mapping[str, Any]] | pa.Table,
+    schema: pa.Schema,
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write rows (or a table) under `schema`, atomically, compressed with zstd and with a checksum on every page.
+
+    Args:
+        path: the file.
+        rows: one mapping a row, or a table.
+        schema: the columns.
+        metadata: further entries of the file's metadata.
 
     Raises:
         ValueError: a row lacks a field or has one the schema does not.
@@ -271,7 +317,9 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]] | pa.Table, schema
                     f"fields {sorted(set(schema.names) ^ row.keys())} differ from the schema of {path.name}"
                 )
         table = pa.Table.from_pylist(list(rows), schema=schema)
-    table = table.replace_schema_metadata({"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION})
+    table = table.replace_schema_metadata(
+        {"swerve_table": path.stem, "swerve_table_version": TABLE_VERSION, **(metadata or {})}
+    )
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     with atomic_path(path) as temporary:
         pq.write_table(
@@ -303,6 +351,9 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     version = (table.schema.metadata or {}).get(b"swerve_table_version", b"none").decode()
     if version != TABLE_VERSION:
         raise ArtifactError(f"{path} has table version {version}, this swerve reads {TABLE_VERSION}; make it again")
+    for field in schema:
+        if field.name not in table.schema.names and b"added" in (field.metadata or {}):
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise ArtifactError(f"{path} lacks the columns {missing}; make it again with this version of swerve")

@@ -1,0 +1,294 @@
+"""Records of JSON, JSONL, CSV and Parquet files that other programs wrote, each with its place in the file.
+
+What is read is plain Python and can be written again as strict JSON: a number that is not finite is read as null
+(programs write NaN for a number they do not have), half of a surrogate pair as U+FFFD, binary values as null.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from swerve.errors import ArtifactError
+
+__all__ = ["FORMATS", "MAX_BYTES", "MAX_DEPTH", "Record", "is_plain", "plain", "read_records"]
+
+FORMATS = ".json, .jsonl, .csv (each also with .gz) or .parquet"
+"""The endings that are read."""
+MAX_BYTES = 2**31
+"""Largest content of a file, after decompression, in bytes: it is held in memory."""
+MAX_DEPTH = 64
+"""Deepest nesting of lists and objects in a record."""
+
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a file."""
+
+    place: str
+    """File and line, row or entry, for messages."""
+    values: Mapping[str, Any]
+    """Plain Python values by field. The cells of a CSV file are text, an empty one is None."""
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the records of a file, in its order; the ending says the format (`FORMATS`).
+
+    A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
+    field `id`.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, too large or empty, or a record is not an object with named fields;
+            the message names file and line.
+    """
+    readers = {".json": _read_json, ".jsonl": _read_lines, ".csv": _read_csv, ".parquet": _read_parquet}
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    read = readers.get(ending)
+    if read is None or (ending == ".parquet" and path.suffix == ".gz"):
+        raise ArtifactError(f"{path}: the ending is not known; give a file that ends in {FORMATS}")
+    records = [_record(place, values) for place, values in read(path)]
+    if not records:
+        raise ArtifactError(f"{path} has no records")
+    return records
+
+
+def _record(place: str, values: Any) -> Record:
+    if not isinstance(values, dict):
+        raise ArtifactError(f"{place} is not an object with named fields")
+    return Record(place, values)
+
+
+def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+    value = _parse(_read_text(path), str(path))
+    if isinstance(value, list):
+        yield from ((f"{path}, record {number}", record) for number, record in enumerate(value, start=1))
+        return
+    if not isinstance(value, dict) or not all(_is_entry(entry) for entry in value.values()):
+        raise ArtifactError(f"{path} is neither a list of records nor an object {{id: {{field: value, ...}}}}")
+    for key, entry in value.items():
+        if isinstance(entry, dict):
+            yield f"{path}, entry {key!r}", {**entry, "id": key}
+        else:
+            for number, record in enumerate(entry, start=1):
+                yield f"{path}, entry {key!r}, record {number}", {**record, "id": key}
+
+
+def _is_entry(value: Any) -> bool:
+    """Return whether a value is a record or a list of records."""
+    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(one, dict) for one in value))
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    lines = _read_text(path).split("\n")  # a JSON string may hold the other line separators
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, _parse(line, place)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
+    text = _read_text(path)
+    with _cells_of_any_length(len(text)):
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        names: list[str] = []
+        last = 0
+        try:
+            for cells in reader:
+                first, last = last + 1, reader.line_num  # a quoted cell may run over several lines
+                if not cells:
+                    continue
+                if not names:
+                    names = _header(cells, f"{path}, line {first}")
+                    continue
+                if len(cells) != len(names):
+                    raise ArtifactError(
+                        f"{path}, line {first} has {len(cells)} cells, the header has {len(names)}; put cells with a "
+                        "comma or a line break in double quotes"
+                    )
+                yield f"{path}, line {first}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        except csv.Error as error:
+            raise ArtifactError(f"{path}, line {last + 1} is not CSV: {error}") from None
+
+
+@contextmanager
+def _cells_of_any_length(limit: int) -> Iterator[None]:
+    before = csv.field_size_limit(max(limit, 1))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _header(cells: list[str], place: str) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    if len(names) == 1 and (separator := next((one for one in ";\t|" if one in names[0]), None)):
+        raise ArtifactError(
+            f"{place}: the header has no comma but {separator!r}; write the file with commas between cells"
+        )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if "" in names or repeated:
+        what = f"names {repeated[0]!r} twice" if repeated else "has an empty name"
+        raise ArtifactError(f"{place}: the header {what}; every column needs a name of its own")
+    return names
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    _refuse_missing(path)
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata = file.metadata
+            _refuse_large(path, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
+            are_plain = [is_plain(field.type) for field in file.schema_arrow]
+            number = 0
+            for batch in file.iter_batches():
+                columns = [
+                    column.to_pylist() if known else [plain(value) for value in column.to_pylist()]
+                    for column, known in zip(batch.columns, are_plain, strict=True)
+                ]
+                for row in zip(*columns, strict=True):
+                    number += 1
+                    yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True))
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether a column's values are plain Python as Arrow gives them; those of others go through `plain`."""
+    if pa.types.is_dictionary(kind):
+        return is_plain(kind.value_type)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_of_whole_numbers(kind))
+
+
+def _is_of_whole_numbers(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(is_list and pa.types.is_integer(kind.value_type))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain Python that strict JSON can hold; see the module's first lines.
+
+    >>> plain({"reward": float("nan"), "ids": (1, 2)})
+    {'reward': None, 'ids': [1, 2]}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):  # maps come as lists of pairs
+        return [plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal | date | time | timedelta):
+        return str(value)
+    return None if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def _read_text(path: Path) -> str:
+    _refuse_missing(path)
+    try:
+        data = _decompressed(path) if path.suffix == ".gz" else _whole(path)
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ArtifactError(
+            f"{path}, line {line} is not UTF-8 (byte {error.start}); convert the file to UTF-8"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from None
+
+
+def _whole(path: Path) -> bytes:
+    _refuse_large(path, path.stat().st_size)
+    return path.read_bytes()
+
+
+def _decompressed(path: Path) -> bytes:
+    parts, size = [], 0
+    with gzip.open(path) as stream:
+        while part := stream.read(_CHUNK):  # in parts: a small file may hold very much
+            size += len(part)
+            _refuse_large(path, size)
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _refuse_missing(path: Path) -> None:
+    if path.is_dir():
+        raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
+    if not path.exists():
+        raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
+
+
+def _refuse_large(path: Path, size: int) -> None:
+    if size > MAX_BYTES:
+        raise ArtifactError(
+            f"{path} holds more than {MAX_BYTES / 2**30:.3g} GiB, the most that is read at once; give it in parts"
+        )
+
+
+def _parse(text: str, place: str) -> Any:
+    try:
+        value = json.loads(text, object_pairs_hook=_refuse_repeated, parse_constant=_no_number, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise ArtifactError(f"{place} is not JSON: {error}") from None
+    except RecursionError:
+        raise ArtifactError(f"{place} is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        raise ArtifactError(f"{place} is not JSON that can be read: {error}") from None
+    if _is_deep(value, MAX_DEPTH):
+        raise ArtifactError(f"{place} is nested deeper than {MAX_DEPTH} levels")
+    return _without_surrogates(value) if _ESCAPED_SURROGATE.search(text) else value
+
+
+def _no_number(name: str) -> None:
+    """Read NaN, Infinity and -Infinity, which JSON does not have, as null."""
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object, whose names differ: of two records with one name the first would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {repeated!r} occurs twice in one object; give a list of records instead")
+    return found
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deep(one, levels - 1) for one in inner if isinstance(one, dict | list))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("�", value)
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return value

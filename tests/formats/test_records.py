@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swerve.errors import ArtifactError
+from swerve.formats import records
+from swerve.formats.records import read_records
+
+ROWS = [{"id": "a", "text": 'one\ntwo, "three"\u2028é', "ids": [1, 2]}, {"id": "b", "text": "", "ids": []}]
+
+
+def put(path: Path, text: str) -> Path:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"])
+def test_every_ending_gives_the_same_records(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if ".parquet" in name:
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif ".jsonl" in name:
+        put(path, "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS) + "\n")
+    else:
+        put(path, json.dumps(ROWS))
+    assert [dict(one.values) for one in read_records(path)] == ROWS
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.csv.gz"])
+def test_cells_of_csv_are_text_and_lines_are_counted_over_line_breaks(tmp_path: Path, name: str) -> None:
+    path = put(tmp_path / name, 'id, text\r\na,"1\r\n2 ""x"""\r\n\r\nb,\r\n')
+    assert [(one.place, dict(one.values)) for one in read_records(path)] == [
+        (f"{path}, line 2", {"id": "a", "text": '1\r\n2 "x"'}),
+        (f"{path}, line 5", {"id": "b", "text": None}),
+    ]
+
+
+def test_a_long_cell_is_read_and_the_limit_of_others_is_kept(tmp_path: Path) -> None:
+    import csv
+
+    before = csv.field_size_limit()
+    (record,) = read_records(put(tmp_path / "r.csv", f"a\n{'x' * 200_000}\n"))
+    assert len(record.values["a"]) == 200_000
+    assert csv.field_size_limit() == before
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.jsonl", "r.csv"])
+def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path: Path, name: str) -> None:
+    text = {"r.json": '[{"a": "1"}]', "r.jsonl": '{"a": "1"}\n', "r.csv": "a\n1\n"}[name]
+    assert dict(read_records(put(tmp_path / name, f"\ufeff{text}"))[0].values) == {"a": "1"}
+
+
+def test_objects_by_id_with_one_record_or_several(tmp_path: Path) -> None:
+    path = put(tmp_path / "r.json", '{"p": {"x": 1, "id": "other"}, "q": [{"x": 2}, {"x": 3}]}')
+    assert [(one.place.split(", ", 1)[1], dict(one.values)) for one in read_records(path)] == [
+        ("entry 'p'", {"x": 1, "id": "p"}),
+        ("entry 'q', record 1", {"x": 2, "id": "q"}),
+        ("entry 'q', record 2", {"x": 3, "id": "q"}),
+    ]
+
+
+def test_what_strict_json_cannot_hold_is_null_or_replaced(tmp_path: Path) -> None:
+    path = put(
+        tmp_path / "r.jsonl", '{"a": NaN, "b": [-Infinity, 1e999, 1.5], "c": "x\\ud800y\\ud83d\\ude00", "\\uDC00": 1}'
+    )
+    values = dict(read_records(path)[0].values)
+    assert values == {"a": None, "b": [None, None, 1.5], "c": "x\ufffdy\U0001f600", "\ufffd": 1}
+    table = pa.table(
+        {
+            "f": pa.array([float("nan")], pa.float32()),
+            "l": pa.array([[1.0, float("inf")]]),
+            "s": pa.array([{"x": float("inf"), "b": b"raw"}]),
+            "m": pa.array([[("k", 1.0)]], pa.map_(pa.string(), pa.float64())),
+            "d": pa.array([Decimal("1.50")]),
+            "t": pa.array([datetime.date(2024, 1, 2)]),
+            "g": pa.array(["x"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, tmp_path / "r.parquet")
+    assert dict(read_records(tmp_path / "r.parquet")[0].values) == {
+        "f": None,
+        "l": [1.0, None],
+        "s": {"x": None, "b": None},
+        "m": [["k", 1.0]],
+        "d": "1.50",
+        "t": "2024-01-02",
+        "g": "x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("r.jsonl", b'{"a": 1}\n{"a": }\n', "r.jsonl, line 2 is not JSON: Expecting value"),
+        ("r.jsonl", b'{"a": 1}\n[1]\n', "r.jsonl, line 2 is not an object with named fields"),
+        ("r.jsonl", b'{"a": 1}\n\n{"a": "caf\xe9"}', "r.jsonl, line 3 is not UTF-8 (byte 20)"),
+        ("r.jsonl", b'{"a": 1, "a": 2}', "line 1 is not JSON that can be read: the name 'a' occurs twice"),
+        ("r.jsonl", b'{"a": ' + b"[" * 70 + b"]" * 70 + b"}", "r.jsonl, line 1 is nested deeper than 64 levels"),
+        ("r.jsonl", b"[" * 100_000, "r.jsonl, line 1 is nested deeper than 64 levels"),
+        ("r.jsonl", b'{"a": ' + b"9" * 5000 + b"}", "line 1 is not JSON that can be read: Exceeds the limit"),
+        ("r.jsonl", b"\n \n", "r.jsonl has no records"),
+        ("r.json", b'{"a": true, "b": false}', "is neither a list of records nor an object {id: {field: value, ...}}"),
+        ("r.json", b'[{"a": 1}, 2]', "r.json, record 2 is not an object"),
+        ("r.csv", b"a,b\n1,2\n1,2,3\n", "r.csv, line 3 has 3 cells, the header has 2"),
+        ("r.csv", b"a,a\n1,2\n", "r.csv, line 1: the header names 'a' twice"),
+        ("r.csv", b"a,\n1,2\n", "r.csv, line 1: the header has an empty name"),
+        ("r.csv", b"a;b\n1;2\n", "r.csv, line 1: the header has no comma but ';'"),
+        ("r.csv", b"a\tb\n1\t2\n", "r.csv, line 1: the header has no comma but '\\t'"),
+        ("r.csv", b'a\n1\n"2', "r.csv, line 3 is not CSV: unexpected end of data"),
+        ("r.json.gz", b"[]", "r.json.gz cannot be read: Not a gzipped file"),
+        (
+            "r.jsonl.gz",
+            gzip.compress(b'{"a": 1}' * 99, mtime=0)[:-9],
+            "r.jsonl.gz cannot be read: Compressed file ended",
+        ),
+        ("r.parquet", b"PAR1 and no more", "r.parquet is damaged"),
+        ("r.parquet.gz", b"", "the ending is not known; give a file that ends in .json, .jsonl, .csv"),
+        ("r.txt", b"", "the ending is not known"),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ArtifactError) as caught:
+        read_records(tmp_path / name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    for name in ("none.jsonl", "none.parquet"):
+        with pytest.raises(ArtifactError, match=f"{name} does not exist"):
+            read_records(tmp_path / name)
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(ArtifactError, match="is a folder; give a file"):
+        read_records(tmp_path / "folder.json")
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.parquet"])
+def test_large_files_are_refused_by_their_content(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_BYTES", 1000)
+    path = tmp_path / name
+    rows = [{"a": "x" * 2000}]
+    if name == "r.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, compression="none")
+    else:
+        put(path, json.dumps(rows))
+    if name == "r.json.gz":
+        assert path.stat().st_size < 1000
+    with pytest.raises(ArtifactError, match="GiB, the most that is read at once; give it in parts"):
+        read_records(path)
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abé\x00", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.text("ab\n", min_size=1), _JSON, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_strict_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, object]]) -> None:
+    path = tmp_path_factory.getbasetemp() / "property.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert [one.values for one in read_records(path)] == rows
