@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, NonNegative, Positive, PositiveInt
+from swerve.config.base import Model, NonNegative, Positive, PositiveInt, Probability
+from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.objectives import (
     AdvantageConfig,
     CollapseConfig,
@@ -53,6 +54,8 @@ class _Stage(Model):
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
     """Padded tokens of one forward pass; more are split, with the same result."""
+    where: StageFilter = StageFilter()
+    """Which of the task's problems the stage draws from: a phase is a stage with its own."""
 
     @property
     def label(self) -> str:
@@ -69,6 +72,8 @@ class SftStage(_Stage):
     """Supervised learning of the completion tokens of the task's supervised traces."""
 
     kind: Literal["sft"] = "sft"
+    curriculum: OrderedCurriculum = ShuffledCurriculum()
+    """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
     loss: SftLoss = "cross_entropy"
     """Cross-entropy, or the KL or Jensen-Shannon divergence between the coins of the most likely token and of the
@@ -78,11 +83,16 @@ class SftStage(_Stage):
 
 
 class _Sampling(_Stage):
+    curriculum: Curriculum = ShuffledCurriculum()
+    """Order in which problems are drawn."""
     prompts_per_step: PositiveInt = 16
     samples_per_prompt: PositiveInt = 8
     temperature: Positive = 1.0
     failure_reward: float = 0.0
     """Reward of a completion the grader could not judge; such completions are counted in the metrics."""
+    max_error_share: Probability = 0.5
+    """Training stops where more than this share of the last completions, 64 or more, reached a limit of the grader or
+    made it fail; 1: never."""
     keep_rollouts: bool = True
     """Write every step's rollouts to the run directory."""
 
@@ -91,6 +101,8 @@ class DpoStage(_Stage):
     """Direct preference optimisation on on-policy pairs: a right and a wrong completion of one prompt."""
 
     kind: Literal["dpo"] = "dpo"
+    curriculum: OrderedCurriculum = ShuffledCurriculum()
+    """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
     beta: Positive = 0.1
     samples_per_prompt: Annotated[int, Field(ge=2)] = 8

@@ -73,6 +73,7 @@ class Addition:
     """
 
     name = "addition"
+    checks_steps = True
     words = (*_DIGITS, "+", "=", ";", "write", "carry", "answer")
 
     def __init__(self, task: AdditionTask) -> None:

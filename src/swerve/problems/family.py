@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from swerve.errors import ConfigError
 from swerve.types import Problem, StepMark
 
-__all__ = ["ProblemFamily", "Split", "distinct_problems", "is_heldout", "problem_id"]
+__all__ = ["ProblemFamily", "SolvedFamily", "Split", "distinct_problems", "is_heldout", "problem_id"]
 
 Split = Literal["train", "heldout"]
 
@@ -19,7 +19,7 @@ _MAX_FRUITLESS_DRAWS = 1000
 
 
 class ProblemFamily(Protocol):
-    """Generated problems whose every reasoning step a program can check. Texts are words joined by single spaces."""
+    """Problems for training and evaluation. What goes beyond them is offered where `checks_steps` says so."""
 
     @property
     def name(self) -> str:
@@ -27,20 +27,53 @@ class ProblemFamily(Protocol):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Every word that questions and traces use."""
+        """Every word that questions and traces use; empty: the texts have no fixed vocabulary."""
+
+    @property
+    def checks_steps(self) -> bool:
+        """Whether `check` looks at a completion's steps; if not it finds nothing in any text."""
 
     def problems(self, split: Split, *, seed: int) -> list[Problem]:
         """Return the distinct problems of a split; splits are disjoint, whatever the seeds.
 
         Raises:
-            ConfigError: the split has fewer distinct problems than are asked for.
+            ConfigError: the split has fewer distinct problems than are asked for, or its source cannot be found.
+            ArtifactError: its source cannot be read.
         """
 
     def trace(self, problem: Problem, rng: random.Random) -> str:
-        """Return a supervised trace with the planted mistake and rare slips."""
+        """Return a supervised completion: a trace with the planted mistake and rare slips, or the written solution.
+
+        Raises:
+            ConfigError: the family has none for this problem.
+        """
 
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return a mark for every wrong word of a completion, given the words before it; never raises on any text."""
+
+
+class SolvedFamily:
+    """What families share whose problems have at most a written solution: no vocabulary and no step checker."""
+
+    words: tuple[str, ...] = ()
+    checks_steps = False
+
+    def trace(self, problem: Problem, rng: random.Random) -> str:
+        """Return the problem's solution.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if problem.solution is None:
+            raise ConfigError(
+                f"problem {problem.id!r} of family '{problem.family}' has no written solution to learn from; leave the "
+                "sft stage out and start from a trained model, or give solutions with the problems"
+            )
+        return problem.solution
+
+    def check(self, problem: Problem, text: str) -> list[StepMark]:
+        """Return no marks: no step of any text is looked at."""
+        return []
 
 
 def is_heldout(key: str) -> bool:

@@ -178,6 +178,7 @@ class KnightsKnaves:
     """
 
     name = "knights_knaves"
+    checks_steps = True
     words = (
         *_NAMES,
         *_VERBS,

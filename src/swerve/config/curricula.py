@@ -1,0 +1,71 @@
+"""Which problems a stage draws, and in which order."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from swerve.config.base import Model, Positive, PositiveInt, Probability, Share
+from swerve.config.data_tasks import Words
+
+__all__ = [
+    "Curriculum",
+    "DifficultyCurriculum",
+    "OrderedCurriculum",
+    "ShuffledCurriculum",
+    "StageFilter",
+    "SuccessRateCurriculum",
+]
+
+
+class StageFilter(Model):
+    """Which of the task's training problems a stage draws from; every condition must hold."""
+
+    min_difficulty: float | None = None
+    """Problems without a difficulty are left out where a bound is set."""
+    max_difficulty: float | None = None
+    kinds: Words = ()
+    """Kinds as evaluation names them; none: all."""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> StageFilter:
+        low, high = self.min_difficulty, self.max_difficulty
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_difficulty ({low:g}) is above max_difficulty ({high:g}): no problem is in between")
+        return self
+
+
+class ShuffledCurriculum(Model):
+    """Endless passes over all problems, each pass in another order."""
+
+    kind: Literal["shuffled"] = "shuffled"
+
+
+class DifficultyCurriculum(Model):
+    """Easy problems first: the pool grows from the easiest ones to all, by the difficulty that the task states."""
+
+    kind: Literal["difficulty"] = "difficulty"
+    start_share: Share = 0.25
+    """Share of the problems, the easiest ones, that the first step draws from."""
+    ramp_steps: PositiveInt | None = None
+    """Steps of the stage after which the pool is all problems; null: half of them."""
+
+
+class SuccessRateCurriculum(Model):
+    """Problems that are sometimes solved before those that always or never are, by what sampling showed so far."""
+
+    kind: Literal["success_rate"] = "success_rate"
+    target: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Success rate that is drawn most; problems that were never tried count as having it."""
+    exploration: Probability = 0.1
+    """Share of the draws that is spread evenly over all problems."""
+    memory: Probability = 0.5
+    """What an earlier try counts when the problem is tried again: 0 looks at the last time only, 1 at all alike."""
+    prior: Positive = 1.0
+    """Imagined tries of every problem, at the target rate."""
+
+
+OrderedCurriculum = Annotated[ShuffledCurriculum | DifficultyCurriculum, Field(discriminator="kind")]
+"""Curricula that need no record of what was solved."""
+Curriculum = Annotated[ShuffledCurriculum | DifficultyCurriculum | SuccessRateCurriculum, Field(discriminator="kind")]

@@ -1,0 +1,132 @@
+"""Sequences of constant difference modulo a number: a toy that a tiny model learns in minutes."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from swerve.config import ArithmeticSequenceTask
+from swerve.errors import ConfigError
+from swerve.problems.family import SolvedFamily, Split, is_heldout
+from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.walk import Walk, find_marks, slot, write_trace
+from swerve.types import Problem, StepMark
+
+__all__ = ["ArithmeticSequence", "next_terms"]
+
+_QUESTION = re.compile(r"\s*(\d+)\s*,\s*(\d+)\s*:\s*(\d+)\s*,\s*(\d+)\s*", re.ASCII)
+
+
+def next_terms(question: str) -> list[int]:
+    """Return the terms that a question `first,second:modulus,count` asks for; spaces are left out.
+
+    Raises:
+        ValueError: the question has another form, or its modulus is 0.
+
+    >>> next_terms("8,3:9,4")
+    [7, 2, 6, 1]
+    """
+    match = _QUESTION.fullmatch(question)
+    if match is None or int(match[3]) == 0:
+        raise ValueError(f"not a question of the arithmetic_sequence family: {question!r}; expected such as '8,3:9,4'")
+    first, second, modulus, count = map(int, match.groups())
+    return [(second + (second - first) * step) % modulus for step in range(1, count + 1)]
+
+
+class ArithmeticSequence(SolvedFamily):
+    """Two terms, a modulus and a count: the question `8 , 3 : 9 , 4` asks for the next 4 terms modulo 9, `7 2 6 1`.
+
+    The questions are those of verl's end-to-end test (`8,3:9,4`) with spaces: every number is one word. The completion
+    is the terms alone, and each of them follows from the two before it, which is how `check` finds wrong ones. With
+    `task.restate` it begins with the two given terms: `8 3 7 2 6 1`.
+
+    Planted mistake of the supervised traces: a term that wraps around, below 0 or above the modulus, is one too high.
+    Slips: a random term. What follows a wrong term follows from it.
+
+    Held out: by the first two terms. Kind and difficulty: how many terms are asked for.
+    """
+
+    name = "arithmetic_sequence"
+    checks_steps = True
+
+    def __init__(self, task: ArithmeticSequenceTask) -> None:
+        if task.prompt.format != "plain":
+            raise ConfigError(
+                f"task.prompt.format {task.prompt.format} cannot be used with arithmetic_sequence, whose completions "
+                "are the terms alone; use plain"
+            )
+        self._task = task
+        self.words = (*map(str, range(max(task.max_number, task.num_terms) + 1)), ",", ":")
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split, drawn from all pairs of terms and all counts up to `num_terms`.
+
+        Raises:
+            ConfigError: there are too few of them.
+        """
+        task = self._task
+        setting = "num_train" if split == "train" else "num_heldout"
+        wanted = getattr(task, setting)
+        pairs = [
+            (first, second)
+            for first in range(task.max_number)
+            for second in range(task.max_number)
+            if is_heldout(f"{first},{second}:{task.max_number}") == (split == "heldout")
+        ]
+        if wanted > len(pairs) * task.num_terms:
+            raise ConfigError(
+                f"there are only {len(pairs) * task.num_terms} distinct problems for task.{setting}={wanted}; lower it "
+                "or raise task.max_number or task.num_terms"
+            )
+        drawn = random.Random(f"arithmetic_sequence {split} {seed}").sample(range(len(pairs) * task.num_terms), wanted)
+        return [self.problem(*pairs[number // task.num_terms], number % task.num_terms + 1) for number in drawn]
+
+    def problem(self, first: int, second: int, count: int) -> Problem:
+        """Return the problem of two terms that asks for the next `count`.
+
+        >>> ArithmeticSequence(ArithmeticSequenceTask()).problem(8, 3, 4).answer
+        '7 2 6 1'
+        """
+        modulus = self._task.max_number
+        question = f"{first} , {second} : {modulus} , {count}"
+        given = [first, second] if self._task.restate else []
+        answer = " ".join(map(str, [*given, *next_terms(question)]))
+        problem = Problem(
+            id=f"{self.name}-{question.replace(' ', '')}",
+            family=self.name,
+            question=question,
+            answer=answer,
+            solution=answer,
+            kind="1 term" if count == 1 else f"{count} terms",
+            difficulty=float(count),
+            metadata={
+                "first": first,
+                "second": second,
+                "modulus": modulus,
+                "num_terms": count,
+                "restate": self._task.restate,
+            },
+        )
+        return with_prompt(problem, self._task.prompt)
+
+    def trace(self, problem: Problem, rng: random.Random) -> str:
+        """Return a supervised completion: wrapping terms too high at `mistake_rate`, replaced ones at `slip_rate`."""
+        return write_trace(_walk(problem), rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
+
+    def check(self, problem: Problem, text: str) -> list[StepMark]:
+        """Return a mark for every wrong term of a completion, given the two terms before it."""
+        return find_marks(_walk(problem), text)
+
+
+def _walk(problem: Problem) -> Walk:
+    metadata = problem.metadata
+    before, last, modulus = metadata["first"], metadata["second"], metadata["modulus"]
+    choices = tuple(map(str, range(modulus)))
+    if metadata.get("restate"):  # problems of earlier versions do not say
+        before = int((yield slot(str(before), choices)))
+        last = int((yield slot(str(last), choices)))
+    for _ in range(metadata["num_terms"]):
+        wraps, term = divmod(2 * last - before, modulus)
+        misread = str((term + 1) % modulus) if wraps else None
+        stated = yield slot(str(term), choices, misread, slips=True)
+        before, last = last, int(stated)

@@ -1,0 +1,181 @@
+"""Countdown: reach a target from given numbers with + - * /."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from swerve.config import CountdownTask
+from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
+from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.stated_solution import stated_solution
+from swerve.types import Problem
+
+__all__ = ["Countdown", "find_expression"]
+
+_QUESTION = (
+    "Using {which} of the numbers {numbers}, {times}, write an arithmetic expression with the value {target}. You may "
+    "use +, -, *, / and parentheses. Answer with the expression alone, such as (1 + 2) * 3."
+)
+_SIGNS = ("+", "-", "*", "/", "(", ")", "=")
+
+
+class _Term(NamedTuple):
+    """An expression that is being built: its value, its words, and how its last sign binds (2: as a number does)."""
+
+    value: Fraction
+    words: tuple[str, ...]
+    binding: int = 2
+
+
+def _enclosed(term: _Term, least: int) -> tuple[str, ...]:
+    return term.words if term.binding >= least else ("(", *term.words, ")")
+
+
+def _joined(left: _Term, sign: str, right: _Term) -> _Term | None:
+    """Return `left sign right` with no more parentheses than it needs; None where it divides by zero."""
+    if sign == "+":
+        return _Term(left.value + right.value, (*left.words, "+", *right.words), 0)
+    if sign == "-":
+        return _Term(left.value - right.value, (*left.words, "-", *_enclosed(right, 1)), 0)
+    if sign == "*":
+        return _Term(left.value * right.value, (*_enclosed(left, 1), "*", *_enclosed(right, 1)), 1)
+    if right.value == 0:
+        return None
+    return _Term(left.value / right.value, (*_enclosed(left, 1), "/", *_enclosed(right, 2)), 1)
+
+
+def _reachable(terms: list[_Term], *, use_all: bool) -> Iterator[_Term]:
+    if not use_all or len(terms) == 1:
+        yield from terms
+    for first in range(len(terms)):
+        for second in range(len(terms)):
+            if first == second:
+                continue
+            rest = [term for place, term in enumerate(terms) if place not in (first, second)]
+            for sign in "+*-/" if first < second else "-/":
+                joined = _joined(terms[first], sign, terms[second])
+                if joined is not None:
+                    yield from _reachable([*rest, joined], use_all=use_all)
+
+
+def find_expression(numbers: Sequence[int], target: int, *, use_all: bool = True) -> str | None:
+    """Return an expression with the target's value, found by exhaustive search in exact arithmetic, or None.
+
+    The search is meant for up to four numbers: it tries some 4,600 combinations of four and 274,000 of five.
+
+    >>> find_expression([3, 3, 8, 8], 24)
+    '8 / (3 - 8 / 3)'
+    >>> find_expression([1, 1], 3) is None
+    True
+    """
+    terms = [_Term(Fraction(number), (str(number),)) for number in numbers]
+    for term in _reachable(terms, use_all=use_all):
+        if term.value == target:
+            return _written(term.words)
+    return None
+
+
+def _written(words: Sequence[str]) -> str:
+    return " ".join(words).replace("( ", "(").replace(" )", ")")
+
+
+class Countdown(SolvedFamily):
+    """Numbers and a target that at least one expression of them reaches; many do, and all of them are right.
+
+    A problem is made from its own solution: numbers are drawn, then joined at random, with every value on the way a
+    whole number from 1 to `max_target`. With `spaced` the question is short and a space stands between all signs, as in
+    the question `19 36 55 7 = 65` with the answer `55 + 36 - 19 - 7`.
+
+    Held out: by the numbers, whatever their order, and the target. Kind and difficulty: how many numbers are given.
+    Metadata: `numbers`, `target`, `use_all`.
+    """
+
+    name = "countdown"
+
+    def __init__(self, task: CountdownTask) -> None:
+        self._task = task
+        largest = max(task.max_value, task.max_target)
+        self.words = (*map(str, range(1, largest + 1)), *_SIGNS) if task.spaced else ()
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split.
+
+        Raises:
+            ConfigError: there are too few problems of so few and so small numbers.
+        """
+        rng = random.Random(f"countdown {split} {seed}")
+        setting = "num_train" if split == "train" else "num_heldout"
+        return distinct_problems(
+            lambda: self._draw(split, rng),
+            getattr(self._task, setting),
+            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_numbers, max_value or max_target"},
+        )
+
+    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
+        size = rng.randint(self._task.min_numbers, self._task.max_numbers)
+        numbers = [rng.randint(1, self._task.max_value) for _ in range(size)]
+        used = size if self._task.use_all else rng.randint(2, size)
+        solution = _random_expression(numbers[:used], self._task.max_target, rng)
+        if solution is None:
+            return None
+        target = int(solution.value)
+        if not self._task.use_all and target in numbers:
+            return None
+        asked = rng.sample(numbers, size)
+        if is_heldout(_key(asked, target)) != (split == "heldout"):
+            return None
+        return self.problem(asked, target, solution.words)
+
+    def problem(self, numbers: Sequence[int], target: int, solution: Sequence[str]) -> Problem:
+        """Return the problem of numbers in this order, and the words of one right answer.
+
+        >>> Countdown(CountdownTask()).problem([3, 5, 2], 16, ["(", "3", "+", "5", ")", "*", "2"]).answer
+        '(3 + 5) * 2'
+        """
+        task = self._task
+        answer = " ".join(solution) if task.spaced else _written(solution)
+        problem = Problem(
+            id=problem_id(self.name, _key(numbers, target)),
+            family=self.name,
+            question=self._question(numbers, target),
+            answer=answer,
+            solution=stated_solution(answer, task.prompt),
+            kind=f"{len(numbers)} numbers",
+            difficulty=float(len(numbers)),
+            metadata={"numbers": list(numbers), "target": target, "use_all": task.use_all},
+        )
+        return with_prompt(problem, task.prompt)
+
+    def _question(self, numbers: Sequence[int], target: int) -> str:
+        if self._task.spaced:
+            return f"{' '.join(map(str, numbers))} = {target}"
+        return _QUESTION.format(
+            which="all" if self._task.use_all else "some or all",
+            times="each exactly once" if self._task.use_all else "each at most once",
+            numbers=", ".join(map(str, numbers)),
+            target=target,
+        )
+
+
+def _key(numbers: Sequence[int], target: int) -> str:
+    return f"{' '.join(map(str, sorted(numbers)))} = {target}"
+
+
+def _random_expression(numbers: Sequence[int], max_target: int, rng: random.Random) -> _Term | None:
+    """Join numbers at random, every value on the way a whole number from 1 to `max_target`; None where none fits."""
+    terms = [_Term(Fraction(number), (str(number),)) for number in numbers]
+    while len(terms) > 1:
+        left, right = (terms.pop(rng.randrange(len(terms))) for _ in range(2))
+        joined = (_joined(left, sign, right) for sign in "+-*/")
+        fitting = [term for term in joined if term is not None and _is_whole(term.value, max_target)]
+        if not fitting:
+            return None
+        terms.append(rng.choice(fitting))
+    return terms[0]
+
+
+def _is_whole(value: Fraction, largest: int) -> bool:
+    return value.denominator == 1 and 1 <= value <= largest

@@ -1,0 +1,143 @@
+"""DeepScaleR's contest problems, and the sets by which it is evaluated: AIME, AMC, MATH, Minerva, OlympiadBench."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from swerve.config import DeepScalerTask
+from swerve.errors import ArtifactError
+from swerve.formats.records import Record
+from swerve.problems.family import Split, problem_id
+from swerve.problems.fields import has_value, list_of_texts, number_of, text_of
+from swerve.problems.minerva import answer_of_asked_part
+from swerve.problems.read_problems import MathsFamily
+from swerve.types import Problem
+
+__all__ = ["DeepScaler"]
+
+_GIVEN_ANSWER = "given_answer"
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_LEADING_ZEROS = re.compile(r"^0+(?=\d+$)")
+_AIME_URL = re.compile(r"(\d{4})_AIME_")
+_FACTS = (
+    "aime_number",
+    "answer_type",
+    "error",
+    "idx",
+    "is_multiple_answer",
+    "problem_id",
+    "problem_number",
+    "subfield",
+    "subject",
+    "type",
+    "unique_id",
+    "unit",
+    "url",
+    "year",
+)
+"""Fields that are kept as they are, in the problem's metadata."""
+
+
+class DeepScaler(MathsFamily[DeepScalerTask]):
+    """Rows with `problem` and `answer` or `final_answer`, in the layouts of DeepScaleR and its evaluation sets.
+
+    Gold: texts as they are, without dollar signs and leading zeros (AIME's `025`); whole floats without a fraction
+    (AMC's `142.0`). A list holds writings of one answer (Minerva): the first is the gold, the others are alternatives.
+    Where a Minerva row gives the answer of an earlier part of its question, the gold is what its solution's box holds.
+    Several answers that are all asked for stand in one text (OlympiadBench's `$2,-1,-18$`). OlympiadBench's `error` is
+    an absolute difference and becomes `rel_tolerance` of the problem's grading.
+    Kind: the set, by the row's fields, such as `AIME 2024`; `contest` where they do not tell. Difficulty: the field, on
+    the source's scale; 0 is none in rows of MATH, whose levels are 1 to 5.
+    """
+
+    name = "deepscaler"
+
+    def problem(self, record: Record) -> Problem | None:
+        """Return a record as a problem; None: it has no gold answer.
+
+        Raises:
+            ArtifactError: it has no problem, or a field is of another kind than its set's.
+        """
+        question = text_of(record, "problem", "question")
+        if has_value(record, "context"):
+            question = f"{text_of(record, 'context').rstrip()}\n\n{question}"
+        field = "final_answer" if has_value(record, "final_answer") else "answer"
+        answers = list_of_texts(record, field, _cleaned)
+        if not answers:
+            return None
+        solution = next(iter(list_of_texts(record, "solution")), None)
+        kind = _set_of(record)
+        metadata = {name: record.values[name] for name in _FACTS if has_value(record, name)}
+        asked = answer_of_asked_part(question, answers, solution or "") if kind == "Minerva" else None
+        if asked is not None:
+            metadata[_GIVEN_ANSWER] = answers[0]
+            answers = (asked,)
+        difficulty = number_of(record, "difficulty")
+        return Problem(
+            id=problem_id(self.name, question),
+            family=self.name,
+            question=question,
+            answer=answers[0],
+            alternatives=answers[1:],
+            solution=solution,
+            kind=kind,
+            difficulty=None if kind == "MATH" and difficulty == 0 else difficulty,
+            grading=_tolerance(record, answers[0]),
+            metadata=metadata,
+        )
+
+    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
+        """Return all problems, and how many have another gold answer than their row gives."""
+        notes = []
+        for split, problems in splits.items():
+            replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
+            if replaced:
+                notes.append(
+                    f"{split}: {len(replaced)} of Minerva have the answer of an earlier part of their question; "
+                    f"their gold is the solution's ({', '.join(replaced[:3])}{', ...' if len(replaced) > 3 else ''})"
+                )
+        return {split: list(problems) for split, problems in splits.items()}, notes
+
+
+def _cleaned(answer: str) -> str:
+    return _LEADING_ZEROS.sub("", _DOLLAR.sub("", answer).strip())
+
+
+def _set_of(record: Record) -> str:
+    """Return the name of the set that a row comes from, by the fields that only its rows have."""
+    values = record.values
+    url = str(values.get("url") or "")
+    aime = _AIME_URL.search(url)
+    if "aime_number" in values or aime:
+        year = aime[1] if aime else values.get("year")
+        return f"AIME {year}" if year else "AIME"
+    if "AMC" in url:
+        return "AMC"
+    if "is_multiple_answer" in values:
+        return "OlympiadBench"
+    if "unique_id" in values or "level" in values:
+        return "MATH"
+    if "type" in values:
+        return "Minerva" if "idx" in values else "MATH"
+    return "contest"
+
+
+def _tolerance(record: Record, answer: str) -> dict[str, Any]:
+    """Return the policy of a problem whose source allows an absolute difference from a single number."""
+    error = number_of(record, "error") if _is_number(record.values.get("error")) else None
+    if error is None or not _is_number(answer) or float(answer) == 0:
+        return {}
+    if error < 0:
+        raise ArtifactError(f"{record.place}: the field 'error' is {error}, a difference, which cannot be negative")
+    # Rounded up: a difference of just `error` must remain within it.
+    return {"rel_tolerance": math.ceil(error / abs(float(answer)) * 1e12) / 1e12}
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        return text is not None and float(text) == float(text)
+    except (TypeError, ValueError):
+        return False

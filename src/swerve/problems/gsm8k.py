@@ -1,0 +1,62 @@
+"""GSM8K: grade-school word problems with an integer answer (arXiv:2110.14168)."""
+
+from __future__ import annotations
+
+import re
+
+from swerve.config import Gsm8kTask
+from swerve.errors import ArtifactError
+from swerve.formats.records import Record
+from swerve.problems.family import problem_id
+from swerve.problems.fields import has_value, list_of_texts, text_of
+from swerve.problems.read_problems import MathsFamily
+from swerve.types import Problem
+
+__all__ = ["Gsm8k"]
+
+_CALCULATION = re.compile(r"<<[^<>]*>>")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+class Gsm8k(MathsFamily[Gsm8kTask]):
+    """Rows with `question` and `answer`: a rationale with calculator marks `<<48/2=24>>`, then `#### 72`.
+
+    Gold: the number after `####` without thousands commas; where the answer has none, the field `final_answer`.
+    Difficulty: the number of calculator marks; the few rationales without any have no difficulty. Kind: `2 steps`.
+    """
+
+    name = "gsm8k"
+
+    def problem(self, record: Record) -> Problem | None:
+        """Return a record as a problem; None: it has no gold answer.
+
+        Raises:
+            ArtifactError: it has no question, or its gold answer is not a number.
+        """
+        question = text_of(record, "question")
+        rationale, mark, final = (text_of(record, "answer") if has_value(record, "answer") else "").rpartition("####")
+        gold = _gold(record, final if mark else next(iter(list_of_texts(record, "final_answer")), ""))
+        if gold is None:
+            return None
+        rationale = rationale if mark else final
+        num_steps = len(_CALCULATION.findall(rationale))
+        steps = f"{num_steps} step{'' if num_steps == 1 else 's'}"
+        written = _CALCULATION.sub("", rationale).strip()
+        return Problem(
+            id=problem_id(self.name, question),
+            family=self.name,
+            question=question,
+            answer=gold,
+            solution=f"{written}\n#### {gold}" if written else None,
+            kind=steps if num_steps else "no marked steps",
+            difficulty=float(num_steps) if num_steps else None,
+        )
+
+
+def _gold(record: Record, text: str) -> str | None:
+    number = text.replace(",", "").strip().removeprefix("$")
+    if not number:
+        return None
+    if not _NUMBER.fullmatch(number):
+        raise ArtifactError(f"{record.place}: the final answer {text.strip()!r} is not a number")
+    return number

@@ -1,0 +1,156 @@
+"""The family of knights-and-knaves puzzles: generated, read, or trained on one and evaluated on the other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from swerve.config import FilterConfig, KAndKTask
+from swerve.errors import ConfigError
+from swerve.formats.records import Record
+from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout
+from swerve.problems.k_and_k.english import Puzzle, render_puzzle
+from swerve.problems.k_and_k.generate import PERTURBATIONS, random_puzzle
+from swerve.problems.k_and_k.logic import parse_statements, solutions, structure_key
+from swerve.problems.k_and_k.reasoning import reasoning_text
+from swerve.problems.k_and_k.rows import FAMILY, puzzle_problem, row_problem
+from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.read_problems import ReadFamily
+from swerve.types import Problem
+
+__all__ = ["KAndK"]
+
+_NUM_GENERATED: Mapping[Split, int] = {"train": 3000, "heldout": 300}
+
+
+class KAndK(SolvedFamily):
+    """Puzzles of two to eight people with exactly one solution, proved by trying every assignment.
+
+    Answer: `Zoey is a knave, Owen is a knight`, in the words that the puzzle has for the roles. Kind: `3 people`.
+    Difficulty: the number of people. Solution: a reasoning by cases within `<think>`, then the answer within
+    `<answer>`, without the beginning that the prompt gives.
+
+    Generated puzzles are held out by their structure (`logic.structure_key`), so that no puzzle of both splits differs
+    only in names, roles or orders, also where the held-out puzzles are read. Puzzles that are read are proved from
+    their English text; a row whose stored solution, statements, names or roles differ from it is refused by its place.
+    """
+
+    name = FAMILY
+
+    def __init__(self, task: KAndKTask) -> None:
+        self._task = task
+        self._read = _ReadPuzzles(task)
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split; splits are disjoint, whatever the seeds.
+
+        Raises:
+            ConfigError: there are fewer than asked for, a source cannot be found, or a setting has no use.
+            ArtifactError: a source cannot be read, or a row does not hold what its text says.
+        """
+        self._refuse_useless_settings()
+        if self._task.train or (self._task.heldout and split == "heldout"):
+            return [_after_prefix(problem) for problem in self._read.problems(split, seed=seed)]
+        return [
+            _after_prefix(with_prompt(replace(problem, grading=self._read.grading), self._task.prompt))
+            for problem in self._generated(split, seed=seed)
+        ]
+
+    def notes(self) -> list[str]:
+        """Return a line for everything that was left out of the sources, and why; none where puzzles are generated.
+
+        Raises:
+            ConfigError: a source cannot be found.
+            ArtifactError: a source cannot be read.
+        """
+        return self._read.notes() if self._task.train or self._task.heldout else []
+
+    def _refuse_useless_settings(self) -> None:
+        task = self._task
+        if (task.train or task.heldout) and task.heldout_variant != "clean":
+            raise ConfigError(
+                f"task.heldout_variant={task.heldout_variant} changes generated puzzles, but the held-out ones are "
+                "read; give a source of changed puzzles in task.heldout instead"
+            )
+        if not task.train and not task.heldout and task.where != FilterConfig():
+            raise ConfigError("task.where filters puzzles that are read; choose generated ones by task.people")
+
+    def _generated(self, split: Split, *, seed: int) -> list[Problem]:
+        rng = random.Random(f"{FAMILY} {split} {seed}")
+        excluded = self._read_structures() if self._task.heldout else frozenset()
+        sizes = tuple(dict.fromkeys(self._task.people))
+        asked = self._task.num_train if split == "train" else self._task.num_heldout
+        count = _NUM_GENERATED[split] if asked is None else asked
+        problems: list[Problem] = []
+        for place, num_people in enumerate(sizes):
+            problems += distinct_problems(
+                partial(self._draw, split, num_people, excluded, rng),
+                count // len(sizes) + (place < count % len(sizes)),
+                advice={"setting": f"task.num_{split}", "fix": "lower it or raise task.people"},
+            )
+        rng.shuffle(problems)
+        return problems
+
+    def _read_structures(self) -> frozenset[str]:
+        """Return the structures of all held-out puzzles of the sources, also of those that are not used."""
+        everything = self._task.model_copy(update={"num_heldout": None})
+        problems = _ReadPuzzles(everything).problems("heldout", seed=0)
+        return frozenset(structure_key(parse_statements(one.metadata["statements"])) for one in problems)
+
+    def _draw(self, split: Split, num_people: int, excluded: frozenset[str], rng: random.Random) -> Problem | None:
+        puzzle: Puzzle | None = random_puzzle(
+            rng, num_people, max_depth=self._task.max_depth, max_width=self._task.max_width
+        )
+        variant = self._task.heldout_variant if split == "heldout" else "clean"
+        if puzzle is not None and variant != "clean":
+            puzzle = PERTURBATIONS[variant](puzzle, rng)
+        if puzzle is None:
+            return None
+        key = structure_key(puzzle.statements)
+        if is_heldout(key) != (split == "heldout") or key in excluded:
+            return None
+        (solution,) = solutions(puzzle.statements)
+        return puzzle_problem(
+            puzzle,
+            solution,
+            question=render_puzzle(puzzle),
+            reasoning=reasoning_text(puzzle),
+            variant=variant,
+        )
+
+
+class _ReadPuzzles(ReadFamily[KAndKTask]):
+    """Rows of the schema, of the numbers of people that the task names."""
+
+    name = FAMILY
+
+    @property
+    def grading(self) -> Mapping[str, Any]:
+        """The task's policies of grading that differ from the grader's defaults."""
+        return self._task.grading.model_dump(mode="json", exclude_defaults=True)
+
+    def problem(self, record: Record) -> Problem:
+        """Return a row as a problem, proved from its text."""
+        return row_problem(record)
+
+    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
+        """Return the puzzles of the task's numbers of people."""
+        kinds = {f"{num_people} people" for num_people in self._task.people}
+        kept = {split: [one for one in problems if one.kind in kinds] for split, problems in splits.items()}
+        left_out = {split: len(splits[split]) - len(kept[split]) for split in splits}
+        return kept, [
+            f"{split}: {count:,} left out by people={list(self._task.people)}"
+            for split, count in left_out.items()
+            if count
+        ]
+
+
+def _after_prefix(problem: Problem) -> Problem:
+    """Return the problem with a solution that goes on after the beginning of the answer that the model is given."""
+    begun = problem.prefix.strip()
+    if not begun or problem.solution is None:
+        return problem
+    return replace(problem, solution=problem.solution.removeprefix(begun))

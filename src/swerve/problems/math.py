@@ -1,0 +1,126 @@
+r"""MATH: competition problems of five levels and seven subjects, each with a `\boxed` answer (arXiv:2103.03874)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from swerve.config import MathTask
+from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.records import Record
+from swerve.problems.family import Split, problem_id
+from swerve.problems.fields import has_value, list_of_texts, number_text, text_of
+from swerve.problems.read_problems import MathsFamily
+from swerve.types import Problem
+
+__all__ = ["Math", "last_boxed"]
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?=[\s{])\s*")
+_LEVEL = re.compile(r"(?:Level )?([1-5])")
+
+
+class Math(MathsFamily[MathTask]):
+    r"""Rows with `problem`, `solution`, `level` (3 or `Level 3`), `subject` or `type`, and maybe `answer`, `unique_id`.
+
+    Gold: the field `answer`, or what the last `\boxed` of the solution holds. Id: `unique_id`, such as
+    `test/algebra/2584.json`. Difficulty: the level; `Level ?` is none. Kind: `level 3`.
+    """
+
+    name = "math"
+
+    def problem(self, record: Record) -> Problem | None:
+        """Return a record as a problem; None: it has no gold answer.
+
+        Raises:
+            ArtifactError: it has no problem or an unknown level.
+        """
+        question = text_of(record, "problem", "question")
+        solution = text_of(record, "solution") if has_value(record, "solution") else None
+        given = next(iter(list_of_texts(record, "answer")), "") or last_boxed(solution or "")
+        if not given:
+            return None
+        level = _level(record)
+        unique_id = record.values.get("unique_id")
+        subject = record.values.get("subject") or record.values.get("type")
+        facts = {"subject": subject, "unique_id": unique_id}
+        return Problem(
+            id=str(unique_id or problem_id(self.name, question)),
+            family=self.name,
+            question=question,
+            answer=given,
+            solution=solution,
+            kind="no level" if level is None else f"level {level}",
+            difficulty=None if level is None else float(level),
+            metadata={name: str(fact) for name, fact in facts.items() if fact is not None},
+        )
+
+    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
+        """Return the problems of the levels and subjects that are asked for, and how many others were left out.
+
+        Raises:
+            ConfigError: no problem is of a subject that is asked for.
+        """
+        subjects = self._subjects([problem for problems in splits.values() for problem in problems])
+        levels = self._task.levels
+        kept: dict[Split, list[Problem]] = {}
+        notes = []
+        for split, problems in splits.items():
+            of_level = [one for one in problems if not levels or one.difficulty in levels]
+            kept[split] = [one for one in of_level if not subjects or one.metadata.get("subject") in subjects]
+            for name, number in (
+                ("levels", len(problems) - len(of_level)),
+                ("subjects", len(of_level) - len(kept[split])),
+            ):
+                if number:
+                    notes.append(f"{split}: {number:,} left out by {name}")
+        return kept, notes
+
+    def _subjects(self, problems: Sequence[Problem]) -> set[str]:
+        """Return the subjects that are asked for, as the source writes them."""
+        subjects = {problem.metadata["subject"] for problem in problems if "subject" in problem.metadata}
+        known = {_subject_key(subject): subject for subject in sorted(subjects)}
+        for subject in self._task.subjects:
+            if _subject_key(subject) not in known:
+                near = nearest(_subject_key(subject), known)
+                raise ConfigError(
+                    f"task.subjects has {subject!r}, which no problem is of; there are "
+                    f"{', '.join(known.values()) or 'none'}{near}"
+                )
+        return {known[_subject_key(subject)] for subject in self._task.subjects}
+
+
+def _subject_key(subject: str) -> str:
+    """Return what `Counting & Probability` and `counting_and_probability` share."""
+    return " ".join(subject.casefold().replace("_", " ").replace(" and ", " & ").split())
+
+
+def _level(record: Record) -> int | None:
+    value = record.values.get("level")
+    if value is None or value == "Level ?":
+        return None
+    found = _LEVEL.fullmatch(number_text(value)) if isinstance(value, str | int | float) else None
+    if found is None:
+        raise ArtifactError(f"{record.place}: the level is {value!r}; expected 1 to 5, 'Level 1' to 'Level 5' or null")
+    return int(found[1])
+
+
+def last_boxed(text: str) -> str:
+    r"""Return what the last `\boxed{...}` with balanced braces holds, or the word after a `\boxed` without braces.
+
+    An empty text where there is none, and where the last one is empty.
+
+    >>> last_boxed(r"Not $\boxed{1}$ but $\boxed{\frac{1}{2}}$.")
+    '\\frac{1}{2}'
+    >>> last_boxed(r"so it is $\boxed 9$.")
+    '9'
+    """
+    for box in reversed(list(_BOX.finditer(text))):
+        if text[box.end() : box.end() + 1] != "{":
+            word = re.match(r"[^\s$.,;]+", text[box.end() :])
+            return word[0] if word else ""
+        depth = 0
+        for brace in re.finditer(r"\\[{}]|[{}]", text[box.end() :]):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                return text[box.end() + 1 : box.end() + brace.start()].strip()
+    return ""

@@ -1,0 +1,101 @@
+"""Palindromes: arrange all the given letters so that they read the same from both ends."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections import Counter
+from collections.abc import Sequence
+from math import factorial, prod
+
+from swerve.config import PalindromeTask
+from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
+from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.stated_solution import stated_solution
+from swerve.types import Problem
+
+__all__ = ["Palindrome", "count_palindromes"]
+
+_QUESTION = """Your task is, given a list of letters, to form a valid palindrome.
+
+A palindrome is a phrase that reads the same forwards and backwards.
+
+If there are multiple possible answers, only respond with one of them. You must use all the letters provided.
+
+Your output should be a single string, with no spaces or punctuation.
+
+Now, form a valid palindrome using the following letters: {letters}
+"""
+
+
+def count_palindromes(letters: Sequence[str]) -> int:
+    """Return how many different palindromes use all the letters: arrangements of the half that stands on the left.
+
+    >>> count_palindromes("aabbc"), count_palindromes("aaaa"), count_palindromes("abc")
+    (2, 1, 0)
+    """
+    counts = Counter(letters).values()
+    if sum(count % 2 for count in counts) > 1:
+        return 0
+    return factorial(sum(count // 2 for count in counts)) // prod(factorial(count // 2) for count in counts)
+
+
+class Palindrome(SolvedFamily):
+    """Letters that form at least one palindrome, asked in the words of reasoning-gym's `palindrome_generation`.
+
+    Any palindrome of the letters is right; `answer` is one of them. With `spaced` the question is short and a space
+    stands between letters, as in the question `t c t g c g =` with the answer `c t g g t c`.
+
+    Held out: by the letters, whatever their order; no two problems have the same letters. Kind and difficulty: the
+    number of letters. Metadata: `letters` as asked, `num_answers` (different right answers).
+    """
+
+    name = "palindrome"
+
+    def __init__(self, task: PalindromeTask) -> None:
+        self._task = task
+        self.words = (*string.ascii_lowercase, "=") if task.spaced else ()
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split: the number of letters is uniform, then the letters of one half are.
+
+        Raises:
+            ConfigError: there are too few sets of letters of these lengths.
+        """
+        rng = random.Random(f"palindrome {split} {seed}")
+        setting = "num_train" if split == "train" else "num_heldout"
+        return distinct_problems(
+            lambda: self._draw(split, rng),
+            getattr(self._task, setting),
+            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_length"},
+        )
+
+    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
+        length = rng.randint(self._task.min_length, self._task.max_length)
+        half = rng.choices(string.ascii_lowercase, k=length // 2)
+        middle = rng.choices(string.ascii_lowercase, k=length % 2)
+        palindrome = "".join([*half, *middle, *reversed(half)])
+        letters = rng.sample(palindrome, length)
+        if is_heldout("".join(sorted(letters))) != (split == "heldout"):
+            return None
+        return self.problem(letters, palindrome)
+
+    def problem(self, letters: Sequence[str], palindrome: str) -> Problem:
+        """Return the problem of letters in this order, and one right answer.
+
+        >>> Palindrome(PalindromeTask(spaced=True)).problem(["b", "a", "a"], "aba").question
+        'b a a ='
+        """
+        spaced = self._task.spaced
+        answer = " ".join(palindrome) if spaced else palindrome
+        problem = Problem(
+            id=problem_id(self.name, "".join(sorted(letters))),
+            family=self.name,
+            question=f"{' '.join(letters)} =" if spaced else _QUESTION.format(letters=", ".join(letters)),
+            answer=answer,
+            solution=stated_solution(answer, self._task.prompt),
+            kind="1 letter" if len(letters) == 1 else f"{len(letters)} letters",
+            difficulty=float(len(letters)),
+            metadata={"letters": list(letters), "num_answers": count_palindromes(letters)},
+        )
+        return with_prompt(problem, self._task.prompt)

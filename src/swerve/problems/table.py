@@ -1,0 +1,116 @@
+"""Your own problems: the rows of any table, or problems that swerve wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from swerve.config import PromptConfig, TableTask
+from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.records import Record
+from swerve.problems.family import problem_id
+from swerve.problems.fields import has_value, list_of_texts, missing_field, number_of, text_of
+from swerve.problems.read_problems import ReadFamily
+from swerve.problems.records import is_problem_record, problem_from_record
+from swerve.types import Problem
+
+__all__ = ["Table"]
+
+_PYTHON = "python"
+_MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "difficulty")
+
+
+class Table(ReadFamily[TableTask]):
+    """Rows with `question` and `answer`, or the fields that `task.fields` names for them, and problems swerve wrote.
+
+    Gold: a text or number; of a list the first, the others are alternatives. Id: made from the question, unless
+    `task.fields.id` names a field. What no field of a problem is made from is the problem's metadata.
+    A problem that swerve wrote keeps its family, id, grader and policies, and its prompt unless `task.prompt` is set.
+    """
+
+    name = "table"
+
+    def __init__(self, task: TableTask) -> None:
+        super().__init__(task)
+        self._grading = dict(task.grading)
+        if task.reward_file is not None:
+            path = Path(task.reward_file).expanduser().resolve()
+            if not path.is_file():
+                raise ConfigError(f"task.reward_file '{task.reward_file}' does not exist; give a Python file")
+            self._grading["file"] = str(path)
+
+    @property
+    def grading(self) -> Mapping[str, Any]:
+        """The task's policies of grading, with the absolute path of the reward file."""
+        return self._grading
+
+    def problem(self, record: Record) -> Problem | None:
+        """Return a record as a problem; None: it has no gold answer (which a reward file need not have).
+
+        Raises:
+            ArtifactError: a field is missing or wrong; the message names the record's fields.
+        """
+        if is_problem_record(record.values):
+            return self._written(record)
+        question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
+        if not has_value(record, question_field):
+            raise missing_field(record, question_field, fix="; task.fields says which field is the question")
+        grader = self._task.grader or "math"
+        if answer_field not in record.values and grader != _PYTHON:
+            raise missing_field(record, answer_field, fix="; task.fields says which field is the answer")
+        answers = list_of_texts(record, answer_field)
+        if not answers and grader != _PYTHON:
+            return None
+        question = text_of(record, question_field)
+        others = list_of_texts(record, self._field(record, "alternatives"))
+        solution = self._field(record, "solution")
+        return Problem(
+            id=self._id(record, question),
+            family=self.name,
+            question=question,
+            answer=answers[0] if answers else "",
+            alternatives=tuple(dict.fromkeys((*answers[1:], *others))),
+            solution=text_of(record, solution) if has_value(record, solution) else None,
+            kind=self._word(record, "kind") or "all",
+            difficulty=number_of(record, self._field(record, "difficulty")),
+            grader=grader,
+            metadata=self._rest(record),
+        )
+
+    def _written(self, record: Record) -> Problem:
+        try:
+            problem = problem_from_record(record.values)
+        except ValueError as error:
+            raise ArtifactError(f"{record.place}: {error}") from None
+        return replace(problem, grader=self._task.grader or problem.grader)
+
+    def _finished(self, problem: Problem) -> Problem:
+        finished = super()._finished(problem)
+        if problem.messages and self._task.prompt == PromptConfig():
+            return replace(finished, messages=problem.messages, prefix=problem.prefix)
+        return finished
+
+    def _field(self, record: Record, name: str) -> str:
+        """Return the record's field for a field of a problem.
+
+        Raises:
+            ArtifactError: the task names one that the record does not have.
+        """
+        field = self._task.fields.get(name, name)
+        if name in self._task.fields and field not in record.values:
+            raise missing_field(record, field, fix=f"; task.fields.{name} names it")
+        return field
+
+    def _word(self, record: Record, name: str) -> str:
+        return next(iter(list_of_texts(record, self._field(record, name))), "")
+
+    def _id(self, record: Record, question: str) -> str:
+        named = self._word(record, "id") if "id" in self._task.fields else ""
+        return named or problem_id(self.name, question)
+
+    def _rest(self, record: Record) -> dict[str, Any]:
+        used = {self._task.fields.get(name, name) for name in _MADE_FROM}
+        used.add(self._task.fields.get("id", ""))
+        return {name: value for name, value in record.values.items() if name not in used and value is not None}

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from swerve.config import PromptConfig, TableTask
+from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.records import Record
+from swerve.problems.records import problem_record
+from swerve.problems.table import Table
+from swerve.types import Problem
+
+SOURCE = {"train": ("unused.jsonl",)}
+
+
+def read(task: dict[str, Any], **values: Any) -> Any:
+    return Table(TableTask(**SOURCE, **task)).problem(Record("f.jsonl, line 7", values))
+
+
+def test_a_row_with_the_usual_names() -> None:
+    problem = read(
+        {},
+        question="What is 1 + 1?",
+        answer=2,
+        alternatives=["two", "2"],
+        solution="1 + 1 = 2",
+        kind="sums",
+        difficulty="1.5",
+        source="me",
+        id=9,
+        note=None,
+    )
+    assert (problem.answer, problem.alternatives, problem.solution) == ("2", ("two", "2"), "1 + 1 = 2")
+    assert (problem.kind, problem.difficulty, problem.grader) == ("sums", 1.5, "math")
+    assert problem.metadata == {"source": "me", "id": 9}
+    assert problem.id.startswith("table-")
+
+
+def test_a_row_with_names_of_its_own() -> None:
+    fields = {"id": "nr", "question": "prompt", "answer": "gold", "kind": "level", "alternatives": "also"}
+    problem = read({"fields": fields}, nr=7, prompt="Q?", gold=["a", "b"], level=3, also="c", question="unused")
+    assert (problem.id, problem.question, problem.answer) == ("7", "Q?", "a")
+    assert (problem.alternatives, problem.kind) == (("b", "c"), "3")
+    assert problem.metadata == {"question": "unused"}
+
+
+def test_a_missing_field_is_explained() -> None:
+    expected = (
+        "f.jsonl, line 7 has no field 'question'; it has qestion, answer; did you mean 'qestion'.; task.fields says"
+    )
+    with pytest.raises(ArtifactError, match=expected):
+        read({}, qestion="Q?", answer="1")
+    with pytest.raises(ArtifactError, match="has no field 'answer'; it has question, gold; task.fields says which"):
+        read({}, question="Q?", gold="1")
+    with pytest.raises(ArtifactError, match="no field 'lvel'; it has question, answer, level; did you mean 'level'"):
+        read({"fields": {"kind": "lvel"}}, question="Q?", answer="1", level=1)
+
+
+def test_an_empty_answer_is_no_gold_answer() -> None:
+    assert read({}, question="Q?", answer=None) is None
+    assert read({}, question="Q?", answer="") is None
+
+
+def test_a_reward_file_needs_no_gold_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reward.py").write_text("")
+    (tmp_path / "train.jsonl").write_text(json.dumps({"question": "a", "tests": [1]}))
+    (tmp_path / "test.jsonl").write_text(json.dumps({"question": "b"}))
+    task = TableTask(train=(".",), heldout=(".",), grader="python", reward_file="reward.py", grading={"strict": True})
+    (problem,) = Table(task).problems("train", seed=0)
+    assert (problem.answer, problem.grader, problem.metadata) == ("", "python", {"tests": [1]})
+    assert problem.grading == {"strict": True, "file": str(tmp_path / "reward.py")}
+
+
+def test_a_reward_file_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"task.reward_file '.*nowhere\.py' does not exist"):
+        Table(TableTask(**SOURCE, grader="python", reward_file="nowhere.py"))
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "parquet"])
+def test_every_kind_of_file(ending: str, tmp_path: Path) -> None:
+    rows = [{"question": f"{one} + 1?", "answer": str(one + 1)} for one in range(3)]
+    path = tmp_path / f"mine.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif ending == "csv":
+        path.write_text("question,answer\n" + "".join(f"{row['question']},{row['answer']}\n" for row in rows))
+    elif ending == "json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "held.json").write_text(json.dumps([{"question": "9 + 9?", "answer": "18"}]))
+    found = Table(TableTask(train=(str(path),), heldout=(str(tmp_path / "held.json"),))).problems("train", seed=0)
+    assert sorted((one.question, one.answer) for one in found) == [(row["question"], row["answer"]) for row in rows]
+
+
+WRITTEN = Problem(
+    id="gsm8k-1",
+    family="gsm8k",
+    question="Q?",
+    answer="2",
+    kind="2 steps",
+    difficulty=2.0,
+    messages=(("user", "Q? Think."),),
+    prefix="<think>",
+    grading={"extraction": ["hash"]},
+    metadata={"subject": "x"},
+)
+
+
+def read_back(tmp_path: Path, problem: Problem = WRITTEN, **changes: Any) -> Problem:
+    (tmp_path / "mine.jsonl").write_text(json.dumps(problem_record(problem)))
+    (tmp_path / "held.jsonl").write_text(json.dumps({"question": "b", "answer": "1"}))
+    task = TableTask(train=(str(tmp_path / "mine.jsonl"),), heldout=(str(tmp_path / "held.jsonl"),), **changes)
+    (found,) = Table(task).problems("train", seed=0)
+    return found
+
+
+def test_problems_that_were_written_are_read_back_as_they_were(tmp_path: Path) -> None:
+    assert read_back(tmp_path) == WRITTEN
+    plain = replace(WRITTEN, messages=(), prefix="")
+    assert read_back(tmp_path, plain) == plain
+
+
+def test_the_task_may_change_what_was_written(tmp_path: Path) -> None:
+    other = read_back(tmp_path, prompt=PromptConfig(template="Question: {question}"), grader="exact")
+    assert other.messages == (("user", "Question: Q?"),)
+    assert (other.prefix, other.grader) == ("", "exact")
+
+
+def test_a_damaged_written_problem_is_named_by_its_place(tmp_path: Path) -> None:
+    record = {**problem_record(WRITTEN), "answer": 2}
+    with pytest.raises(ArtifactError, match="f.jsonl, line 7: the field 'answer' is '2'; expected a text"):
+        read({}, **record)
