@@ -12,11 +12,15 @@ import swerve
 SOURCES = sorted(Path(swerve.__file__).parent.rglob("*.py"))
 BANNED_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
+BANNED_NAMES = {"sympify", "parse_expr", "nsimplify", "lambdify", "sympy_parser"}
+"""Of sympy, however they are imported: they turn text into code."""
 BANNED_ATTRIBUTES = {
     ("torch", "load"),
     ("os", "system"),
     ("sympy", "sympify"),
     ("sympy", "parse_expr"),
+    ("sympy", "nsimplify"),
+    ("sympy", "lambdify"),
     ("yaml", "load"),
 }
 
@@ -27,6 +31,7 @@ def violations(source: str) -> list[str]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             found += [name for name in names if name.split(".")[0] in BANNED_MODULES]
+            found += [name for name in names if name.split(".")[-1] in BANNED_NAMES]
         elif isinstance(node, ast.Call):
             function = node.func
             if isinstance(function, ast.Name) and function.id in BANNED_CALLS:
@@ -61,6 +66,9 @@ def test_no_source_file_executes_what_it_reads(path: Path) -> None:
         ("eval(text)", ["eval"]),
         ("torch.load(path)", ["torch.load"]),
         ("yaml.load(text)", ["yaml.load"]),
+        ("from sympy import sympify", ["sympify"]),
+        ("from sympy.parsing.sympy_parser import parse_expr", ["parse_expr", "sympy.parsing.sympy_parser"]),
+        ("sympy.nsimplify(text)", ["sympy.nsimplify"]),
         ("yaml.load(text, Loader=Safe)", []),
         ("model.eval()", []),
         ("run(command, shell=True)", ["shell=True"]),

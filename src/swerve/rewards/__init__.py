@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from swerve.rewards.final_answer import grade_final_answer
+from swerve.rewards.registry import GRADERS, entry_for
 from swerve.types import Problem, Reward
 
-__all__ = ["grade", "grade_final_answer", "known_families"]
-
-_GRADERS: Mapping[str, Callable[[Problem, str], Reward]] = MappingProxyType(
-    {"addition": grade_final_answer, "knights_knaves": grade_final_answer}
-)
+__all__ = ["grade", "grade_all", "grade_final_answer", "known_graders"]
 
 
-def known_families() -> tuple[str, ...]:
-    """Return the problem families that have a grader.
+def known_graders() -> tuple[str, ...]:
+    """Return the names of the graders; a family's problems are judged by the grader of its name.
 
-    >>> known_families()
-    ('addition', 'knights_knaves')
+    >>> "math" in known_graders()
+    True
     """
-    return tuple(sorted(_GRADERS))
+    return tuple(sorted(GRADERS))
 
 
 def grade(problem: Problem, text: str) -> Reward:
-    """Return the reward of a completion by the grader of the problem's family; never raises on any text.
+    """Return the reward of a completion by the problem's grader; never raises on any text.
 
     Raises:
-        ValueError: no grader is known for the family.
+        ValueError: there is no grader of the name that the problem or its family gives.
 
     >>> grade(Problem(id="p", family="addition", question="1 2 + 3 4 =", answer="0 4 6"), "answer 0 4 7").value
     0.0
     """
-    grader = _GRADERS.get(problem.family)
-    if grader is None:
-        raise ValueError(f"no grader for problem family {problem.family!r}; known: {', '.join(known_families())}")
-    return grader(problem, text)
+    return grade_all([(problem, text)])[0]
+
+
+def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
+    """Return the reward of each (problem, completion), in their order; isolated graders work side by side.
+
+    Raises:
+        ValueError: there is no grader of the name that a problem or its family gives.
+    """
+    rewards: list[Reward | None] = []
+    for problem, text in pairs:
+        entry = entry_for(problem)
+        if not entry.isolated:
+            rewards.append(entry.load()(problem, text))
+            continue
+        quick = entry.load_quick()
+        rewards.append(quick(problem, text) if quick else None)
+    left = [number for number, reward in enumerate(rewards) if reward is None]
+    if left:
+        from swerve.rewards.pool import shared_pool
+
+        graded = shared_pool().grade_all([pairs[number] for number in left])
+        for number, reward in zip(left, graded, strict=True):
+            rewards[number] = reward
+    return [reward for reward in rewards if reward is not None]

@@ -1,0 +1,240 @@
+"""How well answers of mathematics are judged: published equivalence cases, recorded scores, time, random text.
+
+    python benchmarks/equivalence.py DATA [--fuzz 0] [--out FILE] [--page]
+
+DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
+conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
+`rollouts/gsm8k_tora_70b.jsonl.gz`. `--page` rewrites the generated part of `docs/maths-answers.md`. The policy of the
+benchmark reads an answer from a response by the forms boxed, answer_tag, hash, phrase, formula, last_number, last_line,
+and takes what is a bare answer whole; all other policies are the defaults. A text with a number and three words or more
+is read as a response too, unless the gold answer is such a text itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import platform
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from swerve.config.grading import MathGrading
+from swerve.rewards.maths import extract_answer, grade_math, quick_math
+from swerve.types import Problem
+from swerve.version import __version__
+
+PAGE = Path(__file__).parents[1] / "docs" / "maths-answers.md"
+START, END = "<!-- figures: start -->", "<!-- figures: end -->"
+RESPONSE = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line")
+BARE = ("boxed", "answer_tag", "hash", "phrase", "formula", "whole")
+GOLD = MathGrading(extraction=("boxed", "phrase", "whole"))
+_FORMULA = re.compile(r"\$[^$]{0,2000}\$|\\[a-zA-Z]+(?:\{[^{}]{0,200}\})?")
+_WORD = re.compile(r"(?<![\w\\])[A-Za-z]{2,}(?!\w)")
+_NUMBER = re.compile("[0-9]")
+REASONS = {
+    r"\beginboxed{8\sqrt{6}}": "no box in LaTeX: the command is misspelt",
+    r"\boxed{9} \boxed{42}": "boxes side by side are one answer, the list 9, 42",
+    "Final Answer: Jane started": "the sentence after the phrase holds no bare answer",
+    "Soucis : 2,74": "no phrase, box or formula, and other words: no answer is picked out of it",
+}
+"""Why an answer of the equivalence cases is judged otherwise, by a part of its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A gold answer with a text and whether it should be accepted."""
+
+    golds: tuple[str, ...]
+    text: str
+    expected: bool
+    forms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The agreement on one set of cases."""
+
+    name: str
+    cases: int
+    agree: int
+    quick: int
+    """Cases that the trainer's own process decides."""
+    wrong_accepts: int
+    mean_ms: float
+    """CPU time of a whole grading, milliseconds."""
+    most_ms: float
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _equivalence_cases(rows: Iterable[Mapping[str, Any]]) -> list[Case]:
+    cases = []
+    for row in rows:
+        golds = tuple(extract_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
+        is_response = row["kind"] == "response" or (_is_prose(row["answer"]) and not _is_prose(golds[0]))
+        forms = RESPONSE if is_response else BARE
+        cases.append(Case(golds, row["answer"], row["expected"], forms))
+    return cases
+
+
+def _is_prose(text: str) -> bool:
+    """Return whether a text has a number and three plain words or more, outside formulas and text commands."""
+    outside = _FORMULA.sub(" ", text)
+    return len(_WORD.findall(outside)) >= 3 and _NUMBER.search(outside) is not None
+
+
+def _is_clean(row: Mapping[str, Any]) -> bool:
+    return not row["flags"] and not row["conflict"]
+
+
+def _case_sets(data: Path) -> Iterator[tuple[str, list[Case]]]:
+    rows = _rows(data / "equivalence" / "triples.jsonl.gz")
+    clean = [row for row in rows if row["scope"] == "equivalence" and _is_clean(row)]
+    yield "equivalence", _equivalence_cases(clean)
+    for scope in sorted({row["scope"] for row in rows} - {"equivalence"}):
+        yield scope, _equivalence_cases(row for row in rows if row["scope"] == scope)
+    boxed = ("boxed",)
+    if (path := data / "rl_probe" / "responses.jsonl.gz").exists():
+        yield "rl_probe", [Case((row["gold"],), row["response"], row["correct"], boxed) for row in _rows(path)]
+    if (path := data / "rollouts" / "math_qwen2.5_math_cot_100x.jsonl.gz").exists():
+        yield "math_qwen2.5", [Case((row["gold"],), row["response"], row["score"], boxed) for row in _rows(path)]
+    if (path := data / "rollouts" / "gsm8k_tora_70b.jsonl.gz").exists():
+        # No score is recorded: equal as numbers is what GSM8K's own evaluation asks for.
+        yield (
+            "gsm8k_tora",
+            [
+                Case((row["gold"],), str(row["pred"]), _equal_numbers(row["gold"], str(row["pred"])), ("whole",))
+                for row in _rows(path)
+            ],
+        )
+
+
+def _equal_numbers(gold: str, pred: str) -> bool:
+    try:
+        return abs(float(gold.replace(",", "")) - float(pred.replace(",", ""))) < 1e-9
+    except ValueError:
+        return False
+
+
+def _judge(name: str, cases: Sequence[Case]) -> tuple[Result, list[tuple[Case, str]]]:
+    """Grade the cases; return the figures and what was judged otherwise, with the answer that was read."""
+    differ: list[tuple[Case, str]] = []
+    seconds: list[float] = []
+    quick = 0
+    for case in cases:
+        problem = Problem(
+            id="case",
+            family="math",
+            question="",
+            answer=case.golds[0],
+            alternatives=case.golds[1:],
+            grading={"extraction": case.forms},
+        )
+        quick += quick_math(problem, case.text) is not None
+        started = time.process_time()
+        reward = grade_math(problem, case.text)
+        seconds.append(time.process_time() - started)
+        if (reward.value == 1.0) != case.expected:
+            differ.append((case, reward.extracted or reward.status))
+    return Result(
+        name=name,
+        cases=len(cases),
+        agree=len(cases) - len(differ),
+        quick=quick,
+        wrong_accepts=sum(not case.expected for case, _ in differ),
+        mean_ms=round(1000 * sum(seconds) / len(cases), 2),
+        most_ms=round(1000 * max(seconds), 1),
+    ), differ
+
+
+def _fuzz(count: int) -> Result:
+    """Grade random strings of pieces of answers, quickly only."""
+    pieces = (
+        r"\frac \sqrt \boxed{ { } ( ) [ ] 1 34 0 . , x e i ^ _ + - * / = ! % | \text{cm} \pi \cup $ <answer> ½ \{ \}"
+    )
+    alphabet = [*pieces.split(), " ", "\n", "\ud800", "\x00"]
+    problem = Problem(id="p", family="math", question="", answer="(1, x)", grading={"extraction": ["boxed", "whole"]})
+    rng = random.Random(0)
+    quick, most = 0, 0.0
+    started = time.process_time()
+    for _ in range(count):
+        text = "".join(rng.choices(alphabet, k=rng.randint(1, 24)))
+        before = time.process_time()
+        quick += quick_math(problem, text) is not None
+        most = max(most, time.process_time() - before)
+    mean = (time.process_time() - started) / count
+    return Result(
+        name="random text",
+        cases=count,
+        agree=count,
+        quick=quick,
+        wrong_accepts=0,
+        mean_ms=round(1000 * mean, 2),
+        most_ms=round(1000 * most, 1),
+    )
+
+
+def _table(results: Sequence[Result], differ: Sequence[tuple[Case, str]]) -> str:
+    lines = ["| cases | number | agree | wrong accepts | decided quickly | CPU ms, mean | CPU ms, most |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for r in results:
+        share = f"{r.agree} ({r.agree / r.cases:.1%})"
+        cells = (r.name, r.cases, share, r.wrong_accepts, f"{r.quick / r.cases:.0%}", r.mean_ms, r.most_ms)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "Every case of `equivalence` that is judged otherwise:", ""]
+    lines += ["| gold | end of the text | expected | answer read | reason |", "|---|---|---|---|---|"]
+    for case, read in differ:
+        reason = next((reason for part, reason in REASONS.items() if part in case.text), "not explained")
+        cells = (_code(case.golds[0]), _code(case.text[-60:]), "accept" if case.expected else "reject")
+        lines.append(f"| {' | '.join((*cells, _code(read[-60:]), reason))} |")
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    shown = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+    return f"`{shown}`"
+
+
+def _rewrite_page(table: str) -> None:
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{START}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Print the figures; write them down where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--fuzz", type=int, default=0, help="number of random strings")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", action="store_true")
+    arguments = parser.parse_args()
+    results: list[Result] = []
+    unequal: list[tuple[Case, str]] = []
+    for name, cases in _case_sets(arguments.data):
+        result, differ = _judge(name, cases)
+        results.append(result)
+        unequal += differ if name == "equivalence" else []
+    if arguments.fuzz:
+        results.append(_fuzz(arguments.fuzz))
+    table = _table(results, unequal)
+    print(table)
+    if arguments.out:
+        machine = {"swerve": __version__, "python": platform.python_version()}
+        lines = [json.dumps({**asdict(result), **machine}) for result in results]
+        arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if arguments.page:
+        _rewrite_page(table)
+
+
+if __name__ == "__main__":
+    main()

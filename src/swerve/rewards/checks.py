@@ -1,0 +1,71 @@
+"""Whether problems can be graded, found out before the first one is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from swerve.config import KAndKGrading, MathGrading
+from swerve.config.base import Model
+from swerve.errors import ConfigError, nearest
+from swerve.rewards.registry import GRADERS
+from swerve.types import Problem
+
+__all__ = ["POLICIES", "refuse_ungradable"]
+
+POLICIES: Mapping[str, type[Model]] = {
+    "deepscaler": MathGrading,
+    "gsm8k": MathGrading,
+    "k_and_k": KAndKGrading,
+    "math": MathGrading,
+    "math_verify": MathGrading,
+}
+"""Grader -> the model of its policies; the other graders take none, or check them themselves."""
+
+
+def refuse_ungradable(problems: Iterable[Problem]) -> None:
+    """Do nothing if every problem's grader exists and takes the problem's policies.
+
+    Raises:
+        ConfigError: one does not; the message names the grader, the policy and the nearest valid word.
+    """
+    seen: set[tuple[str, str]] = set()
+    for problem in problems:
+        name = problem.grader or problem.family
+        key = (name, json.dumps(dict(problem.grading), sort_keys=True, default=str))
+        if key not in seen:
+            seen.add(key)
+            _check(name, problem.grading)
+
+
+def _check(name: str, grading: Mapping[str, Any]) -> None:
+    if name not in GRADERS:
+        raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {', '.join(sorted(GRADERS))})")
+    if name == "python":
+        from swerve.rewards.python_file import check_reward_file
+
+        file = grading.get("file")
+        if not isinstance(file, str):
+            raise ConfigError("the grader python needs a file; set task.reward_file")
+        check_reward_file(Path(file))
+    model = POLICIES.get(name)
+    if model is None:
+        return
+    unknown = [key for key in grading if key not in model.model_fields]
+    if unknown:
+        raise ConfigError(
+            f"the grader {name} has no policy '{unknown[0]}'{nearest(unknown[0], model.model_fields)}; "
+            f"it has {', '.join(model.model_fields)}"
+        )
+    try:
+        model.model_validate_json(json.dumps(dict(grading)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(
+            f"policy '{place}' of the grader {name}: {first['msg']}, got {first['input']!r:.60}"
+        ) from None

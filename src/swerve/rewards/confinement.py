@@ -1,0 +1,131 @@
+"""Refuses what a grader has no reason to do: run text as code, write files, start processes, open connections.
+
+`confine` installs an audit hook (PEP 578) in the process of a grader. Several libraries evaluate strings that come from
+an answer (every string entry point of sympy, a number of scorers of reasoning_gym); here such an attempt ends the
+grading. It is a second line of defence: an audit hook sees what Python does, not what a library's compiled code does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+__all__ = ["Confinement", "ConfinementError", "confine"]
+
+_START_PROCESS = "start a process"
+_CHANGE_FILES = "change files"
+_CONNECT = "open a connection"
+_COMPILED = "load compiled code"
+_INSPECT = "change how Python runs"
+
+_REFUSED = {
+    "os.system": _START_PROCESS,
+    "os.exec": _START_PROCESS,
+    "os.fork": _START_PROCESS,
+    "os.forkpty": _START_PROCESS,
+    "os.posix_spawn": _START_PROCESS,
+    "os.spawn": _START_PROCESS,
+    "os.startfile": _START_PROCESS,
+    "os.kill": "send a signal",
+    "os.killpg": "send a signal",
+    "signal.pthread_kill": "send a signal",
+    "os.chflags": _CHANGE_FILES,
+    "os.chmod": _CHANGE_FILES,
+    "os.chown": _CHANGE_FILES,
+    "os.link": _CHANGE_FILES,
+    "os.mkdir": _CHANGE_FILES,
+    "os.remove": _CHANGE_FILES,
+    "os.removexattr": _CHANGE_FILES,
+    "os.rename": _CHANGE_FILES,
+    "os.rmdir": _CHANGE_FILES,
+    "os.setxattr": _CHANGE_FILES,
+    "os.symlink": _CHANGE_FILES,
+    "os.truncate": _CHANGE_FILES,
+    "os.utime": _CHANGE_FILES,
+    "pickle.find_class": "unpickle",
+    "code.__new__": _INSPECT,
+    "sys.settrace": _INSPECT,
+    "sys.setprofile": _INSPECT,
+}
+_REFUSED_MODULES = {  # every event of these
+    "subprocess": _START_PROCESS,
+    "pty": _START_PROCESS,
+    "webbrowser": _START_PROCESS,
+    "shutil": _CHANGE_FILES,
+    "tempfile": _CHANGE_FILES,
+    "sqlite3": _CHANGE_FILES,
+    "socket": _CONNECT,
+    "urllib": _CONNECT,
+    "http": _CONNECT,
+    "ftplib": _CONNECT,
+    "smtplib": _CONNECT,
+    "ctypes": _COMPILED,
+}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+_MAKERS_OF_CODE = frozenset({"collections", "dataclasses", "sympy.polys.monomials"})
+"""Modules that build functions from source text of their own: named tuples, data classes, products of monomials."""
+_NUMBERS_AND_SYMBOLS = frozenset(
+    {"Add", "E", "Float", "Function", "I", "Integer", "Mul", "Pow", "Rational", "Symbol", "oo", "pi", "sympy"}
+)
+"""Names in what sympy's parser makes of plain arithmetic and words: code of only these builds numbers and symbols."""
+
+
+class ConfinementError(BaseException):
+    """A confined grader tried something that is refused.
+
+    It is no `Exception`, so that a library's `except Exception` does not go on with the grading.
+    """
+
+
+class Confinement:
+    """What a confined process tried and was refused."""
+
+    def __init__(self) -> None:
+        self._violation: str | None = None
+
+    def take_violation(self) -> str | None:
+        """Return the first thing refused since the last call, whether or not the grader noticed; None: nothing."""
+        violation, self._violation = self._violation, None
+        return violation
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Refuse an audit event or let it pass."""
+        if event == "exec":
+            refused = _runs_text(arguments[0], sys._getframe(1))
+        elif event == "open":
+            refused = _opens_for_writing(arguments[2])
+        else:
+            refused = _REFUSED.get(event) or _REFUSED_MODULES.get(event.partition(".")[0])
+        if refused:
+            detail = f"the grader tried to {refused}; refused"
+            self._violation = self._violation or detail
+            raise ConfinementError(detail)
+
+
+def confine() -> Confinement:
+    """Confine this process from now on; it cannot be undone."""
+    confinement = Confinement()
+    sys.dont_write_bytecode = True  # an import may still happen, and would be refused to write its cache
+    sys.addaudithook(confinement.hook)
+    return confinement
+
+
+def _runs_text(code: CodeType, caller: FrameType) -> str | None:
+    """Say what is refused about running a code object: it was compiled from text and not from a module's file."""
+    name = code.co_filename
+    from_module = not name.startswith("<") or name.startswith("<frozen ")
+    if from_module or caller.f_globals.get("__name__") in _MAKERS_OF_CODE or _builds_numbers(code):
+        return None
+    return "run text as code"
+
+
+def _builds_numbers(code: CodeType) -> bool:
+    """Whether code uses no attribute, no inner function and no name but those of numbers and symbols."""
+    return _NUMBERS_AND_SYMBOLS.issuperset(code.co_names) and not any(isinstance(c, CodeType) for c in code.co_consts)
+
+
+def _opens_for_writing(flags: object) -> str | None:
+    return "open a file for writing" if isinstance(flags, int) and flags & _WRITING else None

@@ -1,0 +1,227 @@
+"""A worker of the pool: imports graders once, and forks children that judge.
+
+A child that reaches a limit or crashes is replaced by a new fork in milliseconds, so that hostile answers do not pay
+for the imports each time. Run as `python -m swerve.rewards.worker LIMITS PARENT_PID`; requests come on standard input,
+one at a time, answers go to standard output (wire.py has the format).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from swerve.rewards.limits import GraderLimits
+from swerve.rewards.outcomes import describe, grader_failed, limit_reached
+from swerve.rewards.registry import GRADERS, GraderEntry
+from swerve.rewards.serving import RETIRE, serve
+from swerve.rewards.wire import Fault, FrameBuffer, Lost, Reply, encode_reply, frame, grader_of, read_frame, write_all
+
+__all__ = ["Child", "Worker", "main"]
+
+_MAX_SERVED = 2000
+"""Requests a child serves before it is replaced: the caches of sympy grow."""
+_POLL_SECONDS = 0.5
+_EXIT_SECONDS = 1.0
+_CHUNK = 1 << 16
+_CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
+_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_PRELOADED = {"math_verify": ("math_verify",), "maths": ("mpmath",), "reasoning_gym": ("sympy", "reasoning_gym")}
+"""What a grader's module imports when it first judges; it must not count as CPU time of that answer."""
+
+
+class PoolGoneError(Exception):
+    """The process that asks has ended or closed the pipe."""
+
+
+class Child:
+    """A forked process that judges, as its worker sees it."""
+
+    def __init__(self, *, limits: GraderLimits, confined: bool, not_inherited: tuple[int, ...]) -> None:
+        """Fork it.
+
+        Args:
+            limits: of every request.
+            confined: whether what a grader has no reason to do is refused.
+            not_inherited: descriptors of the worker that the child closes.
+        """
+        requests_in, self.requests = os.pipe()
+        self.replies, replies_out = os.pipe()
+        self.num_served = 0
+        worker_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setpgid(0, 0)
+                _silence(0, 1, 2)
+                for descriptor in (self.requests, self.replies, *not_inherited):
+                    os.close(descriptor)
+                serve(requests_in, replies_out, limits=limits, confined=confined, worker_pid=worker_pid)
+            finally:
+                os._exit(1)
+        with suppress(OSError):  # the child does the same; whoever is first
+            os.setpgid(self.pid, self.pid)
+        os.close(requests_in)
+        os.close(replies_out)
+
+    def has_exited(self) -> bool:
+        """Return whether the process has ended (it is not reaped)."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def end(self) -> int:
+        """Kill the process and those it started, if there are any left; return its wait status."""
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.requests)
+        os.close(self.replies)
+        return status
+
+
+class Worker:
+    """Answers requests with the help of at most two children: one for confined graders, one for the others."""
+
+    def __init__(self, limits: GraderLimits, *, requests: int, replies: int, parent_pid: int) -> None:
+        self._limits, self._requests, self._replies, self._parent_pid = limits, requests, replies, parent_pid
+        self._children: dict[bool, Child] = {}
+        self._loaded: set[str] = set()
+
+    def run(self) -> None:
+        """Answer until the pool is gone."""
+        try:
+            while True:
+                while not select.select([self._requests], [], [], _POLL_SECONDS)[0]:
+                    self._check_parent()
+                request = read_frame(self._requests)
+                if request is None:
+                    return
+                reply = self._answer(request)
+                write_all(self._replies, frame(encode_reply(reply) if not isinstance(reply, bytes) else reply))
+        except (PoolGoneError, BrokenPipeError):
+            return
+        finally:
+            for confined in list(self._children):
+                self._end_child(confined)
+
+    def _check_parent(self) -> None:
+        if os.getppid() != self._parent_pid:
+            raise PoolGoneError
+
+    def _answer(self, request: bytes) -> Reply | bytes:
+        entry = GRADERS[grader_of(request)]
+        if entry.module not in self._loaded:
+            try:
+                _load(entry)
+            except Exception as error:
+                return Fault(f"the grader '{grader_of(request)}' cannot be loaded: {describe(error)}")
+            self._loaded.add(entry.module)
+            self._end_child(entry.confined)
+        child = self._child(entry.confined)
+        try:
+            write_all(child.requests, frame(request))
+        except BrokenPipeError:
+            return self._verdict_of_exit(entry.confined)
+        return self._wait(entry.confined)
+
+    def _child(self, confined: bool) -> Child:
+        """Return the child for confined graders or the other one; a new one where the last has served enough."""
+        child = self._children.get(confined)
+        if child is None or child.num_served >= _MAX_SERVED:
+            self._end_child(confined)
+            siblings = [number for other in self._children.values() for number in (other.requests, other.replies)]
+            child = self._children[confined] = Child(
+                limits=self._limits, confined=confined, not_inherited=(self._requests, self._replies, *siblings)
+            )
+        child.num_served += 1
+        return child
+
+    def _end_child(self, confined: bool) -> int | None:
+        child = self._children.pop(confined, None)
+        return None if child is None else child.end()
+
+    def _wait(self, confined: bool) -> Reply | bytes:
+        child, buffer = self._children[confined], FrameBuffer()
+        deadline = time.monotonic() + self._limits.wall_seconds
+        while True:
+            left = deadline - time.monotonic()
+            ready = select.select([child.replies, self._requests], [], [], max(0.0, min(left, _POLL_SECONDS)))[0]
+            if self._requests in ready:  # one request at a time: this is the end of the pipe
+                raise PoolGoneError
+            if child.replies in ready:
+                piece = os.read(child.replies, _CHUNK)
+                if not piece:
+                    return self._verdict_of_exit(confined)
+                buffer.feed(piece)
+                if (answer := buffer.take()) is not None:
+                    if answer[:1] == RETIRE:
+                        self._end_child(confined)
+                    return answer[1:]
+            elif left <= 0:
+                self._end_child(confined)
+                return limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
+            elif child.has_exited():  # while a process that it started holds the pipe open
+                return self._verdict_of_exit(confined)
+            else:
+                self._check_parent()
+
+    def _verdict_of_exit(self, confined: bool) -> Reply:
+        """Return what the end of a child says of the answer it was judging."""
+        child = self._children[confined]
+        patience = time.monotonic() + _EXIT_SECONDS
+        while not child.has_exited():
+            if time.monotonic() > patience:
+                self._end_child(confined)
+                return grader_failed("the grader closed the connection of its process")
+            time.sleep(0.001)
+        status = self._end_child(confined)
+        code = os.waitstatus_to_exitcode(status or 0)
+        if code >= 0:
+            return grader_failed(f"the grader ended its process with status {code}")
+        if -code in _CPU_LIMIT_SIGNALS:
+            return limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        if -code in _OUTSIDE_SIGNALS:
+            return Lost(f"killed by {name}")
+        return grader_failed(f"the grader's process died of {name}")
+
+
+def _load(entry: GraderEntry) -> None:
+    """Import a grader and what it needs, and keep the result out of the garbage collector of the children."""
+    entry.load()
+    for module in _PRELOADED.get(entry.module, ()):
+        with suppress(ImportError):  # the grader says itself what it misses
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+def _silence(*descriptors: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the process that started this one until it closes the pipe.
+
+    Args:
+        arguments: the limits as JSON, and the process id of the one that asks.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
+    requests, replies = os.dup(0), os.dup(1)
+    _silence(0)
+    os.dup2(2, 1)  # what an import prints must not come between the answers
+    Worker(limits, requests=requests, replies=replies, parent_pid=parent_pid).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swerve.errors import ConfigError
+from swerve.rewards import known_graders
+from swerve.rewards.checks import refuse_ungradable
+from swerve.types import Problem
+
+
+def problem(grader: str, grading: dict[str, Any] | None = None) -> Problem:
+    return Problem(id="p", family="table", question="?", answer="1", grader=grader, grading=grading or {})
+
+
+def test_every_grader_takes_no_policies_but_python() -> None:
+    refuse_ungradable([problem(name) for name in known_graders() if name != "python"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (problem("maths"), "there is no grader 'maths'; did you mean 'math'? (known: addition, "),
+        (problem("math", {"percnt": "strict"}), "the grader math has no policy 'percnt'; did you mean 'percent'?"),
+        (problem("math", {"percent": "loose"}), "policy 'percent' of the grader math: Input should be 'either' or"),
+        (problem("k_and_k", {"scale": 3}), "policy 'scale' of the grader k_and_k: Input should be 'parts' or"),
+        (problem("python"), "the grader python needs a file; set task.reward_file"),
+        (problem("python", {"file": "/nowhere/reward.py"}), "reward file /nowhere/reward.py cannot be read"),
+    ],
+)
+def test_what_cannot_be_graded_is_refused_in_one_line(wrong: Problem, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_ungradable([problem("math"), wrong])
+    assert str(caught.value).startswith(message)
+
+
+def test_a_reward_file_with_the_function_passes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def reward(problem, text):\n    return 1.0\n")
+    refuse_ungradable([problem("python", {"file": str(file)})])
