@@ -11,6 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
+from swerve.eval.evaluation import _note_ungraded
 from swerve.eval.summary import summarise
 from swerve.models.load import load_model
 from swerve.progress import SilentProgress
@@ -122,15 +123,20 @@ def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
         evaluate(small_config, run, progress=SilentProgress())
 
 
-def test_summary_of_literal_rows():
-    def row(kind, correct, reward, failures=0):
-        return {
-            "kind": kind, "correct": correct, "trace_right": correct, "sampled_reward": reward,
-            "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "num_failures": failures,
-        }  # fmt: skip
+def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None, part=None):
+    return {
+        "kind": kind, "correct": correct, "trace_right": trace_right, "sampled_reward": reward,
+        "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "part": part,
+        "statuses": [status, *["graded"] * len(samples)], "sampled_correct": list(samples),
+        "sampled_answers": ["1" if one else "0" for one in samples],
+    }  # fmt: skip
 
+
+def test_summary_of_literal_rows():
+    row = _row
     summary = summarise(
-        [row("a", True, 1.0), row("a", False, 0.5, 1), row("b", True, 0.0), row("b", True, 0.5)], confidence=0.95
+        [row("a", True, 1.0), row("a", False, 0.5, status="error"), row("b", True, 0.0), row("b", True, 0.5)],
+        confidence=0.95,
     )
     assert summary["accuracy"]["mean"] == 0.75
     assert summary["mean_reward"]["mean"] == 0.5
@@ -141,3 +147,53 @@ def test_summary_of_literal_rows():
     assert {kind: part["accuracy"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
     assert {kind: part["mean_reward"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.75, "b": 0.25}
     assert {kind: part["num_problems"] for kind, part in summary["by_kind"].items()} == {"a": 2, "b": 2}
+
+
+def test_trace_right_is_over_the_problems_whose_steps_are_checked():
+    rows = [_row("a", True, 1.0, trace_right=True), _row("a", True, 1.0, trace_right=False), _row("b", True, 1.0)]
+    summary = summarise(rows, confidence=0.95)
+    assert summary["trace_right"]["mean"] == 0.5
+    assert summary["by_kind"]["b"]["trace_right"] is None
+
+
+def test_statuses_are_counted_apart():
+    rows = [_row("a", False, 0.0, status=status) for status in ("timeout", "unparsed", "unparsed", "error")]
+    summary = summarise(rows, confidence=0.95)
+    assert summary["statuses"] == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
+    assert summary["failures"] == 4
+
+
+def test_pass_at_k_of_the_samples():
+    rows = [_row("a", False, 0.5, samples=(True, False)), _row("a", False, 0.0, samples=(False, False))]
+    first, second = summarise(rows, confidence=0.95)["by_num_samples"]
+    assert (first["k"], first["pass_at_k"]["mean"]) == (1, 0.25)
+    assert (second["k"], second["pass_at_k"]["mean"], second["pass_hat_k"]["mean"]) == (2, 0.5, 0.0)
+
+
+def test_mixtures_are_summed_up_by_part():
+    rows = [_row("x: 1", True, 1.0, part="x"), _row("x: 2", False, 0.0, part="x"), _row("y", True, 1.0, part="y")]
+    summary = summarise(rows, confidence=0.95)
+    assert {name: part["accuracy"]["mean"] for name, part in summary["by_part"].items()} == {"x": 0.5, "y": 1.0}
+    assert "by_part" not in summarise([_row("a", True, 1.0)], confidence=0.95)
+
+
+def test_rewards_beyond_one_have_an_interval_without_bounds():
+    summary = summarise([_row("a", True, 3.0), _row("a", True, 3.0)], confidence=0.95)
+    assert summary["mean_reward"] == {"mean": 3.0, "low": 3.0, "high": 3.0}
+
+
+class _Notes(SilentProgress):
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
+    progress = _Notes()
+    _note_ungraded({"checkpoint": "rl-3", "statuses": {"graded": 5, "unparsed": 2, "timeout": 1, "error": 0}}, progress)
+    _note_ungraded({"checkpoint": "rl-4", "statuses": {"graded": 5, "unparsed": 2, "timeout": 0, "error": 0}}, progress)
+    assert progress.said == [
+        "rl-3: of 8 completions 1 reached a limit of the grader and 0 made it fail; they count as wrong"
+    ]

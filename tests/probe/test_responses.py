@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from swerve.cli.data_import import run_import
 from swerve.config import AdditionTask
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.response_files import ProblemRecord, parse_fields, read_problems, read_responses
 from swerve.probe.response_tokens import encode_after_ids, encode_response
@@ -178,6 +179,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
     assert len(provenance.pop("sha256")) == 64
     assert provenance == {
         "path": str(tmp_path / name),
+        "format": "plain",
         "fields": {},
         "template": "auto",
         "ends": "none",
@@ -332,7 +334,8 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
         ),
         ("r.jsonl.gz", "plain text", "r.jsonl.gz cannot be read: Not a gzipped file"),
         ("r.parquet", "plain text", "r.parquet is damaged"),
-        ("r.csv", "id,response", "r.csv: the ending is not known; give a file that ends in .json, .jsonl"),
+        ("r.txt", "id,response", "r.txt: the ending is not known; give a file that ends in .json, .jsonl, .csv"),
+        ("r.csv", "id,response", "r.csv has no records"),
     ],
 )
 def test_wrong_files(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -367,7 +370,7 @@ def test_field_names(tmp_path: Path) -> None:
 def test_wrong_problem_files(tmp_path: Path) -> None:
     cases = {
         "has no id": [{"problem": "x"}],
-        "has no problem, question, prompt or prompt_ids": [{"id": "a"}],
+        "has no problem, question, prompt, messages or prompt_ids": [{"id": "a"}],
         "line 2: the id 'a' occurs twice with different prompts": [
             {"id": "a", "problem": "x"},
             {"id": "a", "problem": "y"},
@@ -385,6 +388,50 @@ def test_wrong_problem_files(tmp_path: Path) -> None:
 def test_wrong_settings(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} '{value}' is not allowed; use"):
         ImportSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_messages_and_the_beginning_of_the_answer_are_part_of_the_prompt(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(template=CHAT)
+    row = {"id": "a", "messages": [["system", "b"], ["user", "x"], ["assistant", "abc"]]}
+    (chat,) = import_responses(write(tmp_path / "r.jsonl", [row]), tokenizer=tokenizer).sequences
+    assert pieces(tokenizer, chat.prompt_ids) == ["<|user|>", "b", "<|user|>", "x", "<|assistant|>", "\n"]
+    assert pieces(tokenizer, chat.completion_ids) == ["abc"]
+    known = {"a": ProblemRecord(id="a", question="x", messages=(("user", "x"),), prefix="z")}
+    bare = write(tmp_path / "b.jsonl", [{"id": "a", "response": "abc"}])
+    (begun,) = import_responses(bare, tokenizer=tokenizer, problems=known).sequences
+    assert pieces(tokenizer, begun.prompt_ids)[-3:] == ["<|assistant|>", "\n", "z"]
+    raw = ImportSettings(template="raw")
+    (text,) = import_responses(bare, tokenizer=tokenizer, problems=known, settings=raw).sequences
+    assert pieces(tokenizer, text.prompt_ids) == ["<s>", "x", "ĊĊ".replace("Ċ", "\n"), "z"]
+
+
+def test_open_responses_of_a_known_family_are_graded(tmp_path: Path) -> None:
+    tokenizer = build_word_tokenizer(load_family(AdditionTask(digits=2)).words)
+    rows = [
+        {"family": "addition", "question": "0 6 + 0 4 =", "gold": "0 1 0", "response": text}
+        for text in (" answer 0 1 0", " answer 0 0 0", " carry")
+    ]
+    found = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=tokenizer).sequences
+    assert [one.population for one in found] == ["imported_right", "imported_wrong", "imported_wrong"]
+    assert [one.extracted for one in found] == ["0 1 0", "0 0 0", None]
+    without = write(tmp_path / "w.jsonl", [{**row, "gold": None} for row in rows])
+    for one in import_responses(without, tokenizer=tokenizer).sequences:
+        assert (one.problem.family, one.population) == ("imported", "imported")
+
+
+def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    direct = import_responses(write(tmp_path / "r.jsonl", ROWS), tokenizer=tokenizer)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None, "as_json": True}
+    table = tmp_path / "t.parquet"
+    run_import(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
+    again = import_responses(table, tokenizer=tokenizer)
+    assert again.sequences == direct.sequences
+    assert dict(again.provenance["boundaries"]) == {"joint": 2, "split": 1}
+    other = build_word_tokenizer(["ab", "x", "abc"])
+    with pytest.raises(MismatchError, match=r"t.parquet holds the token ids of another tokenizer \(tokenizer\)"):
+        import_responses(table, tokenizer=other)
 
 
 def test_real_responses_with_a_real_tokenizer(shared_data: Callable[[str], Path]) -> None:

@@ -41,6 +41,15 @@ stages:
     checkpoints: [5, 20]
 """
 
+KINDS = (
+    "addition", "knights_knaves", "gsm8k", "math", "deepscaler", "k_and_k", "palindrome", "countdown",
+    "arithmetic_sequence", "reasoning_gym", "table", "mixture",
+)  # fmt: skip
+KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
+SHIPPED = (
+    "countdown", "demo_addition", "demo_knights_knaves", "gsm8k", "k_and_k", "math", "palindrome", "sequence",
+)  # fmt: skip
+
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -130,12 +139,12 @@ def test_values_and_defaults(recipe: Path) -> None:
         (
             "task: addition",
             "task: sums",
-            "recipe.yaml:3: 'task.kind' must be one of 'addition', 'knights_knaves', got 'sums'",
+            f"recipe.yaml:3: 'task.kind' must be one of {KINDS_QUOTED}, got 'sums'",
         ),
         (
             "task: addition",
             "task: {digits: 3}",
-            "recipe.yaml:3: missing required key 'task.kind'; allowed: addition, knights_knaves",
+            f"recipe.yaml:3: missing required key 'task.kind'; allowed: {', '.join(KINDS)}",
         ),
         ("task: addition", "task: 3", "recipe.yaml:3: 'task' must be a mapping, got 3"),
         ("task: addition\n", "", "recipe.yaml: missing required key 'task'"),
@@ -178,7 +187,7 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
         (
             "task=knights",
             "override 'task=knights': "
-            "'task.kind' must be one of 'addition', 'knights_knaves', got 'knights'; "
+            f"'task.kind' must be one of {KINDS_QUOTED}, got 'knights'; "
             "did you mean 'knights_knaves'?",
         ),
         (
@@ -233,7 +242,7 @@ def test_an_ambiguous_stage_is_refused(recipe: Path) -> None:
 
 
 def test_sources_that_cannot_be_read(recipe: Path) -> None:
-    shipped = "(shipped: demo_addition, demo_knights_knaves; or give the path of a YAML file)"
+    shipped = f"(shipped: {', '.join(SHIPPED)}; or give the path of a YAML file)"
     assert failure("demo_additon") == f"unknown recipe 'demo_additon'; did you mean 'demo_addition'? {shipped}"
     assert failure("zzz") == f"unknown recipe 'zzz' {shipped}"
     assert failure("missing.yaml") == "recipe file 'missing.yaml' does not exist"
@@ -247,8 +256,8 @@ def test_sources_that_cannot_be_read(recipe: Path) -> None:
 
 
 def test_shipped_recipes_hold_the_values_of_the_demo() -> None:
-    assert shipped_recipes() == ("demo_addition", "demo_knights_knaves")
-    addition, puzzles = map(load_config, shipped_recipes())
+    assert shipped_recipes() == SHIPPED
+    addition, puzzles = map(load_config, ("demo_addition", "demo_knights_knaves"))
     assert addition.name == "demo-addition"
     assert [stage.kind for stage in addition.stages] == ["sft", "dpo", "rl"]
     assert addition.stages[2].checkpoints[-1] == addition.stages[2].steps
@@ -257,6 +266,45 @@ def test_shipped_recipes_hold_the_values_of_the_demo() -> None:
     assert puzzles.task.kind == "knights_knaves"
     for name in shipped_recipes():
         assert recipe_text(name).startswith("# ")
+
+
+@pytest.mark.parametrize("name", ["sequence", "palindrome", "countdown"])
+def test_recipes_for_a_tiny_model_have_words_and_solutions_that_fit(name: str) -> None:
+    from swerve.problems import load_family
+
+    config = load_config(name)
+    family = load_family(config.task)
+    train, heldout = (family.problems(split, seed=0) for split in ("train", "heldout"))
+    assert len(heldout) >= config.eval.num_problems
+    assert not {one.id for one in train} & {one.id for one in heldout}
+    for problem in [*train, *heldout]:
+        assert {*problem.question.split(), *(problem.solution or "").split()} <= set(family.words)
+        assert len((problem.solution or "").split()) < config.max_new_tokens
+
+
+def test_phases_of_k_and_k_have_the_puzzles_of_their_number_of_people() -> None:
+    from swerve.problems import load_family
+    from swerve.train.curriculum import stage_draws
+
+    config = load_config("k_and_k", ["task.num_train=25", "task.num_heldout=5"])
+    family = load_family(config.task)
+    problems = family.problems("train", seed=0)
+    for people, stage in zip(range(3, 8), config.stages, strict=True):
+        drawn = stage_draws(stage, family, problems, seed=0).draw(range(5), step=0)
+        assert {one.kind for one in drawn} == {f"{people} people"}
+        assert {one.difficulty for one in drawn} == {float(people)}
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k"])
+def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> None:
+    from swerve.artifacts.run import RunDirectory
+    from swerve.progress import SilentProgress
+    from swerve.train import loop
+
+    config = load_config(name, ["runtime.device=cpu"])
+    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"the recipe leaves the model open .*model.path=FOLDER"):
+        training._model(loop.ResumePoint(checkpoint=None))
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -48,7 +48,7 @@ class _Scene:
             run=RunDirectory(folder),
             world=World(),
             family=unused,
-            problems=(),
+            draws=unused,
             learner=self.learner,
             engine=unused,
             stop_ids=(),

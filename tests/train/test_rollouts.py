@@ -11,6 +11,7 @@ import pytest
 from swerve.config import RlStage
 from swerve.recipes import load_config
 from swerve.train import rollouts
+from swerve.train.curriculum import stage_draws
 from swerve.train.rollouts import rollout_figures, sample_step
 from swerve.train.stages.base import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
@@ -43,15 +44,16 @@ def _rollout(value: float | None) -> Rollout:
     return Rollout(completion=completion, text="", reward=reward, version=0)
 
 
-def _context() -> StageContext:
+def _context(stage: RlStage) -> StageContext:
     unused: Any = None
     learner: Any = SimpleNamespace(tokenizer=None)
+    family: Any = SimpleNamespace(words=("a",))
     return StageContext(
         config=load_config("demo_addition"),
         run=unused,
         world=World(),
-        family=unused,
-        problems=PROBLEMS,
+        family=family,
+        draws=stage_draws(stage, family, PROBLEMS, seed=0),
         learner=learner,
         engine=unused,
         stop_ids=(),
@@ -74,7 +76,7 @@ def sample(monkeypatch):
         monkeypatch.setattr(
             rollouts, "encode_prompts", lambda _t, problems: [Prompt(problem=one, token_ids=(1,)) for one in problems]
         )
-        context = _context()
+        context = _context(stage)
         return sample_step(stage, context, index), (stage, context)
 
     return run

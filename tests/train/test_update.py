@@ -136,7 +136,7 @@ class Update:
             run=unused,
             world=world,
             family=unused,
-            problems=(),
+            draws=unused,
             learner=learner,
             engine=unused,
             stop_ids=(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,16 @@ from swerve.eval.summary import summarise
 from swerve.functional import entropy, rows_per_chunk
 from swerve.models.load import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
+from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
-from swerve.rewards import grade
+from swerve.rewards import grade_all
+from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.pool import configure_pool
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
+from swerve.rollout.groups import response_figures
 from swerve.seeds import derive_seed
-from swerve.types import Problem, RolloutGroup
+from swerve.types import Problem, Rollout, RolloutGroup
 
 __all__ = ["evaluate"]
 
@@ -39,6 +43,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     Raises:
         ArtifactError: the run has no checkpoint, or another process holds it.
         CheckpointError: a checkpoint is damaged.
+        ConfigError: a problem's grader does not exist or does not take its policies.
     """
     run.read_provenance()
     checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
@@ -46,8 +51,14 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
     if config.runtime.threads is not None:
         torch.set_num_threads(config.runtime.threads)
+    configure_pool(
+        num_workers=config.runtime.grader_workers,
+        cpu_seconds=config.runtime.grader_cpu_seconds,
+        memory_mb=config.runtime.grader_memory_mb,
+    )
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
+    refuse_ungradable(problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
@@ -57,8 +68,19 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
                 task.advance(per_checkpoint)
             summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
             task.advance(0, checkpoint=checkpoint.label, accuracy=round(summary["accuracy"]["mean"], 3))
+            _note_ungraded(summary, progress)
             summaries.append(summary)
     return summaries
+
+
+def _note_ungraded(summary: Mapping[str, Any], progress: Progress) -> None:
+    """Say how many completions a limit or a failing grader kept from being judged, if any."""
+    statuses = summary.get("statuses", {})  # evaluations of earlier versions do not have them
+    if statuses.get("timeout") or statuses.get("error"):
+        progress.note(
+            f"{summary['checkpoint']}: of {sum(statuses.values())} completions {statuses['timeout']} reached a limit "
+            f"of the grader and {statuses['error']} made it fail; they count as wrong"
+        )
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -110,6 +132,8 @@ def _evaluate_checkpoint(
         "weights_sha256": checkpoint.weights_sha256,
         "settings": _settings(config),
         **summarise(rows, confidence=config.eval.confidence),
+        # The texts of a task with a vocabulary of its own are no prose.
+        "responses": None if family.words else response_figures(greedy),
     }
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
@@ -130,7 +154,7 @@ def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
             "text": rollout.text,
             "extracted": rollout.reward.extracted,
             "status": rollout.reward.status,
-            "correct": rollout.reward.value == 1.0,
+            "correct": rollout.reward.is_right,
         }
         for number, rollout in enumerate(group.rollouts)
     ]
@@ -157,7 +181,7 @@ class _Sampler:
             encode_prompts(tokenizer, self.problems),
             params,
             seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
-            grade=grade,
+            grade=grade_all,
             version=0,
             on_finished=self.on_finished,
         )
@@ -192,12 +216,22 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean
         "text": rollout.text,
         "extracted": rollout.reward.extracted,
         "status": rollout.reward.status,
-        "correct": rollout.reward.value == 1.0,
-        "trace_right": rollout.reward.value == 1.0 and not family.check(problem, rollout.text),
+        "correct": rollout.reward.is_right,
+        "trace_right": _trace_right(family_of(family, problem), problem, rollout),
         "num_tokens": len(rollout.completion.token_ids),
         "entropy": mean_entropy,
         "sampled_reward": sum(values) / len(values),
         "num_samples": len(values),
         "truncated": rollout.completion.finish_reason == "length",
-        "num_failures": sum(each.reward.value is None for each in (rollout, *samples.rollouts)),
+        "statuses": [each.reward.status for each in (rollout, *samples.rollouts)],
+        "sampled_answers": [each.reward.extracted for each in samples.rollouts],
+        "sampled_correct": [each.reward.is_right for each in samples.rollouts],
+        "part": family.label_of(problem) if isinstance(family, Mixture) else None,
     }
+
+
+def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> bool | None:
+    """Return whether answer and steps are right; None where steps are not checked."""
+    if not family.checks_steps:
+        return None
+    return rollout.reward.is_right and not family.check(problem, rollout.text)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from swerve.config import CrossSamplingConfig, SwapSelector
 from swerve.models.load import LoadedModel, stop_ids
-from swerve.rewards import grade
+from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams
 from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import MixedCompletion, generate_mixed
@@ -219,25 +219,32 @@ class _Crossing:
 
     def measure(self, prompts: Sequence[Prompt], dose: _Dose) -> list[CrossSample]:
         """Generate and grade every problem at one dose."""
-        samples = []
         groups = self.generate(prompts, dose.selector, dose.threshold)
-        for prompt, group in zip(prompts, groups, strict=True):
-            for sample, completion in enumerate(group):
-                reward = grade(prompt.problem, completion_text(self.base.tokenizer, completion.token_ids))
-                samples.append(
-                    CrossSample(
-                        problem_id=prompt.problem.id,
-                        sample=sample,
-                        direction=self.direction,
-                        selector=dose.selector,
-                        share=dose.share,
-                        threshold=None if dose.selector == "random" else dose.threshold,
-                        completion=completion,
-                        correct=reward.value == 1.0,
-                        status=reward.status,
-                    )
-                )
-        return samples
+        written = [
+            (prompt.problem, sample, completion)
+            for prompt, group in zip(prompts, groups, strict=True)
+            for sample, completion in enumerate(group)
+        ]
+        rewards = grade_all(
+            [
+                (problem, completion_text(self.base.tokenizer, completion.token_ids))
+                for problem, _, completion in written
+            ]
+        )
+        return [
+            CrossSample(
+                problem_id=problem.id,
+                sample=sample,
+                direction=self.direction,
+                selector=dose.selector,
+                share=dose.share,
+                threshold=None if dose.selector == "random" else dose.threshold,
+                completion=completion,
+                correct=reward.is_right,
+                status=reward.status,
+            )
+            for (problem, sample, completion), reward in zip(written, rewards, strict=True)
+        ]
 
 
 def cross_sampling_rows(samples: Sequence[CrossSample]) -> list[Mapping[str, Any]]:

@@ -35,6 +35,7 @@ from swerve.probe.summary import notes
 from swerve.probe.tables import DIVERGENCES, Measurements, SpikeTable, all_spikes, token_table, topk_table
 from swerve.probe.teacher_forcing import TopTokens
 from swerve.progress import Progress, SilentProgress
+from swerve.rewards.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
 
@@ -66,6 +67,11 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
     """
     if plan.runtime.threads is not None:
         torch.set_num_threads(plan.runtime.threads)
+    configure_pool(
+        num_workers=plan.runtime.grader_workers,
+        cpu_seconds=plan.runtime.grader_cpu_seconds,
+        memory_mb=plan.runtime.grader_memory_mb,
+    )
     return _Execution(plan=plan, progress=progress, world=world or World()).run()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from swerve.config import ProbeConfig, RuntimeConfig
 from swerve.probe.population import ProbeSequence
 from swerve.probe.sources import ModelSource
-from swerve.rewards import known_families
+from swerve.rewards import known_graders
 from swerve.types import Prompt
 
 __all__ = ["ProbePlan"]
@@ -59,4 +59,7 @@ class ProbePlan:
     @property
     def has_verifier(self) -> bool:
         """Whether completions can be graded: what the causal tests need."""
-        return bool(self.sequences) and self.sequences[0].problem.family in known_families()
+        return (
+            bool(self.sequences)
+            and (self.sequences[0].problem.grader or self.sequences[0].problem.family) in known_graders()
+        )

@@ -233,21 +233,45 @@ def _reselected(reference: Evaluated, final: Evaluated) -> tuple[float, ...]:
 
 
 def probe_sequences(
-    rollouts: Sequence[tuple[str, str, Row]], *, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
+    rollouts: Sequence[tuple[str, str, Row]],
+    *,
+    family: ProblemFamily,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Mapping[str, Problem] | None = None,
 ) -> list[ProbeSequence]:
-    """Turn (population, writer, row) into sequences: ids untouched, characters and wrong steps found."""
+    """Turn (population, writer, row) into sequences: ids untouched, characters and wrong steps found.
+
+    Args:
+        rollouts: the rows are of evaluations.
+        family: of the problems.
+        tokenizer: of the models.
+        problems: by id, as the family gives them: with all that grading needs. One that is not there is made from its
+            row.
+    """
+    known = problems or {}
     return [
-        _sequence(index, population, source, row, family, tokenizer)
+        _sequence(
+            index, population, source, row, known.get(row["problem_id"]) or _problem(row, family), family, tokenizer
+        )
         for index, (population, source, row) in enumerate(rollouts)
     ]
 
 
-def _sequence(
-    index: int, population: str, source: str, row: Row, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
-) -> ProbeSequence:
-    problem = Problem(
+def _problem(row: Row, family: ProblemFamily) -> Problem:
+    return Problem(
         id=row["problem_id"], family=family.name, question=row["question"], answer=row["gold"], kind=row["kind"]
     )
+
+
+def _sequence(
+    index: int,
+    population: str,
+    source: str,
+    row: Row,
+    problem: Problem,
+    family: ProblemFamily,
+    tokenizer: PreTrainedTokenizerBase,
+) -> ProbeSequence:
     text = completion_text(tokenizer, row["completion_ids"])
     spans = token_spans(tokenizer, row["completion_ids"], text)
     return ProbeSequence(

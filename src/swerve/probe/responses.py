@@ -15,21 +15,22 @@ from typing import Any, Literal
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import sha256_file
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.formats.problems import IMPORTED, ProblemRecord, join_problems, refuse_without_prompt
+from swerve.formats.response_table import read_provenance
+from swerve.formats.responses import ResponseRecord, read_responses
+from swerve.models.load import tokenizer_fingerprint
 from swerve.probe.population import ProbeSequence
-from swerve.probe.response_files import ProblemRecord, ResponseRecord, read_responses
-from swerve.probe.response_tokens import EncodedResponse, encode_after_ids, encode_response
+from swerve.probe.response_tokens import Boundary, EncodedResponse, encode_after_ids, encode_response
 from swerve.probe.spans import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.prompts import encode_prompts
-from swerve.rewards import grade, known_families
-from swerve.types import Problem
+from swerve.rewards import grade_all, known_graders
 
-__all__ = ["ImportSettings", "ImportedResponses", "evaluated_problems", "import_responses"]
+__all__ = ["ImportSettings", "ImportedResponses", "ResponseEncoder", "evaluated_problems", "import_responses"]
 
-_SOURCE = "imported"
+_BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 _POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "imported_wrong", None: "imported"}
-_NUM_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +76,10 @@ def import_responses(
     """Read a file of responses and tokenise each with its own problem's prompt.
 
     Args:
-        path: JSON, JSONL or Parquet; see `read_responses`.
+        path: JSON, JSONL, CSV or Parquet; see `read_responses`. A table that `swerve data import` tokenised is taken
+            with its ids and offsets.
         tokenizer: of the models that will be compared.
-        problems: by id, for responses that do not bring their prompt.
+        problems: by id, for responses that do not bring their prompt or gold answer.
         fields: names of the file's fields, where they are others than the known ones.
         settings: chat template and end of sequence.
         family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
@@ -86,27 +88,32 @@ def import_responses(
         ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
             prompts, or the tokenizer has no token for a text or for an id.
         ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+        MismatchError: the file was tokenised by another tokenizer.
     """
     chosen = settings or ImportSettings()
-    records = read_responses(path, fields=fields)
-    joined = _with_prompts(path, records, problems or {})
-    encoder = _Encoder(tokenizer, chosen)
-    encoded = [encoder.encode(record, problem) for record, problem in zip(records, joined, strict=True)]
+    read = read_responses(path, fields=fields)
+    _refuse_other_tokenizer(path, tokenizer)
+    records, _ = join_problems(read, problems or {})
+    refuse_without_prompt(path, records)
+    encoder = ResponseEncoder(tokenizer, chosen)
+    encoded = [encoder.encode(record) for record in records]
+    families = [None if one.problem.has_prompt else family for one in read]
     sequences = tuple(
-        _sequence(index, *parts, family=None if parts[0].problem.has_prompt else family, ends=chosen.ends)
-        for index, parts in enumerate(zip(records, joined, encoded, strict=True))
+        _sequence(index, *parts, ends=chosen.ends)
+        for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
     provenance = {
         "path": str(path),
         "sha256": sha256_file(path),
+        "format": records[0].dialect,
         "fields": dict(fields or {}),
         "template": chosen.template,
         "ends": chosen.ends,
         "num_responses": len(records),
-        "num_problems": len({problem.id for problem in joined}),
+        "num_problems": len({one.problem.id for one in records}),
         "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
     }
-    return ImportedResponses(sequences=sequences, provenance=provenance)
+    return ImportedResponses(sequences=_with_verdicts(sequences), provenance=provenance)
 
 
 def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRecord]:
@@ -119,50 +126,27 @@ def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRe
     }
 
 
-def _with_prompts(
-    path: Path, records: Sequence[ResponseRecord], problems: Mapping[str, ProblemRecord]
-) -> list[ProblemRecord]:
-    """Return each response's problem, prompt included."""
-    joined = [one.problem if one.problem.has_prompt else problems.get(one.problem.id) for one in records]
-    lacking = [one.problem.id for one, problem in zip(records, joined, strict=True) if problem is None]
-    if lacking:
-        names = list(dict.fromkeys(lacking))
-        more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-        raise ArtifactError(
-            f"{path}: no prompt for {len(lacking)} of {len(records)} responses (problems "
-            f"{', '.join(map(repr, names[:_NUM_NAMED]))}{more}); give the problems' file with --problems, or add a "
-            "field problem or prompt to each response"
+def _refuse_other_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    made_by = read_provenance(path).get("tokenizer")
+    if made_by and made_by["sha256"] != tokenizer_fingerprint(tokenizer):
+        raise MismatchError(
+            f"{path} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
+            "--tokenizer and one of these models, or without --tokenizer"
         )
-    found = [problem for problem in joined if problem is not None]
-    first: dict[str, ProblemRecord] = {}
-    for record, problem in zip(records, found, strict=True):
-        if first.setdefault(problem.id, problem).asked != problem.asked:
-            raise ArtifactError(f"{record.place}: the id {problem.id!r} occurs with two different prompts in {path}")
-    return found
 
 
 def _sequence(
-    index: int,
-    record: ResponseRecord,
-    known: ProblemRecord,
-    encoded: EncodedResponse,
-    *,
-    family: ProblemFamily | None,
-    ends: str,
+    index: int, record: ResponseRecord, encoded: EncodedResponse, family: ProblemFamily | None, *, ends: str
 ) -> ProbeSequence:
-    metadata = {"boundary": encoded.boundary, "ends": ends, **({"set": record.set} if record.set else {})}
-    problem = Problem(
-        id=known.id,
-        family=family.name if family else "imported",
-        question=known.question or encoded.prompt,
-        answer=record.problem.gold or known.gold or "",
-        kind=record.problem.kind or known.kind or "all",
-        metadata=metadata,
-    )
-    correct, extracted = record.correct, record.extracted
-    if correct is None and family is not None and family.name in known_families():
-        reward = grade(problem, encoded.text)
-        correct, extracted = reward.value == 1.0, extracted or reward.extracted
+    own = record.problem.as_problem(question=encoded.prompt)
+    metadata = {**own.metadata, "boundary": encoded.boundary, "ends": ends}
+    if record.set:
+        metadata["set"] = record.set
+    problem = replace(own, metadata=metadata)
+    if family is not None:
+        problem = replace(problem, family=family.name)
+    elif record.problem.gold is None:  # without a right answer there is nothing that a grader could verify
+        problem = replace(problem, family=IMPORTED, grader="")
     return ProbeSequence(
         sequence_id=index,
         problem=problem,
@@ -171,26 +155,54 @@ def _sequence(
         text=encoded.text,
         spans=encoded.spans,
         wrong=marked_positions(family.check(problem, encoded.text), encoded.spans) if family else {},
-        extracted=extracted,
-        correct=bool(correct),
-        population=_POPULATIONS[correct],
-        source=_SOURCE,
+        extracted=record.extracted,
+        correct=bool(record.correct),
+        population=_POPULATIONS[record.correct],
+        source=IMPORTED,
     )
 
 
+def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence, ...]:
+    """Grade the sequences of which the file does not say whether they are right, where there is a grader."""
+    graders = known_graders()
+    left = [
+        one
+        for one in sequences
+        if one.population == _POPULATIONS[None] and (one.problem.grader or one.problem.family) in graders
+    ]
+    rewards = grade_all([(one.problem, one.text) for one in left])
+    graded = {
+        one.sequence_id: replace(
+            one,
+            correct=reward.is_right,
+            extracted=one.extracted or reward.extracted,
+            population=_POPULATIONS[None if reward.status in ("timeout", "error") else reward.is_right],
+        )
+        for one, reward in zip(left, rewards, strict=True)
+    }
+    return tuple(graded.get(one.sequence_id, one) for one in sequences)
+
+
 @dataclass(frozen=True, slots=True)
-class _Encoder:
+class ResponseEncoder:
     """Turns responses into tokens under one tokenizer and one setting."""
 
     tokenizer: PreTrainedTokenizerBase
     settings: ImportSettings
 
-    def encode(self, record: ResponseRecord, problem: ProblemRecord) -> EncodedResponse:
+    def encode(self, record: ResponseRecord) -> EncodedResponse:
+        """Return a response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
+
+        Raises:
+            ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it.
+            ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+        """
         if record.completion_ids is not None:
-            return self._given(record, problem)
-        assert record.response is not None
+            return self._given(record)
+        if not record.response:
+            raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
         try:
-            encoded = self._encode(record.response, problem)
+            encoded = self._encode(record.response, record.problem)
         except ValueError as error:
             raise ArtifactError(f"{record.place}: {error}") from None
         self._refuse_unknown(record, encoded)
@@ -201,11 +213,9 @@ class _Encoder:
             return encode_after_ids(self.tokenizer, problem.prompt_ids, response)
         if problem.prompt is not None:
             return self._after_text(problem.prompt, response)
-        assert problem.question is not None
         if self.settings.template == "raw" or not self.tokenizer.chat_template:
-            return self._after_text(problem.question, response)
-        asked = Problem(id=problem.id, family=_SOURCE, question=problem.question, answer=problem.gold or "")
-        (prompt,) = encode_prompts(self.tokenizer, [asked])
+            return self._after_text(_bare_text(problem), response)
+        (prompt,) = encode_prompts(self.tokenizer, [problem.as_problem()])
         return encode_after_ids(self.tokenizer, prompt.token_ids, response)
 
     def _after_text(self, prompt: str, response: str) -> EncodedResponse:
@@ -213,24 +223,29 @@ class _Encoder:
         already = isinstance(begin, str) and prompt.startswith(begin)  # a rendered template brings its begin token
         return encode_response(self.tokenizer, prompt, response, add_special_tokens=not already)
 
-    def _given(self, record: ResponseRecord, problem: ProblemRecord) -> EncodedResponse:
+    def _given(self, record: ResponseRecord) -> EncodedResponse:
         """Take ids as they are: no text is tokenised, and no end is added."""
-        assert record.completion_ids is not None
-        assert problem.prompt_ids is not None
-        largest, size = max(*problem.prompt_ids, *record.completion_ids), _num_ids(self.tokenizer)
+        ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
+        assert ids is not None
+        assert prompt_ids is not None
+        largest, size = max(*prompt_ids, *ids), _num_ids(self.tokenizer)
         if largest >= size:
             raise ArtifactError(
                 f"{record.place} has the token id {largest}, but the tokenizer has ids below {size} only; "
                 "probe it with the models it was sampled from"
             )
-        text = str(self.tokenizer.decode(list(record.completion_ids), skip_special_tokens=True))
+        if record.spans is not None and record.response is not None:
+            text, spans = record.response, record.spans
+        else:
+            text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+            spans = tuple(token_spans(self.tokenizer, ids, text))
         return EncodedResponse(
-            prompt=str(self.tokenizer.decode(list(problem.prompt_ids), skip_special_tokens=True)),
+            prompt=str(self.tokenizer.decode(list(prompt_ids), skip_special_tokens=True)),
             text=text,
-            prompt_ids=problem.prompt_ids,
-            completion_ids=record.completion_ids,
-            spans=tuple(token_spans(self.tokenizer, record.completion_ids, text)),
-            boundary="ids",
+            prompt_ids=prompt_ids,
+            completion_ids=ids,
+            spans=spans,
+            boundary=_BOUNDARIES.get(record.boundary or "", "ids"),
         )
 
     def _ended(self, encoded: EncodedResponse) -> EncodedResponse:
@@ -254,6 +269,12 @@ class _Encoder:
                     f"{record.place}: the tokenizer has no token for a word of the {what} of problem "
                     f"{record.problem.id!r}; give models whose vocabulary covers the text"
                 )
+
+
+def _bare_text(problem: ProblemRecord) -> str:
+    """Return the texts of a prompt as a model without a chat template reads them."""
+    texts = [text for _, text in problem.messages] or [problem.question or ""]
+    return "\n\n".join([*texts, *([problem.prefix] if problem.prefix else [])])
 
 
 def _num_ids(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -24,9 +24,10 @@ from swerve.probe.training_signal import training_rollouts
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
+from swerve.rewards.checks import refuse_ungradable
 from swerve.seeds import derive_seed
 from swerve.statistics import bootstrap_mean, mcnemar
-from swerve.types import Prompt
+from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 
 __all__ = ["plan_run", "probe_run"]
@@ -42,7 +43,8 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> dict[
         CheckpointError: a checkpoint that `config.probe` names is missing or damaged.
         ArtifactError: the reference or the final checkpoint was not evaluated, or another process holds the run.
         MismatchError: the checkpoints have different tokenizers or vocabularies.
-        ConfigError: the recipe has a single stage and `probe.reference` is not set, or the like.
+        ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
+            or the like.
     """
     run.read_provenance()
     with joined_world(resolve_device(config.runtime.device)) as world:
@@ -84,13 +86,17 @@ class _Planner:
 
     def plan(self) -> ProbePlan:
         config, run = self._config, self._run
+        heldout = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
+        refuse_ungradable(heldout)
         refuse_other_settings(run, self._reference, self._final)
         reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
         if self._reference.path == self._final.path:
             raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
         selection = select_rollouts(reference, final, config.probe)
         tokenizer = load_tokenizer(self._reference.path)
-        sequences = probe_sequences(selection.rollouts, family=self._family, tokenizer=tokenizer)
+        sequences = probe_sequences(
+            selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
+        )
         signals: Sequence[Any] = ()
         if "training" in config.probe.populations:
             recorded = training_rollouts(
@@ -118,7 +124,7 @@ class _Planner:
             population=POPULATION,
             path=run.probe_path,
             facts=self._facts(selection),
-            prompts=self._prompts(tokenizer),
+            prompts=self._prompts(tokenizer, heldout),
             signals=signals,
         )
 
@@ -154,13 +160,12 @@ class _Planner:
             dtype=runtime.dtype,
         )
 
-    def _prompts(self, tokenizer: Any) -> list[Prompt]:
+    def _prompts(self, tokenizer: Any, heldout: Sequence[Problem]) -> list[Prompt]:
         """Return the held-out problems that cross-sampling draws from: all of them, not those that were selected."""
         config = self._config
         if not config.probe.cross_sampling.max_problems:
             return []
-        problems = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
-        return encode_prompts(tokenizer, problems[: config.eval.num_problems])
+        return encode_prompts(tokenizer, heldout[: config.eval.num_problems])
 
 
 def _evaluated(run: RunDirectory, selector: str, key: str) -> CheckpointRef:

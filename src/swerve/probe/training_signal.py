@@ -7,6 +7,7 @@ advantage, tell what of the divergence came from elsewhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +23,8 @@ from swerve.errors import ArtifactError
 from swerve.probe.population import ProbeSequence
 from swerve.probe.spans import marked_positions, token_spans
 from swerve.problems import ProblemFamily
-from swerve.rewards import grade
 from swerve.seeds import derive_seed
-from swerve.types import Problem
+from swerve.types import Problem, Reward
 
 __all__ = ["POPULATION", "TrainingRollouts", "stage_start", "training_rollouts"]
 
@@ -68,7 +68,7 @@ def training_rollouts(
     """Return a sample of the rollouts a stage recorded, spread evenly over its steps, with what training did to them.
 
     The same recipe gives the same sample. Steps whose updates were undone by a return to an earlier checkpoint are left
-    out. A completion of reward 1 counts as correct.
+    out.
 
     Args:
         config: the run's.
@@ -160,11 +160,15 @@ def _sequence(
         text=text,
         spans=tuple(spans),
         wrong=marked_positions(family.check(problem, text), spans),
-        extracted=grade(problem, text).extracted,
-        correct=row["reward"] == 1.0,
+        extracted=row["extracted"],
+        correct=_is_right(row),
         population=POPULATION,
         source=POPULATION,
     )
+
+
+def _is_right(row: Row) -> bool:
+    return Reward(value=row["reward"], status=row["status"], parts=json.loads(row["parts"])).is_right
 
 
 def _signal_rows(sequence_id: int, step: int, row: Row, *, learns_from_all: bool) -> list[Row]:

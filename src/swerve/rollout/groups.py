@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.behaviours import ResponseFormat, behaviour_figures, has_format
 from swerve.rollout.engine import Engine, SamplingParams
-from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
+from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 
-__all__ = ["completion_text", "rollout_groups"]
+__all__ = ["BatchGrader", "completion_text", "response_figures", "rollout_groups"]
+
+BatchGrader = Callable[[Sequence[tuple[Problem, str]]], Sequence[Reward]]
+"""Problems, each with a completion's text -> their rewards, in order."""
 
 
 def completion_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
@@ -24,18 +29,46 @@ def rollout_groups(
     params: SamplingParams,
     *,
     seeds: Sequence[int],
-    grade: Callable[[Problem, str], Reward],
+    grade: BatchGrader,
     version: int,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[RolloutGroup]:
-    """Sample and grade `params.num_samples` completions of each prompt; one seed a prompt."""
-
-    def graded(prompt: Prompt, completion: Completion) -> Rollout:
-        text = completion_text(tokenizer, completion.token_ids)
-        return Rollout(completion=completion, text=text, reward=grade(prompt.problem, text), version=version)
-
+    """Sample and grade `params.num_samples` completions of each prompt; one seed a prompt, all graded in one call."""
     sampled = engine.generate([prompt.token_ids for prompt in prompts], params, seeds=seeds, on_finished=on_finished)
+    flat = [(prompt, completion) for prompt, group in zip(prompts, sampled, strict=True) for completion in group]
+    texts = [completion_text(tokenizer, completion.token_ids) for _, completion in flat]
+    rewards = grade([(prompt.problem, text) for (prompt, _), text in zip(flat, texts, strict=True)])
+    rollouts = iter(
+        [
+            Rollout(completion=completion, text=text, reward=reward, version=version)
+            for (_, completion), text, reward in zip(flat, texts, rewards, strict=True)
+        ]
+    )
     return [
-        RolloutGroup(prompt=prompt, rollouts=tuple(graded(prompt, completion) for completion in completions))
-        for prompt, completions in zip(prompts, sampled, strict=True)
+        RolloutGroup(prompt=prompt, rollouts=tuple(islice(rollouts, len(group))))
+        for prompt, group in zip(prompts, sampled, strict=True)
     ]
+
+
+def response_figures(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
+    r"""Return what the responses look like: the figures of `behaviour_figures`.
+
+    `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
+    """
+    found = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
+    figures = behaviour_figures(
+        [text for _, text in found],
+        [problem.question for problem, _ in found],
+        prefixes=[problem.prefix for problem, _ in found],
+    )
+    asked = [(problem, text, form) for problem, text in found if (form := _asked_format(problem)) is not None]
+    held = [has_format(problem.prefix + text, form) for problem, text, form in asked]
+    return {**figures, "format_rate": sum(held) / len(held) if held else None}
+
+
+def _asked_format(problem: Problem) -> ResponseFormat | None:
+    """Return the format that a prompt asks for, by the marks that stand in it."""
+    asked = "\n".join(content for _, content in problem.messages)
+    if "<answer>" in asked:
+        return "think_answer" if "<think>" in asked else "answer_tag"
+    return "boxed" if "\\boxed" in asked else None

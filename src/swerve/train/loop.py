@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 from swerve.artifacts.files import fsync
 from swerve.artifacts.metrics import append_metrics, read_metrics, truncate_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config, GaeAdvantages, RlStage, StageConfig, TinyModel
+from swerve.config import Config, GaeAdvantages, PretrainedModel, RlStage, StageConfig, SuccessRateCurriculum, TinyModel
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.models.checkpoints import save_checkpoint
 from swerve.models.load import load_model, resolve_device, stop_ids
@@ -25,9 +26,13 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import refuse_long_solutions
 from swerve.recipes import config_hash, dump_yaml
+from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.pool import configure_pool
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
+from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.outcomes import judge_grading
 from swerve.train.recovery import judge_collapse
 from swerve.train.resume import ResumePoint, find_resume_point
 from swerve.train.signals import Interruption, deferred_signals
@@ -39,6 +44,9 @@ from swerve.world import World, joined_world
 
 __all__ = ["train"]
 
+_OPEN_PATH = "MODEL"
+"""What shipped recipes have in the place of a trained model."""
+
 _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
 
@@ -49,7 +57,8 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     that an uninterrupted run would have. Started by torchrun, the processes share each step's work.
 
     Raises:
-        ConfigError: the run directory exists and `resume` is false, or the model does not fit the task.
+        ConfigError: the run directory exists and `resume` is false, the model does not fit the task, or a problem's
+            grader does not exist or does not take its policies.
         ArtifactError: another process holds the run.
         CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
         InterruptedRunError: SIGINT or SIGTERM asked for a stop; the state was saved.
@@ -62,13 +71,23 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         )
     if config.runtime.threads is not None:
         torch.set_num_threads(config.runtime.threads)
+    configure_pool(
+        num_workers=config.runtime.grader_workers,
+        cpu_seconds=config.runtime.grader_cpu_seconds,
+        memory_mb=config.runtime.grader_memory_mb,
+    )
     with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
+        refuse_ungradable(problems)
+        if world.is_main:
+            for note in getattr(family, "notes", list)():
+                progress.note(note)
         point = find_resume_point(run, progress)
         world.barrier()
         if world.is_main:
             truncate_metrics(run.metrics_path, last_step=point.step)
+            truncate_metrics(run.problems_path, last_step=point.step)
         _Training(config, run, world, family, problems, progress).run(point)
 
 
@@ -122,7 +141,14 @@ class _Training:
     def run(self, point: ResumePoint) -> None:
         """Train every stage that is not finished."""
         model, tokenizer = self._model(point)
-        refuse_long_solutions(self.config, model, tokenizer, self.problems)
+        refuse_long_solutions(self.config, model, tokenizer, self.problems, checks_solutions=bool(self.family.words))
+        draws = {
+            stage.label: stage_draws(stage, self.family, self.problems, seed=self.config.seed)
+            for stage in self.config.stages
+        }
+        history: list[Mapping[str, Any]] = [
+            record for record in read_metrics(self.run_directory.problems_path) if record["step"] <= point.step
+        ]
         first_step = 0
         names = self.config.runtime.trackers if self.world.is_main else ()
         with (
@@ -135,7 +161,9 @@ class _Training:
                     learner = self._learner(stage, model, tokenizer)
                     if inside is not None:
                         load_trainer_state(inside.path, learner)
-                    context = self._context(stage, learner, first_step, interruption, previous=inside)
+                    context = self._context(
+                        stage, learner, first_step, interruption, draws[stage.label], history, previous=inside
+                    )
                     self._run_stage(stage, context, inside, trackers, interruption)
                 first_step += stage.steps
 
@@ -143,10 +171,19 @@ class _Training:
         """Return the model and tokenizer to go on with: the checkpoint's, the recipe's, or new ones."""
         runtime, model = self.config.runtime, self.config.model
         if point.checkpoint is None and isinstance(model, TinyModel):
+            if not self.family.words:
+                raise ConfigError(
+                    f"task '{self.config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
+                    "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
+                    "palindrome and countdown have words with task.spaced=true)"
+                )
             tokenizer = build_word_tokenizer(self.family.words)
             built: Any = build_tiny_model(model, tokenizer, seed=derive_seed(self.config.seed, "model"))
             return built.to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
-        path = model.path if point.checkpoint is None and not isinstance(model, TinyModel) else point.path
+        if point.checkpoint is None and not isinstance(model, TinyModel):
+            path: Path | str = _chosen_path(model)
+        else:
+            path = point.path
         loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
         return loaded.model, loaded.tokenizer
 
@@ -162,6 +199,8 @@ class _Training:
         learner: Learner,
         first_step: int,
         interruption: Interruption,
+        draws: Draws,
+        history: list[Mapping[str, Any]],
         *,
         previous: CheckpointRef | None,
     ) -> StageContext:
@@ -174,7 +213,7 @@ class _Training:
             run=self.run_directory,
             world=self.world,
             family=self.family,
-            problems=self.problems,
+            draws=draws,
             learner=learner,
             engine=TorchEngine(learner.model, pad_id=learner.pad_id, max_rows=self.config.runtime.max_rows),
             stop_ids=stop_ids(learner.model, learner.tokenizer),
@@ -184,6 +223,8 @@ class _Training:
             records=[] if previous is None else self._records(stage, previous.stage_step),
             stage_start=lambda: self._stage_start(first_step),
             raise_if_interrupted=raise_if_interrupted,
+            solve_rates=_solve_rates(stage),
+            history=history,
         )
 
     def _records(self, stage: StageConfig, last: int) -> list[Mapping[str, Any]]:
@@ -216,7 +257,10 @@ class _Training:
                 figures = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
-                verdict = judge_collapse(stage, context, {"stage_step": index + 1, **figures})
+                record = {"stage_step": index + 1, **figures}
+                verdict = judge_grading(stage, [*context.records, record])
+                if verdict.error is None:
+                    verdict = judge_collapse(stage, context, record)
                 self._log(position, trackers, context, {"seconds": seconds, **figures, **verdict.figures})
                 task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
                 stopping = self.world.any(interruption.signal_number is not None)
@@ -248,7 +292,9 @@ class _Training:
         context.records.append(record)
         if self.world.is_main:
             append_metrics(self.run_directory.metrics_path, record)
-            numbers = {name: value for name, value in figures.items() if not isinstance(value, str)}
+            numbers = {
+                name: value for name, value in figures.items() if value is None or isinstance(value, int | float)
+            }
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
@@ -262,7 +308,9 @@ class _Training:
                 trainer_state=trainer_state(learner),
                 provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
             )
-            fsync(self.run_directory.metrics_path)
+            for path in (self.run_directory.metrics_path, self.run_directory.problems_path):
+                if path.exists():
+                    fsync(path)
             if previous is not None and not previous.scheduled:
                 self.run_directory.remove_checkpoint(previous)
         self.world.barrier()
@@ -274,3 +322,17 @@ class _Training:
             f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
             signal_number=interruption.signal_number or 15,
         )
+
+
+def _chosen_path(model: PretrainedModel) -> str:
+    if model.path == _OPEN_PATH:
+        raise ConfigError(
+            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
+            "name of a model on the hub"
+        )
+    return model.path
+
+
+def _solve_rates(stage: StageConfig) -> SolveRates | None:
+    curriculum = stage.curriculum
+    return SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,21 @@ from swerve.models.load import load_model
 from swerve.train.collapse import Collapse, detect_collapse
 from swerve.train.learner import load_trainer_state
 from swerve.train.stages.base import StageContext
+from swerve.train.verdict import Verdict
 
-__all__ = ["CollapseVerdict", "judge_collapse"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollapseVerdict:
-    """What the loop has to do after a step."""
-
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    """To be added to the step's line of the metrics."""
-    must_save: bool = False
-    error: CollapseError | None = None
-    """To be raised once the state is saved."""
+__all__ = ["judge_collapse"]
 
 
-def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> CollapseVerdict:
+def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> Verdict:
     """Look for a collapse at the step of `record`, name it, and do what the recipe says.
 
     A return to an earlier checkpoint is done here: the learner has that checkpoint's weights and optimizer afterwards.
     """
     if not isinstance(stage, RlStage) or stage.collapse.action == "none":
-        return CollapseVerdict()
+        return Verdict()
     collapse = detect_collapse([*context.records, record], stage.collapse)
     if collapse is None:
-        return CollapseVerdict()
+        return Verdict()
     figures: dict[str, Any] = {"collapse": collapse.sign, "collapse_message": collapse.message}
     step = int(record["stage_step"])
     action = stage.collapse.action
@@ -54,15 +43,15 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
             f"{stage.label} step {step}: {collapse.message}; going back to the weights {whose}, "
             f"learning rate x {factor:g}"
         )
-        return CollapseVerdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
+        return Verdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
     if action == "warn":
         context.progress.note(f"{stage.label} step {step}: {collapse.message}")
-        return CollapseVerdict(figures=figures)
+        return Verdict(figures=figures)
     error = CollapseError(
         f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; "
         "lower the learning rate, or go on regardless with --resume"
     )
-    return CollapseVerdict(figures=figures, must_save=True, error=error)
+    return Verdict(figures=figures, must_save=True, error=error)
 
 
 def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, records: Sequence[Mapping[str, Any]]) -> int:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
 from swerve.config import DistillStage, RlStage
 from swerve.prompts import encode_prompts
-from swerve.rewards import grade
+from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
+from swerve.rollout.groups import response_figures
+from swerve.train.outcomes import outcome_figures
 from swerve.train.recording import NO_SIGNAL, TokenSignals
 from swerve.train.stages.base import Figures, StageContext
-from swerve.types import Reward, Rollout, RolloutGroup
+from swerve.types import Problem, Reward, Rollout, RolloutGroup
+from swerve.world import World
 
 __all__ = ["StepRollouts", "reward_value", "rollout_figures", "sample_step", "write_rollouts"]
 
@@ -32,6 +35,10 @@ class StepRollouts:
     """The reward training uses of each completion of each group."""
     num_refills: int = 0
     """Rounds of sampling after the first."""
+    drawn: Sequence[Problem] = ()
+    """The problems of all processes' groups."""
+    draw_figures: Figures = field(default_factory=dict)
+    """What to log of the draw."""
 
     def varied(self) -> list[bool]:
         """Return whether each group's rewards differ."""
@@ -46,25 +53,39 @@ def sample_step(stage: SamplingStage, context: StageContext, index: int) -> Step
     """
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     count = stage.prompts_per_step
-    first = index * count * (1 + rounds)
-    found = _sample(stage, context, index, first, range(count))
+    found = _sample(stage, context, index, range(count))
     for number in range(1, rounds + 1):
         missing = count - int(context.world.sum_figures({"n": sum(found.varied())})["n"])
         if missing <= 0:
             break
         start = number * count
-        more = _sample(stage, context, index, first, range(start, start + missing))
+        more = _sample(stage, context, index, range(start, start + missing))
         found = StepRollouts(
             groups=[*found.groups, *more.groups],
             numbers=[*found.numbers, *more.numbers],
             rewards=[*found.rewards, *more.rewards],
             num_refills=number,
+            drawn=[*found.drawn, *more.drawn],
         )
+    # What was drawn is described before its outcome counts for later draws.
+    found = replace(found, draw_figures=context.draw_figures(found.drawn, step=index))
+    if context.records_solved:
+        context.record_solved(index, _solved(found, context))
     return found
 
 
-def _sample(stage: SamplingStage, context: StageContext, index: int, first: int, numbers: range) -> StepRollouts:
-    problems = context.draw(stage.label, first + numbers.start, len(numbers))
+def _solved(found: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
+    """Return problem id, right and all completions of every group of all processes, by the groups' numbers."""
+    own = [
+        [number, group.prompt.problem.id, sum(one.reward.is_right for one in group.rollouts), len(group.rollouts)]
+        for number, group in zip(found.numbers, found.groups, strict=True)
+    ]
+    everybody = sorted(entry for part in context.world.gather(own) for entry in part)
+    return [(name, solved, tried) for _, name, solved, tried in everybody]
+
+
+def _sample(stage: SamplingStage, context: StageContext, index: int, numbers: range) -> StepRollouts:
+    problems = context.draw(numbers, step=index)
     mine = context.world.shard(numbers)
     groups = rollout_groups(
         context.engine,
@@ -72,11 +93,11 @@ def _sample(stage: SamplingStage, context: StageContext, index: int, first: int,
         encode_prompts(context.learner.tokenizer, [problems[number - numbers.start] for number in mine]),
         context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
         seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
-        grade=grade,
+        grade=grade_all,
         version=context.first_step + index,
     )
     rewards = [[reward_value(rollout.reward, stage) for rollout in group.rollouts] for group in groups]
-    return StepRollouts(groups=groups, numbers=mine, rewards=rewards)
+    return StepRollouts(groups=groups, numbers=mine, rewards=rewards, drawn=problems)
 
 
 def reward_value(reward: Reward, stage: SamplingStage) -> float:
@@ -112,6 +133,8 @@ def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, A
             "reward": rollout.reward.value,
             "parts": json.dumps(dict(rollout.reward.parts)),
             "status": rollout.reward.status,
+            "extracted": rollout.reward.extracted,
+            "detail": rollout.reward.detail,
             "finish_reason": rollout.completion.finish_reason,
             "version": rollout.version,
             **(recorded[number][place] if number in recorded else NO_SIGNAL),
@@ -130,11 +153,25 @@ def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageCon
         "completion_length": totals["tokens"] / rollouts,  # tokens
         "truncated_share": totals["truncated"] / rollouts,
         "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats a token: an estimate of the entropy
-        "num_failures": int(totals["failures"]),
+        **outcome_figures([one.reward for group in found.groups for one in group.rollouts], context.world),
         "num_groups": int(totals["groups"]),
         "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,
         "num_refills": found.num_refills,
+        **found.draw_figures,
+        # The texts of a task with a vocabulary of its own are no prose.
+        **({} if context.family.words else _response_figures(found, context.world)),
     }
+
+
+def _response_figures(found: StepRollouts, world: World) -> dict[str, float | None]:
+    """Return what the completions look like; of several processes the mean, weighed by their completions."""
+    parts = world.gather([sum(len(group.rollouts) for group in found.groups), response_figures(found.groups)])
+    figures: dict[str, float | None] = {}
+    for name in parts[0][1]:
+        measured = [(num, part[name]) for num, part in parts if part[name] is not None]
+        total = sum(num for num, _ in measured)
+        figures[name] = sum(num * value for num, value in measured) / total if total else None
+    return figures
 
 
 def _sums(found: StepRollouts) -> Mapping[str, float]:
@@ -145,7 +182,6 @@ def _sums(found: StepRollouts) -> Mapping[str, float]:
         "reward": sum(map(sum, found.rewards)),
         "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
         "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-        "failures": sum(rollout.reward.value is None for rollout in rollouts),
         "zero_variance_groups": len(found.groups) - sum(found.varied()),
         "neg_logprob": -sum(sum(rollout.completion.logprobs) for rollout in rollouts),
     }

@@ -84,6 +84,9 @@ class Toy:
             self._known[written] = list(probs), list(accumulate(probs.values()))
         return self._known[written]
 
+    def grade_all(self, pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
+        return [self.grade(problem, text) for problem, text in pairs]
+
     def grade(self, problem: Problem, text: str) -> Reward:
         words = tuple(text.split())
         if not words:
@@ -110,7 +113,7 @@ class Toy:
             max_new_tokens=self.max_new_tokens,
             temperature=1.0,
             seed=seed,
-            grade=self.grade,
+            grade=self.grade_all,
         )
 
 

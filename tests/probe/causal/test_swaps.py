@@ -306,7 +306,7 @@ def toy_run(toys, toy, items, *, seed=0, settings=SEQUENTIAL) -> list[Outcome]:
         stop_ids=(toys.eos,),
         max_new_tokens=toy.max_new_tokens,
         seed=seed,
-        grade=toy.grade,
+        grade=toy.grade_all,
     )
 
 

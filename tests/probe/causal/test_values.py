@@ -124,7 +124,7 @@ def _sampler(tiny, *, max_new_tokens: int = LENGTH, max_rows: int = 4096) -> Con
         max_new_tokens=max_new_tokens,
         temperature=1.0,
         seed=3,
-        grade=_grade,
+        grade=lambda pairs: [_grade(*pair) for pair in pairs],
     )
 
 

@@ -16,10 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.config import CausalConfig
 from swerve.probe.causal.controls import ControlPool, random_positions
-from swerve.probe.causal.values import ContinuationSampler, Grader, Outcome, Prefix
+from swerve.probe.causal.values import ContinuationSampler, Outcome, Prefix
 from swerve.probe.population import ProbeSequence
-from swerve.rewards import grade as verify
+from swerve.rewards import grade_all
 from swerve.rollout import Engine
+from swerve.rollout.groups import BatchGrader
 from swerve.statistics import Estimate, difference_interval
 
 __all__ = [
@@ -269,7 +270,7 @@ def run_interventions(
     max_new_tokens: int,
     seed: int,
     confidence: float = 0.95,
-    grade: Grader = verify,
+    grade: BatchGrader = grade_all,
     on_planned: Callable[[int], None] | None = None,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[Outcome]:

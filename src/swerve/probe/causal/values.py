@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
 from swerve.probe.population import ProbeSequence
-from swerve.rewards import grade as verify
+from swerve.rewards import grade_all
 from swerve.rollout import Engine, SamplingParams
-from swerve.rollout.groups import completion_text
+from swerve.rollout.groups import BatchGrader, completion_text
 from swerve.seeds import derive_seed
-from swerve.types import Problem, Reward
+from swerve.types import Problem
 
-__all__ = ["ContinuationSampler", "Grader", "Outcome", "Prefix"]
-
-Grader = Callable[[Problem, str], Reward]
-"""A problem and a completion's text -> its reward; a success is a value of 1."""
+__all__ = ["ContinuationSampler", "Outcome", "Prefix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +98,8 @@ class ContinuationSampler:
     """Of the whole completion, the prefix included."""
     temperature: float
     seed: int
-    grade: Grader = verify
+    grade: BatchGrader = grade_all
+    """A success is what it finds right."""
 
     def ends(self, prefix: Prefix) -> bool:
         """Return whether there is nothing to continue."""
@@ -137,10 +136,9 @@ class ContinuationSampler:
         distinct = {prefix.key: prefix for prefix in prefixes}
         open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]
         written = self._continue(open_ended, num, look, on_finished)
-        outcomes = {}
-        for key, prefix in distinct.items():
-            completions = written.get(key, [prefix.completion_ids] * num)
-            outcomes[key] = self._graded(prefix.problem, completions)
+        completions = {key: written.get(key, [prefix.completion_ids] * num) for key, prefix in distinct.items()}
+        graded = self._graded([(distinct[key].problem, written) for key, written in completions.items()])
+        outcomes = dict(zip(distinct, graded, strict=True))
         return [outcomes[prefix.key] for prefix in prefixes]
 
     def _continue(
@@ -170,11 +168,26 @@ class ContinuationSampler:
             for prefix, completions in zip(prefixes, generated, strict=True)
         }
 
-    def _graded(self, problem: Problem, completions: Sequence[tuple[int, ...]]) -> Outcome:
-        """Grade each distinct completion once: continuations of a long prefix are often equal."""
-        num_successes = num_failures = 0
-        for token_ids, count in Counter(completions).items():
-            value = self.grade(problem, completion_text(self.tokenizer, token_ids)).value
-            num_successes += count * (value == 1.0)
-            num_failures += count * (value is None)
-        return Outcome(num_continuations=len(completions), num_successes=num_successes, num_failures=num_failures)
+    def _graded(self, groups: Sequence[tuple[Problem, Sequence[tuple[int, ...]]]]) -> list[Outcome]:
+        """Grade the completions of each problem, all in one call; equal ones of a group, which are frequent, once."""
+        counts = [Counter(completions) for _, completions in groups]
+        rewards = iter(
+            self.grade(
+                [
+                    (problem, completion_text(self.tokenizer, token_ids))
+                    for (problem, _), distinct in zip(groups, counts, strict=True)
+                    for token_ids in distinct
+                ]
+            )
+        )
+        outcomes = []
+        for distinct in counts:
+            judged = list(zip(distinct.values(), islice(rewards, len(distinct)), strict=True))
+            outcomes.append(
+                Outcome(
+                    num_continuations=distinct.total(),
+                    num_successes=sum(count for count, reward in judged if reward.is_right),
+                    num_failures=sum(count for count, reward in judged if reward.value is None),
+                )
+            )
+        return outcomes

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from transformers import PreTrainedModel
 
+from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config
+from swerve.config import Config, SuccessRateCurriculum
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
 from swerve.rollout import Engine, SamplingParams
 from swerve.seeds import derive_seed
+from swerve.train.curriculum import Draws, SolveRates
 from swerve.train.learner import Learner
 from swerve.types import Problem
 from swerve.world import World
 
 __all__ = ["Figures", "StageContext", "StageRunner"]
 
-Figures = Mapping[str, float | int | None]
+Figures = Mapping[str, Any]
+"""What to log of a step, by name; None was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class StageContext:
     run: RunDirectory
     world: World
     family: ProblemFamily
-    problems: Sequence[Problem]
-    """Training problems."""
+    draws: Draws
+    """The training problems as the stage draws them."""
     learner: Learner
     engine: Engine
     stop_ids: tuple[int, ...]
@@ -49,6 +50,10 @@ class StageContext:
     """Loads the policy that the stage began with."""
     raise_if_interrupted: Callable[[], None]
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
+    solve_rates: SolveRates | None = None
+    """How often problems were solved lately, where the stage's curriculum follows it."""
+    history: list[Mapping[str, Any]] = field(default_factory=list)
+    """The run's lines of problems.jsonl so far; it grows as the stage goes on."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""
@@ -59,13 +64,33 @@ class StageContext:
         factors = [record["lr_factor"] for record in self.records if "lr_factor" in record]
         return float(factors[-1]) if factors else 1.0
 
-    def draw(self, stage: str, start: int, count: int) -> list[Problem]:
-        """Return problems number `start` to `start + count` of the stage's endless shuffled passes over all."""
-        num = len(self.problems)
-        return [
-            self.problems[_shuffled(num, self.seed(stage, "epoch", index // num))[index % num]]
-            for index in range(start, start + count)
-        ]
+    def draw(self, slots: range, *, step: int, pool_step: int | None = None) -> list[Problem]:
+        """Return the problems of some slots of the step with 0-based number `step`; see `Draws.draw`."""
+        return self.draws.draw(slots, step=step, rates=self._rates(), pool_step=pool_step)
+
+    def draw_figures(self, drawn: Sequence[Problem], *, step: int) -> Figures:
+        """Return what to log of the problems that a step draws, over all processes."""
+        return self.draws.figures(drawn, step, self._rates())
+
+    def _rates(self) -> SolveRates | None:
+        return None if self.solve_rates is None else self.solve_rates.read(self.history)
+
+    @property
+    def records_solved(self) -> bool:
+        """Whether a stage of the run follows how often problems were solved."""
+        return any(isinstance(stage.curriculum, SuccessRateCurriculum) for stage in self.config.stages)
+
+    def record_solved(self, step: int, solved: Sequence[tuple[str, int, int]]) -> None:
+        """Write down how many completions of each problem were right, for later steps' draws.
+
+        Args:
+            step: 0-based number in the stage.
+            solved: problem id, right and all completions of each group, over all processes.
+        """
+        record = {"step": self.first_step + step + 1, "problems": [list(one) for one in solved]}
+        self.history.append(record)
+        if self.world.is_main:
+            append_metrics(self.run.problems_path, record)
 
     def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""
@@ -75,13 +100,6 @@ class StageContext:
             temperature=temperature,
             stop_ids=self.stop_ids,
         )
-
-
-@lru_cache(maxsize=4)
-def _shuffled(num: int, seed: int) -> tuple[int, ...]:
-    order = list(range(num))
-    random.Random(seed).shuffle(order)
-    return tuple(order)
 
 
 class StageRunner(Protocol):

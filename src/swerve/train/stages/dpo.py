@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from swerve.config import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional import dpo_loss, token_logprobs
 from swerve.prompts import encode_prompts
-from swerve.rewards import grade
+from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
@@ -78,19 +79,23 @@ class DpoRunner:
         stage, context = self._stage, self._context
         wanted = stage.steps * stage.batch_size
         pairs: list[dict[str, Any]] = []
+        outcomes: Counter[str] = Counter()
         with context.progress.task(f"sample pairs for {stage.label}", wanted) as task:
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
                 context.raise_if_interrupted()
-                found = self._sample_pairs(start, min(_PROMPTS_AT_A_TIME, stage.max_prompts - start))
+                slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
+                # Pairs are learnt from in their order: the next ones are those of the step after the pairs so far.
+                found, statuses = self._sample_pairs(slots, pool_step=len(pairs) // stage.batch_size)
                 pairs += found
+                outcomes += statuses
                 task.advance(min(len(found), wanted - len(pairs) + len(found)))
                 if len(pairs) >= wanted:
                     break
         if not pairs:
             raise SwerveError(
                 f"stage '{stage.label}': none of {stage.max_prompts} prompts had both a right and a wrong completion "
-                f"among {stage.samples_per_prompt} samples; train the stage before it longer, or raise "
-                f"stages.{stage.label}.samples_per_prompt or .max_prompts"
+                f"among {stage.samples_per_prompt} samples ({_counted(outcomes)}); train the stage before it longer, "
+                f"or raise stages.{stage.label}.samples_per_prompt or .max_prompts"
             )
         if len(pairs) < wanted:
             context.progress.note(
@@ -98,22 +103,27 @@ class DpoRunner:
             )
         return pairs[:wanted]
 
-    def _sample_pairs(self, start: int, count: int) -> list[dict[str, Any]]:
+    def _sample_pairs(self, slots: range, *, pool_step: int) -> tuple[list[dict[str, Any]], Counter[str]]:
+        """Return the pairs that the prompts of some slots give, and how many completions had each outcome."""
         stage, context = self._stage, self._context
-        problems = context.draw(stage.label, start, count)
-        slots = context.world.shard(range(count))
+        problems = dict(zip(slots, context.draw(slots, step=0, pool_step=pool_step), strict=True))
+        mine = context.world.shard(slots)
         groups = rollout_groups(
             context.engine,
             context.learner.tokenizer,
-            encode_prompts(context.learner.tokenizer, [problems[slot] for slot in slots]),
+            encode_prompts(context.learner.tokenizer, [problems[slot] for slot in mine]),
             context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
-            seeds=[context.seed(stage.label, "rollout", start + slot) for slot in slots],
-            grade=grade,
+            seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
+            grade=grade_all,
             version=context.first_step,
         )
-        local = [[slot, _pair(group)] for slot, group in zip(slots, groups, strict=True)]
+        local = [
+            [slot, _pair(group), [rollout.reward.status for rollout in group.rollouts]]
+            for slot, group in zip(mine, groups, strict=True)
+        ]
         gathered = sorted((entry for part in context.world.gather(local) for entry in part), key=lambda entry: entry[0])
-        return [pair for _, pair in gathered if pair is not None]
+        outcomes = Counter(status for _, _, statuses in gathered for status in statuses)
+        return [pair for _, pair, _ in gathered if pair is not None], outcomes
 
     def _with_reference(self, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add the completions' log-probabilities under the policy the stage begins with."""
@@ -153,8 +163,8 @@ class DpoRunner:
 
 
 def _pair(group: RolloutGroup) -> dict[str, Any] | None:
-    right = [rollout for rollout in group.rollouts if rollout.reward.value == 1.0]
-    wrong = [rollout for rollout in group.rollouts if rollout.reward.value == 0.0]
+    right = [rollout for rollout in group.rollouts if rollout.reward.is_right]
+    wrong = [rollout for rollout in group.rollouts if rollout.reward.status == "graded" and not rollout.reward.is_right]
     if not right or not wrong:
         return None
     return {
@@ -163,6 +173,11 @@ def _pair(group: RolloutGroup) -> dict[str, Any] | None:
         "chosen_ids": list(right[0].completion.token_ids),
         "rejected_ids": list(wrong[0].completion.token_ids),
     }
+
+
+def _counted(outcomes: Counter[str]) -> str:
+    """Return the completions' outcomes in words, the most frequent first."""
+    return ", ".join(f"{count} {status}" for status, count in outcomes.most_common())
 
 
 def _reference(rows: Sequence[Mapping[str, Any]], side: str, like: Tensor) -> Tensor:

@@ -97,4 +97,6 @@ def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
         numbers=[found.numbers[index] for index in kept],
         rewards=[found.rewards[index] for index in kept],
         num_refills=found.num_refills,
+        drawn=found.drawn,
+        draw_figures=found.draw_figures,
     )

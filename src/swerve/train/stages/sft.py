@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from swerve.functional import max_prob_js, max_prob_kl, token_logprobs
 from swerve.prompts import encode_completion, encode_prompts
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
+from swerve.types import Problem
 
 __all__ = ["SftRunner"]
 
@@ -26,7 +27,8 @@ class SftRunner:
 
     def step(self, index: int) -> Figures:
         """See `StageRunner.step`."""
-        sequences = self._context.world.shard(self._sequences(index))
+        problems = self._context.draw(range(self._stage.batch_size), step=index)
+        sequences = self._context.world.shard(self._sequences(problems, index))
         num_tokens = self._context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
 
         learner = self._context.learner
@@ -40,7 +42,13 @@ class SftRunner:
         rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
         batches = learner.batches(sequences, tokens_per_batch=self._stage.tokens_per_batch)
         result = learner.update(batches, loss, learning_rate=rate)
-        return {"loss": result.loss, "grad_norm": result.grad_norm, "lr": rate, "num_tokens": int(num_tokens)}
+        return {
+            "loss": result.loss,
+            "grad_norm": result.grad_norm,
+            "lr": rate,
+            "num_tokens": int(num_tokens),
+            **self._context.draw_figures(problems, step=index),
+        }
 
     def _token_losses(self, logits: Tensor, ids: Tensor) -> Tensor:
         """Return the loss of each token, `[N]`, from its logits `[N, V]`."""
@@ -52,10 +60,8 @@ class SftRunner:
             case "greedy_js":
                 return max_prob_js(logits, ids, target_gradient=self._stage.target_gradient)
 
-    def _sequences(self, index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def _sequences(self, problems: Sequence[Problem], index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         context, label = self._context, self._stage.label
-        size = self._stage.batch_size
-        problems = context.draw(label, index * size, size)
         tokenizer = context.learner.tokenizer
         prompts = encode_prompts(tokenizer, problems)
         sequences = []

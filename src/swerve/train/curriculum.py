@@ -1,0 +1,317 @@
+"""Which problems a step draws: a pure function of the seed, the stage, the step and what was recorded before it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+from swerve.config import (
+    Curriculum,
+    DifficultyCurriculum,
+    RlStage,
+    StageConfig,
+    StageFilter,
+    SuccessRateCurriculum,
+)
+from swerve.errors import ConfigError
+from swerve.problems import ProblemFamily
+from swerve.problems.mixture import Quota, mixed_parts
+from swerve.seeds import derive_seed
+from swerve.types import Problem
+
+__all__ = ["Draws", "SolveRates", "pool_size", "solve_weights", "stage_draws"]
+
+Record = Mapping[str, Any]
+"""A line of problems.jsonl: `step`, and `problems` as a list of [id, number solved, number tried]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One part of the task, its problems in the order of the pool."""
+
+    label: str
+    problems: tuple[Problem, ...]
+
+
+class Draws:
+    """The problems that a stage draws.
+
+    A step has the slots 0, 1, ...: `per_step` that it always fills, and `spare` ones that it may. The parts of a
+    mixture take the slots in the proportion of their weights; each part is drawn by the curriculum on its own:
+
+        shuffled      endless passes over all problems, each in another order
+        difficulty    the same over the easiest problems: `pool_size` of them at that step
+        success_rate  without replacement in a step, in the proportion of `solve_weights`
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[str, float, Sequence[Problem]]],
+        curriculum: Curriculum,
+        *,
+        seed: int,
+        stage: str,
+        steps: int,
+        per_step: int,
+        spare: int = 0,
+    ) -> None:
+        """Make the draws of a stage.
+
+        Args:
+            parts: label, weight and problems of each part of the task.
+            curriculum: of the stage.
+            seed: of the run.
+            stage: the stage's label.
+            steps: the stage's.
+            per_step: slots of a step that are always filled.
+            spare: further slots of a step.
+
+        Raises:
+            ConfigError: the curriculum sorts by a difficulty that a problem does not have.
+        """
+        self._seed, self._stage, self._steps = seed, stage, steps
+        self._per_step, self._spare = per_step, spare
+        self._curriculum = curriculum
+        order = list(range(len(parts)))
+        random.Random(self._derive("parts")).shuffle(order)
+        self._quota = Quota([weight for _, weight, _ in parts], order=order)
+        self._parts = [_Part(label=label, problems=self._sorted(label, problems)) for label, _, problems in parts]
+
+    def _derive(self, *path: str | int) -> int:
+        return derive_seed(self._seed, self._stage, *path)
+
+    def _path(self, label: str) -> tuple[str, ...]:
+        return ("part", label) if label else ()
+
+    def _sorted(self, label: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
+        if not isinstance(self._curriculum, DifficultyCurriculum):
+            return tuple(problems)
+        for problem in problems:
+            if problem.difficulty is None:
+                raise ConfigError(
+                    f"stage '{self._stage}': curriculum difficulty, but problem {problem.id!r} of family "
+                    f"'{problem.family}' has no difficulty; use curriculum: shuffled or success_rate"
+                )
+        ties = list(problems)
+        random.Random(self._derive(*self._path(label), "ties")).shuffle(ties)
+        return tuple(sorted(ties, key=lambda one: one.difficulty or 0.0))
+
+    def draw(
+        self, slots: range, *, step: int, rates: SolveRates | None = None, pool_step: int | None = None
+    ) -> list[Problem]:
+        """Return the problems of some slots of the step with 0-based number `step`.
+
+        Args:
+            slots: within the step.
+            step: of the stage.
+            rates: what was solved before this step; only `success_rate` needs it.
+            pool_step: the step whose pool is drawn from; `step` by default.
+        """
+        if isinstance(self._curriculum, SuccessRateCurriculum):
+            return self._weighted(slots, step, rates or SolveRates(self._curriculum), self._curriculum)
+        return [self._passing(slot, step, step if pool_step is None else pool_step) for slot in slots]
+
+    def _passing(self, slot: int, step: int, pool_step: int) -> Problem:
+        """Return the problem of a slot in endless passes over the pool."""
+        stream, _, number = self._place(slot, step)
+        part_number, index = self._quota.part(number)
+        part = self._parts[part_number]
+        size = self.pool_size(part_number, pool_step)
+        pool = ("pool", size) if size < len(part.problems) else ()
+        order = _shuffled(size, self._derive(*self._path(part.label), *stream, *pool, "epoch", index // size))
+        return part.problems[order[index % size]]
+
+    def _weighted(self, slots: range, step: int, rates: SolveRates, curriculum: SuccessRateCurriculum) -> list[Problem]:
+        """Return the problems of slots, each stream of a part in one weighted order."""
+        orders: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}
+        drawn = []
+        for slot in slots:
+            stream, first, number = self._place(slot, step)
+            part_number, index = self._quota.part(number)
+            part, key = self._parts[part_number], (part_number, stream)
+            if key not in orders:
+                weights = solve_weights(rates.of(part.problems), curriculum)
+                seed = self._derive(*self._path(part.label), *stream, "weighted", step)
+                orders[key] = _without_replacement(weights, seed)
+            within = index - self._quota.before(first, part_number)
+            drawn.append(part.problems[orders[key][within % len(part.problems)]])
+        return drawn
+
+    def _place(self, slot: int, step: int) -> tuple[tuple[str, ...], int, int]:
+        """Return the stream of numbers that a slot belongs to, its first number of this step and the slot's own.
+
+        Spare slots of a mixture are numbered on their own: numbers that are skipped where a step needs no spare ones
+        would shift the parts' shares.
+        """
+        if len(self._parts) == 1:
+            first = step * (self._per_step + self._spare)
+            return (), first, first + slot
+        if slot < self._per_step or not self._spare:
+            first = step * self._per_step
+            return (), first, first + slot
+        first = step * self._spare
+        return ("spare",), first, first + slot - self._per_step
+
+    def pool_size(self, part: int, step: int) -> int:
+        """Return how many problems of a part a step draws from."""
+        total = len(self._parts[part].problems)
+        if not isinstance(self._curriculum, DifficultyCurriculum):
+            return total
+        return pool_size(self._curriculum, step, self._steps, total)
+
+    def figures(self, drawn: Sequence[Problem], step: int, rates: SolveRates | None = None) -> dict[str, float | None]:
+        """Return what to log of a step's draw.
+
+        `pool_share` is the share of the problems that are drawn from; with `success_rate` the share that would, drawn
+        evenly, be as spread: (sum w)^2 / (N sum w^2).
+        """
+        difficulties = [one.difficulty for one in drawn if one.difficulty is not None]
+        return {
+            "mean_difficulty": fmean(difficulties) if len(difficulties) == len(drawn) and drawn else None,
+            "pool_share": self._pool_share(step, rates),
+        }
+
+    def _pool_share(self, step: int, rates: SolveRates | None) -> float:
+        total = sum(len(part.problems) for part in self._parts)
+        if not isinstance(self._curriculum, SuccessRateCurriculum):
+            return sum(self.pool_size(number, step) for number in range(len(self._parts))) / total
+        known = rates or SolveRates(self._curriculum)
+        weights = [
+            weight for part in self._parts for weight in solve_weights(known.of(part.problems), self._curriculum)
+        ]
+        return sum(weights) ** 2 / (total * sum(weight**2 for weight in weights))
+
+
+def pool_size(curriculum: DifficultyCurriculum, step: int, steps: int, total: int) -> int:
+    """Return how many of the easiest problems a step draws from.
+
+    ceil(total (start + (1 - start) min(1, step / ramp))), step counted from 0, at least 1.
+
+    >>> curriculum = DifficultyCurriculum(start_share=0.2, ramp_steps=4)
+    >>> [pool_size(curriculum, step, 10, 100) for step in range(6)]
+    [20, 40, 60, 80, 100, 100]
+    """
+    ramp = curriculum.ramp_steps or max(1, steps // 2)
+    # Shares are written in decimals: 0.2 + 0.8 x 0.5 of 100 problems are 60, not the 61 of 60.000000000000001.
+    share = curriculum.start_share + (1.0 - curriculum.start_share) * min(1.0, step / ramp)
+    return max(1, min(total, math.ceil(total * share - 1e-9)))
+
+
+class SolveRates:
+    """How often each problem was solved lately: a fold over the recorded steps."""
+
+    def __init__(self, curriculum: SuccessRateCurriculum, records: Sequence[Record] = ()) -> None:
+        self._curriculum = curriculum
+        self._counts: dict[str, tuple[float, float]] = {}
+        self._num_read = 0
+        self.read(records)
+
+    def read(self, records: Sequence[Record]) -> SolveRates:
+        """Take in the records after those read before; return itself."""
+        for record in islice(records, self._num_read, None):
+            for name, solved, tried in record["problems"]:
+                before_solved, before_tried = self._counts.get(name, (0.0, 0.0))
+                memory = self._curriculum.memory
+                self._counts[name] = (memory * before_solved + solved, memory * before_tried + tried)
+        self._num_read = len(records)
+        return self
+
+    def of(self, problems: Sequence[Problem]) -> list[float]:
+        """Return the estimated success rate of each problem.
+
+        With the prior's strength c, the target t and, of solved and tried completions, the sums in which each time the
+        problem was drawn counts `memory` of the next one: p = (solved + c t) / (tried + c).
+        """
+        prior, target = self._curriculum.prior, self._curriculum.target
+        counts = [self._counts.get(one.id, (0.0, 0.0)) for one in problems]
+        return [(solved + prior * target) / (tried + prior) for solved, tried in counts]
+
+
+def solve_weights(rates: Sequence[float], curriculum: SuccessRateCurriculum) -> list[float]:
+    """Return the share of the draws of each problem, from its success rate p.
+
+    v(p) = (p / t)^(2 t) ((1 - p) / (1 - t))^(2 (1 - t)) is 1 at the target t and 0 at 0 and 1; for t = 1/2 it is
+    4 p (1 - p), the variance of the reward. With the exploration e and N problems, w = (1 - e) v / sum v + e / N.
+
+    >>> solve_weights([0.5, 0.0, 1.0, 0.5], SuccessRateCurriculum(exploration=0.2))
+    [0.45, 0.05, 0.05, 0.45]
+    """
+    target, even = curriculum.target, 1.0 / len(rates)
+    values = [
+        (rate / target) ** (2 * target) * ((1 - rate) / (1 - target)) ** (2 * (1 - target)) if 0 < rate < 1 else 0.0
+        for rate in rates
+    ]
+    total = sum(values)
+    if total == 0.0:
+        return [even] * len(rates)
+    exploration = curriculum.exploration
+    return [(1 - exploration) * value / total + exploration * even for value in values]
+
+
+@lru_cache(maxsize=32)  # the parts of a mixture take turns
+def _shuffled(num: int, seed: int) -> tuple[int, ...]:
+    order = list(range(num))
+    random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+def _without_replacement(weights: Sequence[float], seed: int) -> tuple[int, ...]:
+    """Return all places in the order of a weighted draw without replacement (Efraimidis and Spirakis, 2006)."""
+    rng = random.Random(seed)
+    keys = [-math.log(1.0 - rng.random()) / weight if weight > 0 else math.inf for weight in weights]
+    return tuple(sorted(range(len(weights)), key=lambda place: (keys[place], place)))
+
+
+def stage_draws(stage: StageConfig, family: ProblemFamily, problems: Sequence[Problem], *, seed: int) -> Draws:
+    """Return the draws of a stage from the training problems.
+
+    Raises:
+        ConfigError: no problem is left by the stage's `where`, or its curriculum needs a difficulty that is missing.
+    """
+    pool = [one for one in problems if _is_in(one, stage.where)]
+    if not pool:
+        kinds = sorted({one.kind for one in problems})
+        raise ConfigError(
+            f"stage '{stage.label}': none of {len(problems)} training problems is within 'where' "
+            f"({stage.where.model_dump(exclude_defaults=True)}); their kinds are {', '.join(kinds[:10])}"
+            f"{_difficulty_range(problems)}"
+        )
+    per_step, spare = _slots(stage)
+    return Draws(
+        mixed_parts(family, pool),
+        stage.curriculum,
+        seed=seed,
+        stage=stage.label,
+        steps=stage.steps,
+        per_step=per_step,
+        spare=spare,
+    )
+
+
+def _slots(stage: StageConfig) -> tuple[int, int]:
+    if stage.kind == "sft":
+        return stage.batch_size, 0
+    if stage.kind == "dpo":
+        return stage.max_prompts, 0
+    rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
+    return stage.prompts_per_step, stage.prompts_per_step * rounds
+
+
+def _is_in(problem: Problem, where: StageFilter) -> bool:
+    low, high, difficulty = where.min_difficulty, where.max_difficulty, problem.difficulty
+    if where.kinds and problem.kind not in where.kinds:
+        return False
+    if low is None and high is None:
+        return True
+    return difficulty is not None and (low is None or low <= difficulty) and (high is None or difficulty <= high)
+
+
+def _difficulty_range(problems: Sequence[Problem]) -> str:
+    known = [one.difficulty for one in problems if one.difficulty is not None]
+    return f", their difficulties {min(known):g} to {max(known):g}" if known else ", and none has a difficulty"

@@ -1,0 +1,22 @@
+"""What a look at a step's figures asks the loop to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from swerve.errors import SwerveError
+
+__all__ = ["Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the loop has to do after a step."""
+
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """To be added to the step's line of the metrics."""
+    must_save: bool = False
+    error: SwerveError | None = None
+    """To be raised once the state is saved."""
