@@ -233,3 +233,46 @@ def test_dark_mode_follows_the_system(page: Any) -> None:
     page.wait_for_timeout(200)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 26)"
     assert background(page, position) != light
+
+
+@pytest.fixture
+def answers_page(browser: Any, answers_only_report: Path) -> Iterator[Any]:
+    """The opened page of a mixture whose steps nobody checks; it must not complain."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(answers_only_report.as_uri())
+    yield opened
+    assert complaints == []
+    opened.close()
+
+
+def test_without_known_wrong_steps_the_rollouts_do_not_speak_of_them(answers_page: Any, page: Any) -> None:
+    assert not answers_page.locator("#filter").is_visible()
+    assert "wrong step" not in answers_page.locator("#viewer").inner_text()
+    assert answers_page.locator("#trace .token.top").count() == 1
+    assert page.locator("#filter").is_visible()
+    assert "first wrong step" in page.locator("#legend").inner_text()
+
+
+def test_odd_names_of_kinds_are_shown_as_they_are_and_fit(answers_page: Any) -> None:
+    names = answers_page.locator("#table-kinds tbody th").all_text_contents()
+    assert len(names) == 12
+    assert {"<b>3 people</b>", "{{ braces }}", "\u202eright to left"} <= set(names)
+    answers_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    for width in (1280, 700, 390):
+        answers_page.set_viewport_size({"width": width, "height": 800})
+        answers_page.wait_for_timeout(100)
+        assert answers_page.evaluate("document.documentElement.scrollWidth") == width
+        clipped = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+        assert answers_page.locator(".wide .dot-name").evaluate_all(clipped) == []
+
+
+def test_curves_of_training_are_drawn_with_their_own_axes(answers_page: Any) -> None:
+    failures = answers_page.locator("#chart-training-failures")
+    assert failures.locator("canvas").count() == 1
+    assert failures.locator(".readout").inner_text() == "rl-5, global step 8\n No answer found 0.0%".replace(
+        "\n ", "\n"
+    )
+    assert answers_page.locator("#chart-training-difficulty .readout b").inner_text() == "3.00"

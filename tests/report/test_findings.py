@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.run import RunDirectory
 from swerve.report.findings import finding_groups, findings, tiles
-from swerve.report.inputs import ReportInputs
+from swerve.report.inputs import ReportInputs, read_inputs
 
 SUMMARY: dict[str, Any] = {
     "reference": "dpo-8",
@@ -62,6 +63,7 @@ def inputs(evaluations: tuple[Any, ...], summary: dict[str, Any] | None) -> Repo
         summary=summary,
         tables=None,
         final_completions={},
+        distinct_right={},
     )
 
 
@@ -309,3 +311,47 @@ def test_an_effect_that_the_matched_control_has_too_is_not_claimed() -> None:
     assert told({"causal": {"selections": [spike, matched, random]}})["Cause"][0].endswith(
         "; the intervals overlap, so no effect of the spike is shown."
     )
+
+
+def passing(mean: float) -> dict[str, Any]:
+    estimate = {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
+    return {"by_num_samples": [{"k": 1, "pass_at_k": estimate}, {"k": 4, "pass_at_k": estimate}]}
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (0.7, "rose from 60.0% (58.0 to 62.0) to 70.0% (68.0 to 72.0)."),
+        (0.5, "fell from 60.0% (58.0 to 62.0) to 50.0% (48.0 to 52.0)."),
+        (0.63, "was 60.0% (58.0 to 62.0) and 63.0% (61.0 to 65.0): the intervals overlap, so no change is shown."),
+    ],
+)
+def test_whether_one_of_many_samples_is_right_more_often(after: float, said: str) -> None:
+    first = {"checkpoint": "dpo-8", "step": 8, **passing(0.6)}
+    last = {"checkpoint": "rl-80", "step": 88, **passing(after)}
+    (sentence,) = [one for one in findings(inputs((first, last), None)) if "pass@4" in one]
+    assert sentence.startswith("The chance that one of 4 samples is right (pass@4) ")
+    assert said in sentence.replace(" at dpo-8", "").replace(" at rl-80", "")
+    few = [{**entry, "by_num_samples": entry["by_num_samples"][:1]} for entry in (first, last)]
+    assert not any("pass@" in one for one in findings(inputs(tuple(few), None)))
+
+
+def test_what_graders_could_not_judge_is_a_caution() -> None:
+    entry = {"checkpoint": "rl-80", "step": 88, "statuses": {"graded": 1990, "unparsed": 5, "timeout": 4, "error": 1}}
+    record = {"stage": "rl", "stage_step": 12, "stopped_error_share": 0.625}
+    said = findings(replace(inputs((entry, entry), None), metrics=(record,)))
+    assert said[-2:] == (
+        "In the evaluations, 8 of 4,000 completions reached a limit of the grader and 2 made it fail; they count as "
+        "wrong.",
+        "Stage rl stopped at its step 12, as 62.5% of its last completions could not be graded.",
+    )
+    answered = {**entry, "statuses": {"graded": 10, "unparsed": 5, "timeout": 0, "error": 0}}
+    assert not any("grader" in one for one in findings(inputs((answered,), None)))
+
+
+def test_without_known_wrong_steps_the_tile_is_the_divergence(answers_only: RunDirectory) -> None:
+    read = read_inputs(answers_only)
+    tile = tiles(read)[2]
+    assert tile.caption == "JS from dpo-8"
+    assert float(tile.value) == pytest.approx(read.summary["divergences"][-1]["js"]["mean"], rel=0.01)  # type: ignore[index]
+    assert "No step of the rollouts is known to be wrong" in " ".join(findings(read))

@@ -4,66 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from swerve.report.charts_training import training_charts
+from swerve.report.curves import Chart, Curve, Level, Unit, stages
 from swerve.report.inputs import ReportInputs
 from swerve.report.names import SELECTORS, direction_title
+from swerve.report.sampling import MANY_SAMPLES, largest_k, rewards_are_shares, sampled
 from swerve.report.values import DIVERGENCE_NAMES, Interval, interval
 
-__all__ = ["Chart", "Curve", "Level", "Stage", "all_charts", "consecutive_pairs", "dose_charts"]
-
-Unit = Literal["share", "nats", "tokens", "reward"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """One line of a chart: an interval, or None, at each of the chart's checkpoints."""
-
-    name: str
-    points: tuple[Interval | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Where a stage of training begins and ends, in global steps."""
-
-    name: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A figure that curves are to be read against: a horizontal line."""
-
-    name: str
-    value: Interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """Curves over checkpoints, or over shares of tokens."""
-
-    id: str
-    title: str
-    unit: Unit
-    labels: tuple[str, ...]
-    """The checkpoints, such as `rl-30`."""
-    steps: tuple[float, ...]
-    """Position of each checkpoint on the x axis, increasing."""
-    x_title: str
-    x_unit: Literal["step", "share"] = "step"
-    curves: tuple[Curve, ...]
-    stages: tuple[Stage, ...]
-    has_intervals: bool = True
-    """Whether the points are estimates with an interval."""
-    levels: tuple[Level, ...] = ()
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to draw."""
-        return any(point is not None for curve in self.curves for point in curve.points)
+__all__ = ["all_charts", "consecutive_pairs", "dose_charts"]
 
 
 def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
@@ -75,8 +25,13 @@ def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
     if not inputs.evaluations and inputs.is_imported:
         return tuple(divergences)
     accuracy = {"accuracy": "Greedy accuracy", "mean_reward": "Sampled reward", "trace_right": "Fully right traces"}
+    # Rewards on another scale than shares have a chart of their own.
+    others = {} if rewards_are_shares(inputs.evaluations) else {"mean_reward": accuracy.pop("mean_reward")}
+    reward = _evaluation_chart(inputs, id="reward", title="Reward on held-out problems", unit="reward", keys=others)
     return (
         _evaluation_chart(inputs, id="accuracy", title="Accuracy on held-out problems", unit="share", keys=accuracy),
+        *((reward,) if reward.measured else ()),
+        *_sampling_charts(inputs),
         *divergences,
         _evaluation_chart(
             inputs, id="entropy", title="Token entropy", unit="nats", keys={"entropy": "Mean entropy of a token"}
@@ -84,47 +39,8 @@ def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
         _evaluation_chart(
             inputs, id="length", title="Response length", unit="tokens", keys={"num_tokens": "Mean length"}
         ),
-        *_training_charts(inputs),
+        *training_charts(inputs),
     )
-
-
-def _training_charts(inputs: ReportInputs) -> Iterator[Chart]:
-    """Yield the curves of the stages that sample, step by step, as the metrics have them."""
-    records = [record for record in inputs.metrics if record.get("reward") is not None]
-    if not records:
-        return
-    charts: Sequence[tuple[str, str, Unit, str]] = (
-        ("training-reward", "Reward in training", "reward", "reward"),
-        ("training-entropy", "Surprise of sampled tokens in training", "nats", "neg_logprob"),
-    )
-    for id, title, unit, key in charts:
-        yield Chart(
-            id=id,
-            title=title,
-            unit=unit,
-            labels=tuple(f"{record['stage']}-{record['stage_step']}" for record in records),
-            steps=tuple(record["step"] for record in records),
-            x_title="global step",
-            curves=(
-                Curve(name="Mean of the step's rollouts", points=tuple(_point(record.get(key)) for record in records)),
-            ),
-            stages=tuple(_stages(inputs.evaluations)),
-            has_intervals=False,
-        )
-
-
-def _point(value: float | None) -> Interval | None:
-    """Return a measured figure without an interval."""
-    return None if value is None else Interval(mean=value, low=value, high=value)
-
-
-def _stages(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Stage]:
-    ends: dict[str, Stage] = {}
-    for entry in evaluations:
-        name, step, stage_step = entry.get("stage"), entry["step"], entry.get("stage_step")
-        if isinstance(name, str) and isinstance(stage_step, int):
-            ends[name] = Stage(name=name, start=step - stage_step, end=step)
-    yield from ends.values()
 
 
 def _evaluation_chart(
@@ -147,8 +63,27 @@ def _evaluation_chart(
         steps=tuple(entry["step"] for entry in entries),
         x_title="global step",
         # A curve that was never measured (a family without a step checker) has no line and no legend entry.
-        curves=tuple(curve for curve in curves if any(point is not None for point in curve.points)),
-        stages=tuple(_stages(entries)),
+        curves=tuple(curve for curve in curves if curve.measured),
+        stages=tuple(stages(entries)),
+    )
+
+
+def _sampling_charts(inputs: ReportInputs) -> Iterator[Chart]:
+    """Yield the chart of what several samples are worth, where there are enough of them to tell."""
+    entries, k = inputs.evaluations, largest_k(inputs.evaluations)
+    if k < MANY_SAMPLES:
+        return
+    keys = (("pass@1", 1, "pass_at_k"), (f"pass@{k}", k, "pass_at_k"), (f"maj@{k}", k, "majority_at_k"))
+    curves = [Curve(name=name, points=tuple(sampled(entry, num, key) for entry in entries)) for name, num, key in keys]
+    yield Chart(
+        id="sampling",
+        title=f"Accuracy of {k} samples a problem",
+        unit="share",
+        labels=tuple(entry["checkpoint"] for entry in entries),
+        steps=tuple(entry["step"] for entry in entries),
+        x_title="global step",
+        curves=tuple(curve for curve in curves if curve.measured),
+        stages=tuple(stages(entries)),
     )
 
 
@@ -196,7 +131,7 @@ def _divergences_over(inputs: ReportInputs, entries: Sequence[Mapping[str, Any]]
             Curve(name=name, points=tuple(interval(entry.get(key)) for _, _, entry in rows))
             for key, name in DIVERGENCE_NAMES.items()
         ),
-        stages=tuple(_stages(inputs.evaluations)) if x_title == "global step" else (),
+        stages=tuple(stages(inputs.evaluations)) if x_title == "global step" else (),
     )
 
 

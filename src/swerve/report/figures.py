@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.files import atomic_path
-from swerve.report.charts import Chart, all_charts
+from swerve.report.charts import all_charts
+from swerve.report.curves import UNIT_TITLES, Chart
 from swerve.report.figures_probe import COLOURS, GREY, Draw, escape_mathtext, probe_figures
 from swerve.report.inputs import ReportInputs
 from swerve.report.layout import Bar
@@ -21,7 +22,7 @@ __all__ = ["STYLE", "escape_mathtext", "write_figures"]
 
 _MARKERS = ("o", "s", "^")
 _LINES = ("-", "--", ":")
-_Y_TITLES = {"share": "share", "nats": "nats per token", "tokens": "tokens", "reward": "mean reward"}
+_MANY_STEPS = 60
 STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -80,6 +81,8 @@ def _write(stem: Path, draw: Draw, *, size: tuple[float, float] = (6.0, 3.4)) ->
 
 def _draw_chart(figure: Figure, chart: Chart) -> None:
     axes = figure.add_subplot()
+    # Points that are close together would hide the line.
+    markersize = 3.5 if len(chart.steps) <= _MANY_STEPS else 0.0
     for index, curve in enumerate(chart.curves):
         known = [(step, point) for step, point in zip(chart.steps, curve.points, strict=True) if point is not None]
         steps = [step for step, _ in known]
@@ -92,16 +95,16 @@ def _draw_chart(figure: Figure, chart: Chart) -> None:
             [point.mean for _, point in known],
             color=colour,
             marker=_MARKERS[index % len(_MARKERS)],
-            markersize=3.5,
+            markersize=markersize,
             linestyle=_LINES[index % len(_LINES)],
             label=escape_mathtext(curve.name),
         )
     axes.set_title(escape_mathtext(chart.title))
     axes.set_xlabel(chart.x_title)
-    axes.set_ylabel(_Y_TITLES[chart.unit])
+    axes.set_ylabel(UNIT_TITLES[chart.unit])
     if chart.unit == "share":
         axes.set_ylim(0, 1.02)
-    elif chart.unit == "nats":
+    elif chart.unit in ("nats", "rate", "per_1000_words"):
         axes.set_ylim(bottom=0)
     _draw_stages(axes, chart)
     if len(chart.curves) > 1:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from swerve.report.charts import Chart, dose_charts
+from swerve.report.charts import dose_charts
+from swerve.report.curves import Chart
 from swerve.report.layout import Bar
 from swerve.report.names import METHODS, SELECTORS, divergence_name
 from swerve.report.sections_causal import causal_policies, effects

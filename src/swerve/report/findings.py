@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 from swerve.report.findings_causal import causal_sentences, dose_sentences, selections, training_sentences
 from swerve.report.findings_where import divergence_sentences, reading_sentences, step_sentences, where_sentences
 from swerve.report.inputs import ReportInputs
-from swerve.report.sections_spikes import spike_entry
+from swerve.report.names import divergence_name
+from swerve.report.sampling import MANY_SAMPLES, largest_k, sampled
+from swerve.report.sections_selection import entry_at
+from swerve.report.sections_spikes import knows_no_wrong_step, spike_entry
 from swerve.report.values import (
     NOT_MEASURED,
     count,
     interval,
+    number,
     percent,
     percent_interval,
     points,
@@ -47,13 +52,13 @@ def findings(inputs: ReportInputs) -> tuple[str, ...]:
 def finding_groups(inputs: ReportInputs) -> tuple[FindingGroup, ...]:
     """Return the findings by topic; topics without any are left out."""
     summary = inputs.summary
-    outcome = [_accuracy(inputs), _traces(inputs)]
+    outcome = [_accuracy(inputs), _samples(inputs), _traces(inputs)]
     if summary is None:
         outcome.append("Where the checkpoints differ from the reference was not measured.")
     groups = {"Outcome": outcome}
     if summary is not None:
         groups |= {name: write(summary) for name, write in _PROBE_GROUPS.items()}
-    groups["Caution"] = [*_unreliable(summary), *_collapses(inputs)]
+    groups["Caution"] = [*_unreliable(summary), *_collapses(inputs), *_ungraded(inputs)]
     kept = {name: tuple(one for one in sentences if one) for name, sentences in groups.items()}
     return tuple(FindingGroup(name=name, sentences=found) for name, found in kept.items() if found)
 
@@ -105,6 +110,46 @@ def _accuracy(inputs: ReportInputs) -> str:
     return f"{lead} {verb} from {figures[0]} to {figures[1]}."
 
 
+def _samples(inputs: ReportInputs) -> str:
+    """Say whether one of many samples is right more often than before: what is new, not only what is more likely."""
+    k = largest_k(inputs.evaluations)
+    first, last = inputs.reference, inputs.final
+    if first is None or last is None or first is last or k < MANY_SAMPLES:
+        return ""
+    before, after = sampled(first, k, "pass_at_k"), sampled(last, k, "pass_at_k")
+    if before is None or after is None:
+        return ""
+    figures = (
+        f"{percent_interval(before)} at {first['checkpoint']}",
+        f"{percent_interval(after)} at {last['checkpoint']}",
+    )
+    lead = f"The chance that one of {k} samples is right (pass@{k})"
+    if before.overlaps(after):
+        return f"{lead} was {figures[0]} and {figures[1]}: the intervals overlap, so no change is shown."
+    verb = "rose" if after.mean > before.mean else "fell"
+    return f"{lead} {verb} from {figures[0]} to {figures[1]}."
+
+
+def _ungraded(inputs: ReportInputs) -> list[str]:
+    """Say of how many completions the grader could not judge the answer, and where training stopped for it."""
+    statuses: Counter[str] = Counter()
+    for entry in inputs.evaluations:
+        statuses.update(entry.get("statuses") or {})
+    sentences = []
+    if statuses["timeout"] or statuses["error"]:
+        sentences.append(
+            f"In the evaluations, {count(statuses['timeout'])} of {count(statuses.total())} completions reached a "
+            f"limit of the grader and {count(statuses['error'])} made it fail; they count as wrong."
+        )
+    sentences += [
+        f"Stage {record['stage']} stopped at its step {count(record['stage_step'])}, as "
+        f"{percent(record['stopped_error_share'])} of its last completions could not be graded."
+        for record in inputs.metrics
+        if record.get("stopped_error_share") is not None
+    ]
+    return sentences
+
+
 def _traces(inputs: ReportInputs) -> str:
     last = inputs.final
     right = interval(last.get("trace_right")) if last else None
@@ -151,6 +196,8 @@ def _spike_tile(inputs: ReportInputs) -> Tile:
     summary = inputs.summary or {}
     entry = spike_entry(summary, summary.get("final"), summary.get("divergence"))
     share = interval(entry.get("top_on_first_wrong")) if entry else None
+    if knows_no_wrong_step(summary):
+        return _divergence_tile(summary)
     if entry is None or share is None:
         return Tile(caption=caption, value=NOT_MEASURED, detail="run swerve probe")
     return Tile(
@@ -160,12 +207,24 @@ def _spike_tile(inputs: ReportInputs) -> Tile:
     )
 
 
+def _divergence_tile(summary: Mapping[str, Any]) -> Tile:
+    """Return how far the final checkpoint went, for a probe that has no wrong steps to look for."""
+    entry = entry_at(summary.get("divergences"), summary.get("final")) or {}
+    mean = interval(entry.get(str(summary.get("divergence", "js"))))
+    if mean is None:
+        value, detail = NOT_MEASURED, "run swerve probe"
+    else:
+        value, detail = number(mean.mean), f"{number(mean.low)} to {number(mean.high)} nats a token"
+    return Tile(caption=f"{divergence_name(summary)} from {summary.get('reference')}", value=value, detail=detail)
+
+
 def _causal_tile(inputs: ReportInputs) -> Tile:
     caption = "Effect of the token at the spike"
     found = selections(inputs.summary or {})
     effect = interval(found.get("spike", {}).get("effect"))
     if effect is None:
-        return Tile(caption=caption, value=NOT_MEASURED, detail="run swerve probe")
+        detail = "responses from elsewhere" if inputs.is_imported else "run swerve probe"
+        return Tile(caption=caption, value=NOT_MEASURED, detail=detail)
     random = interval(found.get("random", {}).get("effect"))
     control = NOT_MEASURED if random is None else f"{points(random.mean)} points"
     return Tile(caption=caption, value=f"{points(effect.mean)} points", detail=f"at random positions {control}")

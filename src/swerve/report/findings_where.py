@@ -8,7 +8,7 @@ from typing import Any
 from swerve.report.charts import consecutive_pairs
 from swerve.report.names import METHODS, REGIONS, divergence_name, headline_population, population_title, selector_word
 from swerve.report.sections_selection import entry_at
-from swerve.report.sections_spikes import null_rate, spike_entry
+from swerve.report.sections_spikes import knows_no_wrong_step, null_rate, spike_entry
 from swerve.report.values import (
     Interval,
     count,
@@ -19,6 +19,7 @@ from swerve.report.values import (
     percent,
     percent_interval,
     points_interval,
+    quoted,
     signed_interval,
 )
 
@@ -63,8 +64,7 @@ def _imported(summary: Summary) -> str:
     return (
         f"{count(responses.get('num_responses'))} responses to {count(summary.get('num_problems'))} problems were read "
         f"from {file}{kinds}; the figures are of the {count(summary.get('num_rollouts'))} in the population "
-        f"\N{LEFT DOUBLE QUOTATION MARK}{population_title(headline_population(summary), summary)}"
-        "\N{RIGHT DOUBLE QUOTATION MARK}."
+        f"{quoted(population_title(headline_population(summary), summary))}."
     )
 
 
@@ -111,8 +111,7 @@ def _populations(summary: Summary) -> str:
     if own is None or not means:
         return ""
     others = [
-        f"{_compared(mean, own)} on \N{LEFT DOUBLE QUOTATION MARK}{population_title(name, summary)}"
-        f"\N{RIGHT DOUBLE QUOTATION MARK}, at {number_interval(mean)}"
+        f"{_compared(mean, own)} on {quoted(population_title(name, summary))}, at {number_interval(mean)}"
         for name, mean in means.items()
     ]
     return (
@@ -180,6 +179,8 @@ def _spikes(summary: Summary) -> str:
     final = summary.get("final")
     entry = spike_entry(summary, final, summary.get("divergence"))
     first = interval(entry.get("top_on_first_wrong")) if entry else None
+    if knows_no_wrong_step(summary):
+        return "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
     if entry is None or first is None:
         return "Where the highest divergence of a rollout falls was not measured."
     return (

@@ -15,6 +15,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     EVALUATION_SCHEMA,
     INTERVENTIONS_SCHEMA,
+    SAMPLES_SCHEMA,
     SEQUENCES_SCHEMA,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
@@ -22,6 +23,8 @@ from swerve.artifacts.tables import (
     read_table,
 )
 from swerve.errors import ArtifactError
+from swerve.report.sampling import right_answers
+from swerve.statistics import Estimate, bootstrap_mean
 
 __all__ = ["FinalCompletion", "ProbeTables", "ReportInputs", "read_inputs"]
 
@@ -61,6 +64,8 @@ class ReportInputs:
     tables: ProbeTables | None
     final_completions: Mapping[str, FinalCompletion]
     """By problem id."""
+    distinct_right: Mapping[str, Estimate]
+    """By checkpoint: how many different right answers the samples of a problem have; empty where never two."""
 
     def evaluation(self, label: Any) -> Mapping[str, Any] | None:
         """Return the evaluation of the checkpoint called `label`, if there is one."""
@@ -119,6 +124,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         summary=summary,
         tables=_read_tables(run.probe_path),
         final_completions=_final_completions(run, evaluations, summary),
+        distinct_right=_distinct_right(run, evaluations),
     )
 
 
@@ -185,9 +191,31 @@ def _final_completions(
     return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in rows}
 
 
+def _distinct_right(run: RunDirectory, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
+    """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
+    found: dict[str, Estimate] = {}
+    largest = 0
+    for entry in evaluations:
+        path = run.path / "eval" / "samples" / f"{entry['name']}.parquet"
+        confidence = _level(entry)
+        if not path.is_file() or confidence is None:
+            continue
+        answers = right_answers(read_table(path, SAMPLES_SCHEMA))
+        largest = max(largest, *map(len, answers.values()), 0)
+        estimate = bootstrap_mean([float(len(one)) for one in answers.values()], confidence=confidence)
+        if estimate is not None:
+            found[str(entry["checkpoint"])] = estimate
+    return found if largest > 1 else {}
+
+
+def _level(evaluation: Mapping[str, Any]) -> float | None:
+    level: float | None = evaluation.get("settings", {}).get("eval", {}).get("confidence")
+    return level
+
+
 def _confidence(evaluations: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None) -> float | None:
     """The level of the intervals where every part of the run was made with the same; else the page names no level."""
-    levels = {evaluation.get("settings", {}).get("eval", {}).get("confidence") for evaluation in evaluations}
+    levels = {_level(evaluation) for evaluation in evaluations}
     if summary is not None:
         levels.add(summary.get("confidence"))
     return levels.pop() if len(levels) == 1 else None

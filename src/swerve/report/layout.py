@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from swerve.report.charts import Chart
-from swerve.report.values import Interval
+from swerve.report.curves import Chart
+from swerve.report.values import NOT_MEASURED, Interval
 
 __all__ = [
     "Absent",
@@ -19,8 +19,10 @@ __all__ = [
     "Panel",
     "Part",
     "Table",
+    "Terms",
     "Topic",
     "dot_row",
+    "measured_columns",
     "panel",
     "topic",
 ]
@@ -126,7 +128,20 @@ class Absent:
         return True
 
 
-Part = Table | DotPlot | BarPlot | ChartPart | Absent
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the names of figures mean, a line each."""
+
+    sort: ClassVar[str] = "terms"
+    rows: tuple[tuple[str, str], ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a line."""
+        return bool(self.rows)
+
+
+Part = Table | DotPlot | BarPlot | ChartPart | Absent | Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +169,21 @@ class Topic:
     def parts(self) -> tuple[Part, ...]:
         """All parts, in the order shown."""
         return tuple(part for one in self.panels for part in one.parts)
+
+
+def measured_columns(table: Table) -> Table:
+    """Return the table without the columns that were measured in no row; the first column stays.
+
+    >>> table = Table(id="t", caption="", header=("Name", "A", "B"), rows=(("x", "not measured", "1"),))
+    >>> measured_columns(table).header
+    ('Name', 'B')
+    """
+    kept = [i for i in range(len(table.header)) if i == 0 or any(row[i] != NOT_MEASURED for row in table.rows)]
+    return replace(
+        table,
+        header=tuple(table.header[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
 
 
 def panel(title: str, *parts: Part | None, note: str = "", wide: bool = False) -> Panel | None:

@@ -116,8 +116,9 @@ def direction_title(direction: Any, summary: Mapping[str, Any]) -> str:
 def selector_word(selector: Any) -> str:
     """Return a selector's name as it stands inside a sentence.
 
-    >>> selector_word("js"), selector_word("logprob_drop")
-    ('JS', 'drop of log-prob')
+    >>> selector_word("js"), selector_word("logprob_drop"), selector_word("bernoulli_kl")
+    ('JS', 'drop of log-prob', 'KL of the token alone')
     """
     text = SELECTORS.get(str(selector), str(selector))
-    return text if selector in _DIVERGENCES else f"{text[:1].lower()}{text[1:]}"
+    is_name = selector in _DIVERGENCES or text[:2].isupper()
+    return text if is_name else f"{text[:1].lower()}{text[1:]}"

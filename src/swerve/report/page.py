@@ -13,7 +13,8 @@ import jinja2
 from markupsafe import Markup
 
 from swerve.config import ReportConfig
-from swerve.report.charts import Chart, all_charts, dose_charts
+from swerve.report.charts import all_charts, dose_charts
+from swerve.report.curves import UNIT_TITLES, Chart
 from swerve.report.findings import finding_groups, tiles
 from swerve.report.inputs import ReportInputs
 from swerve.report.sections import provenance, topics
@@ -74,6 +75,7 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         style=Markup(styles),
         data=Markup(json_block({"charts": [_chart(chart) for chart in drawn], "viewer": viewer})),
         charts=charts,
+        unit_titles=UNIT_TITLES,
         findings=finding_groups(inputs),
         tiles=tiles(inputs),
         provenance=provenance(inputs),
@@ -119,7 +121,7 @@ def _chart(chart: Chart) -> Mapping[str, Any]:
                 "name": curve.name,
                 **{
                     key: [None if point is None else compact(getattr(point, key)) for point in curve.points]
-                    for key in ("mean", "low", "high")
+                    for key in (("mean", "low", "high") if chart.has_intervals else ("mean",))
                 },
             }
             for curve in chart.curves

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swerve.report.inputs import ReportInputs
-from swerve.report.layout import Absent, Part, Table, Topic, panel, topic
+from swerve.report.layout import Table, Topic, panel, topic
 from swerve.report.sections_causal import causal_topic
-from swerve.report.sections_selection import divergence_table, pair_panel, selection_topic
-from swerve.report.sections_spikes import spike_table, spike_topic
+from swerve.report.sections_checkpoints import checkpoint_topic
+from swerve.report.sections_selection import selection_topic
+from swerve.report.sections_spikes import spike_topic
 from swerve.report.sections_training import training_topic
 from swerve.report.sections_where import where_topic
-from swerve.report.values import NOT_MEASURED, count, interval, number_interval, percent, percent_interval
+from swerve.report.values import count
 
 __all__ = ["provenance", "topics"]
 
@@ -27,7 +28,7 @@ def topics(inputs: ReportInputs) -> tuple[Topic, ...]:
         where_topic(summary),
         causal_topic(summary),
         training_topic(summary),
-        _checkpoint_topic(inputs),
+        checkpoint_topic(inputs),
     )
     return tuple(one for one in found if one is not None)
 
@@ -51,59 +52,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {entry}" for name, entry in value.items())
     return count(value) if isinstance(value, int) else str(value)
-
-
-def _checkpoint_topic(inputs: ReportInputs) -> Topic | None:
-    summary, parts = inputs.summary or {}, [_evaluation_table(inputs), _kind_table(inputs)]
-    shown: list[Part] = list(parts)
-    if not parts[0].rows and not inputs.is_imported:
-        shown = [Absent(what="Accuracy", command="swerve eval RUN")]
-    tables = [divergence_table(summary), spike_table(summary)]
-    return topic(
-        "tables",
-        "Every checkpoint",
-        [panel("", *shown, *tables, wide=True), pair_panel(summary)],
-        short="Checkpoints",
-    )
-
-
-def _evaluation_table(inputs: ReportInputs) -> Table:
-    rows = [
-        (
-            entry["checkpoint"],
-            count(entry["step"]),
-            percent_interval(interval(entry.get("accuracy"))),
-            percent_interval(interval(entry.get("mean_reward"))),
-            percent_interval(interval(entry.get("trace_right"))),
-            number_interval(interval(entry.get("num_tokens"))),
-            number_interval(interval(entry.get("entropy"))),
-            percent(entry.get("truncated")),
-            count(entry.get("failures")),
-        )
-        for entry in inputs.evaluations
-    ]
-    header = (
-        "Checkpoint", "Step", "Greedy accuracy", "Sampled reward", "Fully right traces", "Tokens", "Entropy (nats)",
-        "Truncated", "Not gradable",
-    )  # fmt: skip
-    return Table(id="evaluation", caption="Evaluations", header=header, rows=tuple(rows))
-
-
-def _kind_table(inputs: ReportInputs) -> Table:
-    shown = [entry for entry in inputs.evaluations if isinstance(entry.get("by_kind"), Mapping)]
-    kinds = sorted({kind for entry in shown for kind in entry["by_kind"]})
-    rows = []
-    for kind in kinds:
-        cells = [entry["by_kind"].get(kind) or {} for entry in shown]
-        size = next((count(cell["num_problems"]) for cell in cells if "num_problems" in cell), NOT_MEASURED)
-        rows.append((kind, size, *(percent_interval(interval(cell.get("accuracy"))) for cell in cells)))
-    return Table(
-        id="kinds",
-        caption="Greedy accuracy by kind of problem",
-        header=("Kind", "Problems", *(entry["checkpoint"] for entry in shown)),
-        rows=tuple(rows),
-        folded=True,
-    )
 
 
 def provenance(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:

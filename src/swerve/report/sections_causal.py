@@ -73,7 +73,8 @@ def _selection(entry: Summary) -> str:
 
 def _effect_panels(summary: Summary) -> Iterator[Panel | None]:
     policies = causal_policies(summary)
-    if not policies:
+    # Responses from elsewhere need not have a grader, so no command is promised to measure it.
+    if not policies and summary.get("selection") != "imported":
         missing = Absent(what="Causal effect", command="swerve probe RUN")
         yield panel("Does the token at the spike cause the correction?", missing)
     for policy, selections, differences in policies:

@@ -17,7 +17,7 @@ from swerve.report.values import (
     percent_interval,
 )
 
-__all__ = ["null_rate", "spike_entry", "spike_rows", "spike_table", "spike_topic"]
+__all__ = ["knows_no_wrong_step", "null_rate", "spike_entry", "spike_rows", "spike_table", "spike_topic"]
 
 Summary = Mapping[str, Any]
 SHARE_ENDS = ("0%", "50%", "100%")
@@ -33,6 +33,16 @@ def spike_entry(summary: Summary, checkpoint: Any, divergence: Any) -> Summary |
     return None
 
 
+def knows_no_wrong_step(summary: Summary) -> bool:
+    """Whether a probe has no step that is known to be wrong, as where the task does not check steps.
+
+    >>> knows_no_wrong_step({"spikes": [{"num_rollouts": 0}]}), knows_no_wrong_step({})
+    (True, False)
+    """
+    entries = summary.get("spikes") or []
+    return bool(entries) and all(entry.get("num_rollouts") == 0 for entry in entries)
+
+
 def null_rate(summary: Summary, divergence: Any, method: Any) -> Summary | None:
     """Return what a method finds where there is nothing: spikes in the null pair."""
     found = (summary.get("null") or {}).get("false_discoveries") or {}
@@ -42,6 +52,15 @@ def null_rate(summary: Summary, divergence: Any, method: Any) -> Summary | None:
 
 def spike_topic(summary: Summary) -> Topic | None:
     """Return the section on spikes and known wrong steps."""
+    if knows_no_wrong_step(summary):
+        return topic(
+            "steps",
+            "What do the rules for spikes find in noise?",
+            [_noise_panel(summary)],
+            short="Spikes",
+            lead="No step of these rollouts is known to be wrong: where a program checks answers only, whether spikes "
+            "find wrong steps cannot be said. The causal tests do not need to know.",
+        )
     return topic(
         "steps",
         "Do spikes find the wrong steps?",
@@ -136,6 +155,15 @@ def _recovery_panel(summary: Summary) -> Panel | None:
     )
 
 
+def _noise_panel(summary: Summary) -> Panel | None:
+    return panel(
+        "",
+        _null_table(summary),
+        note="The null pair is one model run twice: every spike there is false.",
+        wide=True,
+    )
+
+
 def _recovery_table(summary: Summary, entries: Any, divergence: Any, *, id: str, caption: str, folded: bool) -> Table:
     num_tokens = (summary.get("recovery") or {}).get("num_tokens") or 0
     rows = []
@@ -190,7 +218,9 @@ def _null_table(summary: Summary) -> Table | None:
 
 
 def spike_table(summary: Summary) -> Table:
-    """Return the top spikes of every checkpoint and divergence against chance."""
+    """Return the top spikes of every checkpoint and divergence against chance, or only their number."""
+    if knows_no_wrong_step(summary):
+        return _spike_numbers(summary)
     rows = [
         (
             str(entry.get("checkpoint")),
@@ -214,5 +244,24 @@ def spike_table(summary: Summary) -> Table:
         note="Chance is the share expected if the position were drawn uniformly from the same rollout.",
         header=header,
         rows=tuple(rows),
+        folded=True,
+    )
+
+
+def _spike_numbers(summary: Summary) -> Table:
+    labels = dict.fromkeys(str(entry.get("checkpoint")) for entry in summary.get("spikes") or [])
+    rows = tuple(
+        (
+            label,
+            *(count((spike_entry(summary, label, key) or {}).get("num_spikes")) for key in DIVERGENCE_NAMES),
+        )
+        for label in labels
+    )
+    return Table(
+        id="spike-numbers",
+        caption="Spikes by checkpoint",
+        note="Number in the rollouts of the headline population.",
+        header=("Checkpoint", *DIVERGENCE_NAMES.values()),
+        rows=rows,
         folded=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from swerve.report.layout import Absent, Bar, BarPlot, Panel, Table, Topic, panel, topic
+from swerve.report.layout import Absent, Bar, BarPlot, Panel, Table, Topic, measured_columns, panel, topic
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.sections_selection import entry_at
 from swerve.report.values import (
@@ -207,12 +207,14 @@ def _forking_table(summary: Summary) -> Table:
                 percent_interval(interval(wrong.get("share"))),
             )
         )
-    return Table(
-        id="forking",
-        caption="What falls on forking tokens, by checkpoint",
-        header=("Checkpoint", "Of tokens", "Of divergence", "Of spikes", "Of wrong steps"),
-        rows=tuple(rows),
-        folded=True,
+    return measured_columns(
+        Table(
+            id="forking",
+            caption="What falls on forking tokens, by checkpoint",
+            header=("Checkpoint", "Of tokens", "Of divergence", "Of spikes", "Of wrong steps"),
+            rows=tuple(rows),
+            folded=True,
+        )
     )
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "NOT_MEASURED",
     "Interval",
     "count",
+    "finite",
     "interval",
     "number",
     "number_interval",
@@ -20,6 +21,7 @@ __all__ = [
     "percent_interval",
     "points",
     "points_interval",
+    "quoted",
     "signed_interval",
 ]
 
@@ -40,7 +42,12 @@ class Interval:
         return self.low <= other.high and other.low <= self.high
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
+    """Return a measured number; None for what is missing, no number, or not finite.
+
+    >>> finite(2), finite(None), finite(float("nan")), finite(True)
+    (2.0, None, None, None)
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -56,8 +63,8 @@ def interval(value: Any) -> Interval | None:
     """
     if not isinstance(value, Mapping):
         return None
-    mean = _finite(value.get("mean", value.get("share")))
-    low, high = _finite(value.get("low")), _finite(value.get("high"))
+    mean = finite(value.get("mean", value.get("share")))
+    low, high = finite(value.get("low")), finite(value.get("high"))
     if mean is None or low is None or high is None:
         return None
     return Interval(mean=mean, low=low, high=high)
@@ -77,7 +84,7 @@ def percent(value: Any) -> str:
     >>> percent(0.465), percent(None)
     ('46.5%', 'not measured')
     """
-    share = _finite(value)
+    share = finite(value)
     return NOT_MEASURED if share is None else f"{_percent(share)}%"
 
 
@@ -98,7 +105,7 @@ def number(value: Any, digits: int = 3) -> str:
     >>> number(0.0120), number(0.0000001234), number(57.0), number(None)
     ('0.0120', '1.23e-7', '57.0', 'not measured')
     """
-    figure = _finite(value)
+    figure = finite(value)
     if figure is None:
         return NOT_MEASURED
     if figure == 0:
@@ -144,7 +151,7 @@ def p_value(value: Any) -> str:
     >>> p_value(0.0123), p_value(2e-66), p_value(1.0), p_value(None)
     ('0.012', '<0.001', '1.0', 'not measured')
     """
-    figure = _finite(value)
+    figure = finite(value)
     if figure is None:
         return NOT_MEASURED
     return "<0.001" if figure < 0.001 else f"{figure:#.2g}"
@@ -175,5 +182,10 @@ def count(value: Any) -> str:
     >>> count(16000), count(None)
     ('16,000', 'not measured')
     """
-    figure = _finite(value)
+    figure = finite(value)
     return NOT_MEASURED if figure is None else f"{round(figure):,}"
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotation marks, as sentences have it."""
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"

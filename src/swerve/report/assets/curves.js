@@ -1,4 +1,8 @@
 "use strict";
+// Points that are close together would hide the line.
+const MANY_STEPS = 60;
+// Between two steps there is nothing.
+const STEP_TICKS = [0, 1, 2, 3, 4, 5, 6, 7].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2], [1, 2], [12, 4], [5, 2, 1, 2]];
 
 function cssVariable(name) {
@@ -6,9 +10,9 @@ function cssVariable(name) {
 }
 
 function readable(value, unit) {
-  if (unit === "share") return percent(value);
+  if (unit === "share" || unit === "rate") return percent(value);
   if (unit === "reward") return value.toFixed(3);
-  return unit === "tokens" ? value.toFixed(2) : nats(value);
+  return unit === "nats" ? nats(value) : value.toFixed(2);
 }
 
 class CurveChart {
@@ -38,10 +42,10 @@ class CurveChart {
       const colour = cssVariable(`--curve-${i}`);
       const at = series.length;
       const edge = { stroke: "transparent", width: 0, points: { show: false } };
-      series.push({ stroke: colour, width: 2, dash: DASHES[i], spanGaps: this.isDose, points: { show: true, size: 6, fill: colour, width: 0 } }, edge, edge);
+      series.push({ stroke: colour, width: 2, dash: DASHES[i], spanGaps: this.isDose, points: { show: true, size: chart.steps.length > MANY_STEPS ? 2 : 6, fill: colour, width: 0 } }, edge, edge);
       // Curves that are measured at different places have bars, for bands over one another would be mud.
       if (!this.isDose) bands.push({ series: [at + 2, at + 1], fill: `color-mix(in srgb, ${colour} 16%, transparent)` });
-      columns.push(curve.mean, curve.low, curve.high);
+      columns.push(curve.mean, curve.low ?? curve.mean, curve.high ?? curve.mean);
     });
     this.plot = new uPlot({
       ...this.size(),
@@ -52,7 +56,7 @@ class CurveChart {
       padding: [null, this.chart.levels.length ? 84 : null, null, null],
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 9 } },
       scales: { x: { time: false, range: (_, low, high) => CurveChart.pad(low, high) }, y: { range: (_, low, high) => this.rangeY(low, high) } },
-      axes: [this.axis({ label: chart.x_title, labelSize: 18, size: 26, values: this.isDose ? (_, ticks) => ticks.map((tick) => `${Number((100 * tick).toPrecision(3))}%`) : null }), this.axis({ size: 48, values: (_, ticks) => ticks.map((tick) => this.tick(tick)) })],
+      axes: [this.axis({ label: chart.x_title, labelSize: 18, size: 26, ...(this.isDose ? {} : { incrs: STEP_TICKS }), values: this.isDose ? (_, ticks) => ticks.map((tick) => `${Number((100 * tick).toPrecision(3))}%`) : null }), this.axis({ size: 48, values: (_, ticks) => ticks.map((tick) => this.tick(tick)) })],
       hooks: { setCursor: [(plot) => this.read(plot.cursor.idx)], drawAxes: [(plot) => this.drawStages(plot), (plot) => this.drawLevels(plot)], draw: [(plot) => this.drawBars(plot)] },
     }, columns, this.holder);
     this.read(null);
@@ -65,7 +69,8 @@ class CurveChart {
   }
 
   tick(value) {
-    return this.chart.unit === "share" ? `${Math.round(100 * value)}%` : String(Number(value.toPrecision(3)));
+    const { unit } = this.chart;
+    return unit === "share" || unit === "rate" ? `${Number((100 * value).toPrecision(3))}%` : String(Number(value.toPrecision(3)));
   }
 
   static pad(low, high) {
@@ -75,7 +80,7 @@ class CurveChart {
 
   rangeY(low, high) {
     if (this.chart.unit === "share") return [0, 1.02];
-    if (this.chart.unit === "nats") return [0, high > 0 ? 1.08 * high : 1];
+    if (["nats", "rate", "per_1000_words"].includes(this.chart.unit)) return [0, high > 0 ? 1.08 * high : 1];
     const room = Math.max(0.12 * (high - low), 0.02 * Math.abs(high)) || 1;
     return [low - room, high + room];
   }

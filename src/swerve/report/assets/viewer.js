@@ -3,6 +3,8 @@ class Viewer {
   constructor(data) {
     this.data = data;
     this.state = { rollout: data.rollouts[0], checkpoint: data.checkpoints.length - 1, divergence: data.divergence, scale: "sqrt", lines: true };
+    // Without any known wrong step, as where only answers are checked, neither marks nor filter speak of them.
+    this.knowsWrong = data.rollouts.some((rollout) => rollout.wrong.length > 0);
     this.spans = [];
     this.timer = null;
     this.tooltip = new Tooltip(byId("tooltip"), data);
@@ -81,6 +83,7 @@ class Viewer {
   bindList() {
     const list = byId("rollout-list");
     byId("filter").addEventListener("change", () => this.listRollouts());
+    byId("filter").hidden = !this.knowsWrong;
     const population = byId("population");
     fill(population, this.data.populations.map((one) => element("option", { value: one.id }, `${one.title}: ${one.shown < one.total ? `${one.shown} of ${one.total}` : one.total}`)));
     population.addEventListener("change", () => this.choosePopulation());
@@ -134,7 +137,7 @@ class Viewer {
       options.push(element(
         "div", { role: "option", "aria-selected": chosen ? "true" : "false", tabindex: chosen ? 0 : -1, "data-index": index },
         element("div", { class: "option-question" }, rollout.question || rollout.problem),
-        element("div", { class: "option-detail" }, element("span", {}, rollout.kind), element("span", { class: hit === "first" ? "hit" : "" }, words[hit])),
+        element("div", { class: "option-detail" }, element("span", {}, rollout.kind), this.knowsWrong || hit === "none" ? element("span", { class: hit === "first" ? "hit" : "" }, words[hit]) : null),
       ));
     });
     // A list without the chosen rollout must still be reachable with the Tab key.
@@ -220,7 +223,8 @@ class Viewer {
     const mark = (kind, text) => element("span", {}, element("span", { class: `sample token ${kind}`, "aria-hidden": "true" }, "1"), text);
     fill(byId("legend"), [
       element("span", {}, `${DIVERGENCE_NAMES[divergence]}, nats`), ramp,
-      mark("spike top", "top spike"), mark("spike", "other spike"), mark("wrong first", "first wrong step"), mark("wrong", "wrong step"),
+      mark("spike top", "top spike"), mark("spike", "other spike"),
+      ...(this.knowsWrong ? [mark("wrong first", "first wrong step"), mark("wrong", "wrong step")] : []),
     ]);
   }
 
