@@ -16,31 +16,12 @@ from swerve import __version__
 from swerve.artifacts.files import write_json
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.cli import main
 from swerve.config import Config, ReportConfig
 from swerve.errors import InterruptedRunError, MissingExtraError, SwerveError
 from swerve.progress import Progress
-from swerve.recipes import config_hash, dump_yaml, load_config
+from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 
 Swerve = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def swerve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Swerve:
-    """Run the command line in an empty directory: exit status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
-        monkeypatch.setenv(name, "x")  # restored after the test, whatever the command does
-        monkeypatch.delenv(name)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        out, err = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, out, err
-
-    return run
 
 
 class Stages:
@@ -130,7 +111,7 @@ def test_version(swerve: Swerve) -> None:
         (
             ["config", "check", "demo_additon"],
             "unknown recipe 'demo_additon'; did you mean 'demo_addition'? "
-            "(shipped: demo_addition, demo_knights_knaves; or give the path of a YAML file)",
+            f"(shipped: {', '.join(shipped_recipes())}; or give the path of a YAML file)",
         ),
         (["train", "demo_addition", "sed=1"], "override 'sed=1': unknown key 'sed'; did you mean 'seed'?"),
         (
@@ -141,6 +122,11 @@ def test_version(swerve: Swerve) -> None:
             ["train", "demo_addition", "name=../up"],
             "run name '../up' is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', not starting with '.'; "
             "set it with name=NAME, or choose a directory with --out",
+        ),
+        (
+            ["train", "runs/none", "--resume"],
+            "--resume: 'runs/none' is neither a run nor a recipe; `swerve runs` "
+            "lists the runs under runs/, and a new run starts without --resume",
         ),
         (["demo", "--resume"], "run directory runs/demo-addition does not exist; start it without --resume"),
     ],
@@ -352,11 +338,10 @@ def test_a_run_that_is_not_one(swerve: Swerve, stages: Stages, tmp_path: Path) -
 def test_recipes(swerve: Swerve) -> None:
     status, out, _ = swerve("recipes")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", "demo_addition", "demo_knights_knaves"]
-    assert [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])] == [
-        "demo_addition",
-        "demo_knights_knaves",
-    ]
+    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", *shipped_recipes()]
+    names = [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])]
+    assert names == list(shipped_recipes())
+    assert {"demo_addition", "demo_knights_knaves", "sequence"} <= set(names)
     assert swerve("recipes", "show", "demo_addition")[1].startswith("# Column addition")
 
 

@@ -208,3 +208,32 @@ def test_a_probe_without_known_wrong_steps_says_so_once() -> None:
     (line,) = [line for line in lines if "spikes fall" in line]
     assert line == "Where the spikes fall: not measured, as no step is known to be wrong."
     assert not any("highest spike between" in line for line in lines)
+
+
+def sampled(checkpoint: str, ks: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    curve = [{"k": k, "pass_at_k": estimate(0.5 + 0.05 * k, 0.4, 0.8)} for k in ks]
+    return evaluation(checkpoint, 0.5, 0.4, 0.6, by_num_samples=curve, **more)
+
+
+def test_many_samples_have_a_line_and_few_do_not() -> None:
+    entries = [sampled("sft-9", (1, 2, 4)), sampled("rl-5", (1, 2, 4)), sampled("rl-80", (1, 2, 4))]
+    assert evaluation_lines(entries, last_of_stage=True)[-1] == (
+        "One of 4 samples is right (pass@4): sft-9 70.0% [40.0, 80.0], rl-80 70.0% [40.0, 80.0]."
+    )
+    assert len(evaluation_lines([sampled("rl-80", (1, 2))])) == 2
+
+
+def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up() -> None:
+    statuses = {"graded": 990, "unparsed": 9, "timeout": 0, "error": 0}
+    assert len(evaluation_lines([evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "graded": 991})])) == 2
+    some = evaluation("rl-5", 0.5, 0.4, 0.6, statuses={"graded": 98, "unparsed": 2, "timeout": 0, "error": 0})
+    gave_up = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "error": 1})
+    assert evaluation_lines([EVALUATIONS[0], some, gave_up])[-1] == (
+        "Completions not graded, which count as wrong: rl-5 2 without an answer, of 100; "
+        "rl-80 9 without an answer, 1 on which the grader failed, of 1000."
+    )
+
+
+def test_rewards_on_another_scale_are_no_percentages() -> None:
+    one = evaluation("rl-80", 0.5, 0.4, 0.6, mean_reward=estimate(-1.0, -1.75, -0.25))
+    assert evaluation_lines([one])[1].endswith("mean reward of samples -1 [-1.75, -0.25]")

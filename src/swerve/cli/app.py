@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from swerve import __version__
+from swerve.cli.data_app import data_app
 
 __all__ = ["app", "main"]
 
@@ -28,6 +29,7 @@ app.add_typer(recipes_app, name="recipes")
 app.add_typer(config_app, name="config")
 bench_app = typer.Typer(help="Audits of methods, by measurement.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+app.add_typer(data_app, name="data")
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Path of a YAML file, or the name of a shipped recipe.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Run directory, or its name under runs/.")]
@@ -164,6 +166,64 @@ def probe(
         out=out,
     )
     run_probe_command(run, overrides or (), options, as_json=as_json)
+
+
+@app.command()
+def grade(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE [KEY=VALUE]...",
+            help="JSON, JSONL, CSV (each also .gz) or Parquet; policies of the grader, such as extraction=hash.",
+        ),
+    ],
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="KIND", help="The grader: math, gsm8k, k_and_k, palindrome, ...")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the verdicts go, as JSONL.  [default: stdout]")
+    ] = None,
+    audits: Annotated[
+        list[str] | None,
+        typer.Option("--audit", metavar="FIELD", help="Compare with the verdicts recorded in a field; repeatable."),
+    ] = None,
+    disagreements: Annotated[
+        Path | None, typer.Option("--disagreements", metavar="FILE", help="Write every disagreement, as JSONL.")
+    ] = None,
+    problems: Annotated[
+        Path | None,
+        typer.Option("--problems", metavar="FILE", help="Problems by id, for records without a gold answer."),
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as gold=target."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="Processes that grade.  [default: one a core]")
+    ] = None,
+    cpu_seconds: Annotated[
+        float | None, typer.Option("--cpu-seconds", metavar="S", help="CPU time for one answer.  [default: 2]")
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option("--memory-mb", metavar="N", help="Memory for one answer, MiB.  [default: 1024]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of the verdicts.")] = False,
+) -> None:
+    """Grade the answers of a file; interrupted with --out, the same command goes on where it stopped."""
+    from swerve.cli.grade import GradeOptions, run_grade
+
+    options = GradeOptions(
+        task=task,
+        out=out,
+        audits=tuple(audits or ()),
+        disagreements=disagreements,
+        problems=problems,
+        fields=tuple(field or ()),
+        workers=workers,
+        cpu_seconds=cpu_seconds,
+        memory_mb=memory_mb,
+    )
+    run_grade(arguments, options, as_json=as_json)
 
 
 @app.command()

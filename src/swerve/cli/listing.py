@@ -14,7 +14,16 @@ from swerve.cli.output import print_json, print_text
 from swerve.errors import SwerveError
 from swerve.recipes import config_hash, config_schema, dump_yaml, load_config, recipe_text, shipped_recipes
 
-__all__ = ["check_config", "describe_run", "list_recipes", "list_runs", "show_config", "show_recipe", "show_schema"]
+__all__ = [
+    "check_config",
+    "describe_run",
+    "list_recipes",
+    "list_runs",
+    "print_table",
+    "show_config",
+    "show_recipe",
+    "show_schema",
+]
 
 
 def list_recipes(*, as_json: bool) -> None:
@@ -23,7 +32,7 @@ def list_recipes(*, as_json: bool) -> None:
     if as_json:
         print_json([{"name": name, "description": text} for name, text in recipes.items()])
     else:
-        _print_table(("RECIPE", "WHAT IT IS"), list(recipes.items()))
+        print_table(("RECIPE", "WHAT IT IS"), list(recipes.items()))
 
 
 def show_recipe(name: str) -> None:
@@ -81,7 +90,7 @@ def list_runs(directory: Path, *, as_json: bool) -> None:
         print_json(entries)
         return
     if entries:
-        _print_table(("RUN", "STATUS", "STAGES", "LAST STEP"), [_row(entry) for entry in entries])
+        print_table(("RUN", "STATUS", "STAGES", "LAST STEP"), [_row(entry) for entry in entries])
     else:
         print_text(f"No runs in {directory}/.")
     for entry in entries:
@@ -89,7 +98,8 @@ def list_runs(directory: Path, *, as_json: bool) -> None:
             sys.stderr.write(f"swerve: warning: {one_line(entry['error'])}\n")
 
 
-def _print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a heading, each column as wide as its longest cell."""
     table = [heading, *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(heading))]
     for row in table:

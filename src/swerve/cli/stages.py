@@ -51,6 +51,11 @@ def run_train(recipe: str, overrides: Sequence[str], *, out: Path | None, resume
     if run_paths:
         out = out or run_paths[0]
         config = load_config(run_paths[0] / "config.yaml", overrides)
+    elif resume and recipe not in shipped_recipes() and not Path(recipe).is_file():
+        raise ConfigError(
+            f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
+            "new run starts without --resume"
+        )
     else:
         config = load_config(recipe, overrides)
     run = _train(config, out, resume=resume, progress=_progress())

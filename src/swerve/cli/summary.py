@@ -14,6 +14,15 @@ __all__ = ["NOT_MEASURED", "evaluation_lines", "probe_lines", "read_evaluations"
 
 NOT_MEASURED = "not measured"
 Record = Mapping[str, Any]
+_FAILURES = {
+    "unparsed": "without an answer",
+    "timeout": "at a limit of the grader",
+    "error": "on which the grader failed",
+}
+_MANY_SAMPLES = 4
+"""From so many samples a problem on pass@k says more than the mean of the samples does."""
+_MIN_UNPARSED_SHARE = 0.01
+"""Texts without an answer are told of from this share of the completions on."""
 _DIVERGENCES = {"kl_forward": "forward KL", "kl_reverse": "reverse KL", "js": "Jensen-Shannon"}
 
 
@@ -50,13 +59,27 @@ def _points(effect: Record | None) -> str:
     return f"{100 * effect['mean']:+.1f} points{interval}"
 
 
-def _line(evaluation: Record) -> str:
+def _reward(estimate: Record, *, is_share: bool) -> str:
+    if is_share:
+        return _interval(estimate)
+    text = f"{estimate['mean']:.3g}"
+    low, high = estimate.get("low"), estimate.get("high")
+    return text if low is None or high is None else f"{text} [{low:.3g}, {high:.3g}]"
+
+
+def _line(evaluation: Record, *, reward_is_share: bool) -> str:
     parts = [f"accuracy {_interval(evaluation.get('accuracy'))}"]
     if evaluation.get("trace_right") is not None:
         parts.append(f"trace fully right {_interval(evaluation['trace_right'])}")
     if evaluation.get("mean_reward") is not None:
-        parts.append(f"mean reward of samples {_interval(evaluation['mean_reward'])}")
+        parts.append(f"mean reward of samples {_reward(evaluation['mean_reward'], is_share=reward_is_share)}")
     return f"  {one_line(str(evaluation.get('checkpoint', '?')))}: {', '.join(parts)}"
+
+
+def _rewards_are_shares(evaluations: Sequence[Record]) -> bool:
+    """Whether no mean reward leaves 0 to 1, so that it reads as a percentage beside the accuracy."""
+    bounds = [one[key] for entry in evaluations if (one := entry.get("mean_reward")) for key in ("low", "mean", "high")]
+    return all(0.0 <= bound <= 1.0 for bound in bounds if bound is not None)
 
 
 def evaluation_lines(evaluations: Sequence[Record], *, last_of_stage: bool = False) -> list[str]:
@@ -65,7 +88,36 @@ def evaluation_lines(evaluations: Sequence[Record], *, last_of_stage: bool = Fal
         return [f"Held-out accuracy: {NOT_MEASURED}."]
     shown = list({entry["stage"]: entry for entry in evaluations}.values()) if last_of_stage else evaluations
     num_problems = evaluations[-1].get("num_problems")
-    return [f"Held-out problems: {num_problems}, answered greedily (intervals in brackets).", *map(_line, shown)]
+    heading = f"Held-out problems: {num_problems}, answered greedily (intervals in brackets)."
+    lines = [_line(entry, reward_is_share=_rewards_are_shares(evaluations)) for entry in shown]
+    return [heading, *lines, *_sampling_line(shown), *_failure_line(shown)]
+
+
+def _sampling_line(evaluations: Sequence[Record]) -> list[str]:
+    """Say how often one of k samples is right, where there are enough samples to say more than their mean does."""
+    largest = max((one["k"] for entry in evaluations for one in entry.get("by_num_samples") or ()), default=0)
+    if largest < _MANY_SAMPLES:
+        return []
+    figures = [
+        f"{one_line(str(entry['checkpoint']))} {_interval(one.get('pass_at_k'))}"
+        for entry in evaluations
+        for one in entry.get("by_num_samples") or ()
+        if one["k"] == largest
+    ]
+    return [f"One of {largest} samples is right (pass@{largest}): {', '.join(figures)}."]
+
+
+def _failure_line(evaluations: Sequence[Record]) -> list[str]:
+    """Say how many completions were not graded: any that the grader gave up on, and texts without an answer if many."""
+    figures = []
+    for entry in evaluations:
+        statuses = entry.get("statuses") or {}
+        total = sum(statuses.values())
+        given_up = statuses.get("timeout", 0) + statuses.get("error", 0)
+        if given_up or statuses.get("unparsed", 0) >= max(1, _MIN_UNPARSED_SHARE * total):
+            parts = [f"{statuses[key]} {words}" for key, words in _FAILURES.items() if statuses.get(key)]
+            figures.append(f"{one_line(str(entry['checkpoint']))} {', '.join(parts)}, of {total}")
+    return [f"Completions not graded, which count as wrong: {'; '.join(figures)}."] if figures else []
 
 
 def _flip_line(probe: Record) -> str:

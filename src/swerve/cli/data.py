@@ -1,0 +1,211 @@
+"""Bodies of `swerve data list`, `show`, `write` and `prove`: tasks, and the problems they give."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from swerve.cli.console import one_line
+from swerve.cli.listing import print_table
+from swerve.cli.output import print_json, print_text, refuse_output
+from swerve.config import TaskConfig
+from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.problems.family import ProblemFamily
+from swerve.recipes import load_config, shipped_recipes
+from swerve.seeds import derive_seed
+from swerve.types import Problem
+
+if TYPE_CHECKING:
+    from swerve.problems.k_and_k import ProofSummary
+
+__all__ = ["list_tasks", "prove_puzzles", "show_problems", "write_problems"]
+
+_SPLITS = ("train", "heldout")
+_TABLES = (".json", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
+_NUM_DEFECTS = 20
+
+
+def _kinds() -> dict[str, Any]:
+    """Return the configuration of each kind of task."""
+    union = get_args(TaskConfig)[0]
+    return {kind.model_fields["kind"].default: kind for kind in get_args(union)}
+
+
+def list_tasks(*, as_json: bool) -> None:
+    """Print the kinds of task with their sources."""
+    entries = []
+    for name, kind in sorted(_kinds().items()):
+        entries.append(
+            {
+                "task": name,
+                "description": (inspect.getdoc(kind) or "").splitlines()[0],
+                "source": _source(kind),
+            }
+        )
+    if as_json:
+        print_json(entries)
+    else:
+        print_table(
+            ("TASK", "WHAT IT IS", "SOURCE"),
+            [(entry["task"], entry["description"], entry["source"]) for entry in entries],
+        )
+
+
+def _source(kind: Any) -> str:
+    """Return where a kind of task has its problems from, unless it is told."""
+    if "parts" in kind.model_fields:
+        return "task.parts=[...]"
+    field = kind.model_fields.get("train")
+    if field is None or (not field.is_required() and not field.default):
+        return "generated"
+    return "task.train=FILE" if field.is_required() else str(field.default[0])
+
+
+def _task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
+    """Return the task of a kind's name or of a recipe, and the seed."""
+    kinds = _kinds()
+    if name in kinds:
+        # Any recipe will do: only its task and seed are used.
+        changes = [one if one.startswith(("task.", "seed=")) else f"task.{one}" for one in overrides]
+        required = [change for change in changes if change.startswith("task.")]
+        config = load_config("demo_addition", [f"task={_with_required(name, kinds[name], required)}", *changes])
+        return config.task, config.seed
+    if name in shipped_recipes() or Path(name).suffix in (".yaml", ".yml"):
+        config = load_config(name, overrides)
+        return config.task, config.seed
+    raise ConfigError(
+        f"'{name}' is neither a kind of task nor a recipe{nearest(name, kinds)} (kinds: {', '.join(sorted(kinds))})"
+    )
+
+
+def _with_required(name: str, kind: Any, changes: Sequence[str]) -> str:
+    """Return the task as YAML; a required key is left to the overrides, and asked for by name where they lack it."""
+    missing = [
+        key
+        for key, field in kind.model_fields.items()
+        if field.is_required() and not any(change.startswith((f"task.{key}=", f"task.{key}.")) for change in changes)
+    ]
+    if missing:
+        raise ConfigError(f"task '{name}' needs {', '.join(f'{key}=VALUE' for key in missing)}")
+    return name
+
+
+def _problems(name: str, overrides: Sequence[str], split: str) -> tuple[ProblemFamily, list[Problem]]:
+    from swerve.problems import load_family
+
+    if split not in _SPLITS:
+        raise ConfigError(f"--split '{split}' is not allowed{nearest(split, _SPLITS)}; use train or heldout")
+    task, seed = _task(name, overrides)
+    family = load_family(task)
+    problems = family.problems("train" if split == "train" else "heldout", seed=derive_seed(seed, "problems"))
+    for note in getattr(family, "notes", list)():
+        sys.stderr.write(f"{one_line(note)}\n")
+    return family, problems
+
+
+def show_problems(name: str, overrides: Sequence[str], *, split: str, num: int, as_json: bool) -> None:
+    """Print the first problems of a task as a model and a grader see them."""
+    if num < 1:
+        raise ConfigError(f"--num must be at least 1, got {num}")
+    _, problems = _problems(name, overrides, split)
+    if as_json:
+        print_json([asdict(problem) for problem in problems[:num]])
+        return
+    print_text(f"{len(problems)} problems in {split}; the first {min(num, len(problems))}:")
+    for problem in problems[:num]:
+        print_text("\n" + "\n".join(_shown(problem)))
+
+
+def _shown(problem: Problem) -> list[str]:
+    messages = problem.messages or (("user", problem.question),)
+    lines = [f"{problem.id} ({problem.kind})"]
+    lines += [f"  {role}: {_printable(content)}" for role, content in messages]
+    if problem.prefix:
+        lines.append(f"  assistant begins: {problem.prefix}")
+    lines.append(f"  gold: {_printable(' | '.join((problem.answer, *problem.alternatives)))}")
+    if problem.solution is not None:
+        lines.append(f"  solution: {_printable(problem.solution)}")
+    return lines
+
+
+def _printable(text: str) -> str:
+    """Keep line breaks, indented; replace other control characters."""
+    return "\n    ".join(one_line(line) for line in text.splitlines())
+
+
+def write_problems(name: str, overrides: Sequence[str], *, split: str, out: Path, as_json: bool) -> None:
+    """Write the problems of a task to a file of one record a line, which task `table` and `--problems` read."""
+    import json
+
+    from swerve.artifacts.files import write_text
+    from swerve.problems.records import problem_record
+
+    task, _ = _task(name, overrides)
+    refuse_output("--out", out, ending=".jsonl", read=_sources(task))
+    _, problems = _problems(name, overrides, split)
+    write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
+    if as_json:
+        print_json({"out": str(out), "num_problems": len(problems)})
+    else:
+        print_text(f"{len(problems)} problems: {out}")
+
+
+def _sources(task: TaskConfig) -> list[Path]:
+    """Return what a task reads, as paths; some may be names on the hub."""
+    from swerve.problems.sources import parse_spec
+
+    tasks = [part.task for part in task.parts] if task.kind == "mixture" else [task]
+    specs = [spec for one in tasks for key in _SPLITS for spec in getattr(one, key, ())]
+    return [parse_spec(spec).path for spec in specs]
+
+
+def prove_puzzles(sources: Sequence[str], *, as_json: bool) -> None:
+    """Prove every knights-and-knaves puzzle of some sources again, from its text, and compare what is stored.
+
+    Folders without a split stand for all their files in the K-and-K schema.
+
+    Raises:
+        ArtifactError: a puzzle has no solution or several, or another one or other statements than are stored; what
+            was found is printed first.
+    """
+    from swerve.problems.k_and_k import prove_source
+
+    found = [(source, prove_source(source)) for source in _files(sources)]
+    if as_json:
+        print_json([{"source": source, **asdict(proved)} for source, proved in found])
+    else:
+        for source, proved in found:
+            print_text("\n".join(_proof_lines(source, proved)))
+    num_wrong = sum(len(proved.problems) for _, proved in found)
+    if num_wrong:
+        raise ArtifactError(f"{num_wrong:,} defects in {len(found)} sources, listed above with their places")
+
+
+def _files(sources: Sequence[str]) -> list[str]:
+    """Return the sources, a folder in the place of its files unless one split of it is named."""
+    found: list[str] = []
+    for source in sources:
+        path = Path(source)
+        files = sorted(map(str, path.iterdir())) if path.is_dir() else [source]
+        found += [file for file in files if not path.is_dir() or file.endswith(_TABLES)]
+        if path.is_dir() and not any(file.endswith(_TABLES) for file in files):
+            raise ArtifactError(f"{source} has no file that ends in {', '.join(_TABLES)}")
+    return found
+
+
+def _proof_lines(source: str, proved: ProofSummary) -> list[str]:
+    people = ", ".join(f"{number}: {count}" for number, count in sorted(proved.by_people.items()))
+    lines = [
+        f"{source}: {proved.num_puzzles} puzzles ({people} by people)" if people else f"{source}: no puzzle was read",
+        f"  {proved.num_unique} have exactly one solution, proved from the text; "
+        f"{proved.num_solution_equal} of {proved.num_with_solution} stored solutions and "
+        f"{proved.num_statements_equal} of {proved.num_with_statements} stored statements are the same",
+    ]
+    lines += [f"  {one_line(problem)}" for problem in proved.problems[:_NUM_DEFECTS]]
+    if len(proved.problems) > _NUM_DEFECTS:
+        lines.append(f"  and {len(proved.problems) - _NUM_DEFECTS} more; --json has all")
+    return lines

@@ -1,0 +1,236 @@
+"""`swerve data behaviours`: what is read from a run and from files, what is printed and written, and wrong inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+from swerve.cli.behaviours import run_behaviours
+from swerve.errors import ArtifactError, ConfigError, MissingExtraError
+
+GOOD = "<think>Zoe lies, so Bob is a knight</think><answer>Bob is a knight</answer>"
+BAD = "<think></think><answer>4</answer>"
+
+
+def _row(problem, response, correct, **others):
+    return {
+        "id": problem,
+        "problem": f"Question {problem}: is Bob a knight?",
+        "response": response,
+        "correct": correct,
+    } | others
+
+
+ROWS = [
+    _row("p", GOOD, True, checkpoint="rl-10", extracted="knight"),
+    _row("p", GOOD, True, checkpoint="rl-10", extracted="knight"),
+    _row("p", BAD, False, checkpoint="rl-10", extracted="4"),
+    _row("q", BAD, False, checkpoint="rl-20", extracted="4", finish_reason="length"),
+]
+
+
+@pytest.fixture
+def behaviours(capsys):
+    """Run the command's body and return what it prints; as JSON unless asked for text."""
+
+    def run(source, *, text=False, **options):
+        defaults = {"out": None, "by": None, "lexicon": None, "embedding_model": None, "fields": ()}
+        run_behaviours(str(source), **{**defaults, **options}, as_json=not text)
+        printed = capsys.readouterr().out
+        return printed if text else json.loads(printed)
+
+    return run
+
+
+@pytest.fixture
+def responses(tmp_path: Path) -> Path:
+    path = tmp_path / "responses.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return path
+
+
+def test_a_file_by_checkpoint(behaviours, responses):
+    summary = behaviours(responses)
+    assert (summary["by"], summary["num_responses"]) == ("label", 4)
+    first, second = summary["labels"]
+    assert (first["label"], second["label"]) == ("rl-10", "rl-20")
+    assert first["accuracy"]["mean"] == pytest.approx(2 / 3)
+    assert first["signs"]["answer_without_thinking"]["rows"] == [f"{responses}, line 3"]
+    assert second["truncated"]["mean"] == 1.0
+    (one, two) = first["sampling"]
+    assert (one["k"], two["k"]) == (1, 2)
+    assert two["pass_at_k"]["mean"] == pytest.approx(1.0)
+    assert two["pass_hat_k"]["mean"] == pytest.approx(1 / 3)
+    assert two["majority_at_k"]["mean"] == pytest.approx(1 / 3 + 2 / 3 / 2)
+    assert summary["notes"] == ["intervals resample problems, and there are 2: they are too narrow"]
+
+
+def test_what_it_prints(behaviours, responses):
+    printed = behaviours(responses, text=True)
+    lines = printed.splitlines()
+    assert lines[0].split() == ["rl-10", "rl-20"]
+    cells = {line.split("  ")[0].strip(): line.split() for line in lines}
+    assert cells["responses"][-2:] == ["3", "1"]
+    assert any(line.startswith("format <think> <answer>, %") and "100.0" in line for line in lines)
+    assert "  answer_without_thinking: 2 of 4: line 3, line 4" in lines
+    assert not any(line.startswith("tokens") for line in lines)  # not measured
+    assert lines[-1].startswith("Note: intervals resample problems")
+
+
+def test_another_field_and_rows_to_a_file(behaviours, responses, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    summary = behaviours(responses, by="correct", out=out)
+    assert [label["label"] for label in summary["labels"]] == ["correct False", "correct True"]
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [row["dummy_thinking"] for row in rows] == ["empty", "empty", None, None]
+    assert {row["row"] for row in rows} == {f"{responses}, line {number}" for number in (1, 2, 3, 4)}
+
+
+def test_steps_are_in_the_order_of_their_numbers_and_few_are_shown(behaviours, tmp_path):
+    path = tmp_path / "steps.jsonl"
+    rows = [_row("p", f"wait, it is {step}", None, step=step) for step in (100, 9, 20, 30, 40, 50, 60, 70)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    labels = [label["label"] for label in behaviours(path)["labels"]]
+    assert labels == [f"step {step}" for step in (9, 20, 30, 40, 50, 60, 70, 100)]
+    printed = behaviours(path, text=True)
+    assert printed.splitlines()[0].split("  ")[-1].strip() == "step 100"
+    assert printed.splitlines()[0].split()[1] == "9"
+    assert "6 of 8 are shown; --json has all." in printed
+    assert "8 of 8 responses have no verdict" in printed
+
+
+def test_the_prefix_is_read_from_the_end_of_the_prompt(behaviours, tmp_path):
+    path = tmp_path / "responses.jsonl"
+    text = GOOD.removeprefix("<think>")
+    rows = [{"id": "p", "prompt": prompt, "response": text} for prompt in ("Is Bob a knight? <think>\n", "Is he?")]
+    path.write_text("".join(json.dumps({**row, "id": str(n)}) + "\n" for n, row in enumerate(rows)), encoding="utf-8")
+    assert behaviours(path)["labels"][0]["format"]["think_answer"]["mean"] == 0.5
+
+
+def _rollout(group, text, reward, status="graded", finish_reason="stop"):
+    values = {
+        "group": group,
+        "problem_id": f"p{group}",
+        "prompt_ids": [1],
+        "completion_ids": [1, 2, 3],
+        "logprobs": [0.0, 0.0, 0.0],
+        "text": text,
+        "reward": reward,
+        "parts": "{}",
+        "status": status,
+        "finish_reason": finish_reason,
+        "version": 0,
+        "extracted": text[-1],
+    }
+    return {**dict.fromkeys(ROLLOUTS_SCHEMA.names), **values}
+
+
+@pytest.fixture
+def run(tmp_path, small_recipe) -> RunDirectory:
+    directory = RunDirectory(tmp_path / "run")
+    directory.create(config_yaml=small_recipe.read_text(), provenance={})
+    steps = {
+        2: [_rollout(0, "it is 4", 1.0), _rollout(0, "it is 5", 0.0), _rollout(1, "it is 6", None, "timeout")],
+        10: [_rollout(0, "wait 4", 1.0), _rollout(1, "no", None, "unparsed", "length")],
+    }
+    for step, rows in steps.items():
+        write_table(directory.rollouts_path(step), rows, ROLLOUTS_SCHEMA)
+    return directory
+
+
+def test_a_run_by_step(behaviours, run):
+    summary = behaviours(run.path)
+    early, late = summary["labels"]
+    assert (early["label"], late["label"]) == ("step 2", "step 10")
+    assert early["accuracy"]["mean"] == 0.5  # the timeout is no verdict
+    assert late["accuracy"]["mean"] == 0.5  # a text without an answer is wrong
+    assert late["truncated"]["mean"] == 0.5
+    assert early["length"]["tokens"]["mean"] == 3.0
+    assert early["groups"]["num_groups"] == 1
+    assert early["groups"]["distinct_answers"]["mean"] == 2.0
+    assert late["reflection"]["hesitation"]["per_response"]["mean"] == 0.5
+    assert any("no question beside them" in note for note in summary["notes"])
+
+
+def test_a_table_of_rollouts(behaviours, run):
+    summary = behaviours(run.rollouts_path(2), by="finish_reason")
+    assert [label["label"] for label in summary["labels"]] == ["stop"]
+    assert summary["labels"][0]["accuracy"]["mean"] == 0.5
+
+
+def test_a_real_run(behaviours, small_run):
+    summary = behaviours(small_run.path)
+    assert len(summary["labels"]) == 4
+    assert all(label["num_responses"] == 24 for label in summary["labels"])
+    assert all(label["foreign_script_share"]["mean"] == 0.0 for label in summary["labels"])
+
+
+def test_published_responses(behaviours, shared_data):
+    summary = behaviours(shared_data("rl_probe") / "responses.jsonl.gz", by="set")
+    assert summary["num_responses"] == 339
+    boxed = {label["label"]: label["format"]["boxed"]["mean"] for label in summary["labels"]}
+    with gzip.open(shared_data("rl_probe") / "responses.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    for name, share in boxed.items():
+        part = [row["n_boxed"] > 0 for row in rows if row["set"] == name]
+        assert share == pytest.approx(sum(part) / len(part))
+
+
+def test_an_own_lexicon(behaviours, responses, tmp_path):
+    lexicon = tmp_path / "own.yaml"
+    lexicon.write_text("roles: [a knight]", encoding="utf-8")
+    reflection = behaviours(responses, lexicon=lexicon)["labels"][0]["reflection"]
+    assert reflection["roles"]["per_response"]["mean"] == pytest.approx(4 / 3)
+
+
+def test_embeddings(behaviours, responses, monkeypatch):
+    fake = types.ModuleType("sentence_transformers")
+    fake.SentenceTransformer = lambda model, **options: types.SimpleNamespace(
+        encode=lambda texts, show_progress_bar: np.array([[1.0, float("knight" in text)] for text in texts])
+    )
+    monkeypatch.setitem(sys.modules, "sentence_transformers", fake)
+    label = behaviours(responses, embedding_model="mini")["labels"][0]
+    assert label["groups"]["embedding_similarity"]["mean"] == pytest.approx((1 + 2 * 2**-0.5) / 3)
+
+
+def test_embeddings_without_the_package(behaviours, responses, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError):
+        behaviours(responses, embedding_model="mini")
+
+
+def test_wrong_arguments(behaviours, responses, run, tmp_path):
+    with pytest.raises(ConfigError, match=r"--by 'labl' is not a field of .*did you mean 'label'"):
+        behaviours(responses, by="labl")
+    with pytest.raises(ConfigError, match="compared by step"):
+        behaviours(run.path, by="label")
+    with pytest.raises(ConfigError, match="a run has its own"):
+        behaviours(run.path, fields=["response=text"])
+    with pytest.raises(ConfigError, match="is a file that is read"):
+        behaviours(responses, out=responses)
+    with pytest.raises(ArtifactError, match="does not exist; give a run, or a file"):
+        behaviours(tmp_path / "missing.jsonl")
+    with pytest.raises(ArtifactError, match="does not exist"):
+        behaviours(tmp_path / "missing")
+
+
+def test_a_run_without_rollouts(behaviours, run):
+    for path in (run.path / "rollouts").iterdir():
+        path.unlink()
+    with pytest.raises(ArtifactError, match="has no rollouts"):
+        behaviours(run.path)
+
+
+def test_ids_without_text(behaviours, tmp_path):
+    path = tmp_path / "ids.jsonl"
+    path.write_text(json.dumps({"id": "p", "prompt_ids": [1], "completion_ids": [2]}), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"ids\.jsonl, line 1 has token ids but no text"):
+        behaviours(path)

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Swerve = Callable[..., tuple[int, str, str]]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read_rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+FRACTIONS = [
+    {"id": "a", "gold": "\\frac{14}{3}", "response": "so \\boxed{\\frac{14}{3}}.", "score": True, "note": "kept"},
+    {"id": "b", "gold": "\\frac{14}{3}", "response": "so \\boxed{\\frac{14}{5}}.", "score": True},
+    {"id": "c", "gold": "3", "response": "it is three", "score": False},
+    {"id": "d", "gold": "0.5", "answer": "1/2", "score": False},
+    {"id": "e", "gold": "7", "response": "\\boxed{7}", "score": None},
+]
+
+
+def test_verdicts_go_to_stdout_with_the_records_own_fields(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    status, out, err = swerve("grade", "--task", "math", str(file))
+    assert status == 0
+    rows = read_rows(out)
+    assert [(row["value"], row["status"]) for row in rows] == [
+        (1.0, "graded"),
+        (0.0, "graded"),
+        (None, "unparsed"),
+        (1.0, "graded"),
+        (1.0, "graded"),
+    ]
+    assert rows[0]["extracted"] == "\\frac{14}{3}"
+    assert rows[0]["note"] == "kept"
+    assert "5 records, 3 right" in err
+
+
+def test_audit_counts_both_ways_and_lists_every_disagreement(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    status, out, _ = swerve(
+        "grade",
+        "--task",
+        "math",
+        str(file),
+        "--audit",
+        "score",
+        "--out",
+        "v.jsonl",
+        "--json",
+        "--disagreements",
+        "d.jsonl",
+    )
+    assert status == 0
+    (audit,) = json.loads(out)["audits"]
+    counts = {name: audit[name] for name in ("both_right", "only_recorded_right", "only_graded_right", "both_wrong")}
+    assert counts == {"both_right": 1, "only_recorded_right": 1, "only_graded_right": 1, "both_wrong": 1}
+    assert audit["num_without_record"] == 1
+    assert audit["agreement"]["mean"] == 0.5
+    assert [(row["id"], row["recorded"], row["value"]) for row in audit["disagreements"]] == [
+        ("b", True, 0.0),
+        ("d", False, 1.0),
+    ]
+    written = read_rows((tmp_path / "d.jsonl").read_text())
+    assert [(row["field"], row["id"], row["gold"]) for row in written] == [
+        ("score", "b", "\\frac{14}{3}"),
+        ("score", "d", "0.5"),
+    ]
+    assert len(read_rows((tmp_path / "v.jsonl").read_text())) == 5
+
+
+def test_audit_in_words(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    _, out, _ = swerve("grade", "--task", "math", str(file), "--audit", "score", "--out", "v.jsonl")
+    assert "recorded right 2, graded right 2: both 1, only recorded 1, only graded 1, neither 1" in out
+    assert '  b: recorded True, graded 0; gold "\\\\frac{14}{3}", read "\\\\frac{14}{5}"' in out
+    assert "1 records have no verdict in it" in out
+
+
+def test_numbers_other_than_verdicts_are_compared_with_the_value(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [
+        {"gold": "Ann is a knight.", "response": "x", "total": -3.0},
+        {"gold": "Ann is a knight.", "response": "<think>t</think> <answer>Ann is a knight</answer>", "total": 3.0},
+        {"gold": "Ann is a knight.", "response": "<think>t</think> <answer>Ann is a knight</answer>", "total": -0.5},
+    ]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    _, out, _ = swerve("grade", "--task", "k_and_k", "scale=parts", str(file), "--audit", "total", "--json")
+    (audit,) = json.loads(out)["audits"]
+    assert audit["compared"] == "values"
+    assert (audit["num_same"], audit["num_compared"]) == (2, 3)
+    assert [(row["recorded"], row["value"]) for row in audit["disagreements"]] == [(-0.5, 3.0)]
+
+
+def test_fields_of_the_verdicts_names_are_kept_under_another(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "status": "old"}])
+    _, out, _ = swerve("grade", "--task", "exact", str(file))
+    (row,) = read_rows(out)
+    assert (row["value"], row["status"]) == (1.0, "graded")
+    assert (row["recorded_value"], row["recorded_status"]) == (9, "old")
+
+
+def test_verdicts_graded_again_lose_no_earlier_ones(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "2", "answer": "2", "value": 9, "recorded_value": 8}])
+    _, out, _ = swerve("grade", "--task", "exact", str(file))
+    (row,) = read_rows(out)
+    assert (row["value"], row["recorded_recorded_value"], row["recorded_value"]) == (1.0, 9, 8)
+
+
+def test_an_audit_of_what_is_no_verdict_is_refused_before_grading(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [*FRACTIONS, {"gold": "2", "answer": "2", "score": "yes"}])
+    status, _, err = swerve("grade", "--task", "math", file.name, "--audit", "score", "--out", "v.jsonl")
+    assert status == 1
+    assert "rows.jsonl, line 6: the field 'score' of --audit must be a truth value or a number, got 'yes'" in err
+    assert "grade:" not in err
+    assert not (tmp_path / "v.jsonl").exists()
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(swerve: Swerve, tmp_path: Path) -> None:
+    row = {"id": "a\x1b[31m", "gold": "2", "response": "\\boxed{3}", "score": True}
+    file = write_rows(tmp_path / "rows.jsonl", [row])
+    _, out, _ = swerve("grade", "--task", "math", file.name, "--audit", "score", "--out", "v.jsonl")
+    assert "recorded True, graded 0" in out
+    assert "\x1b" not in out
+
+
+def test_a_device_is_not_replaced(swerve: Swerve, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    status, _, err = swerve("grade", "--task", "math", file.name, "--out", "pipe.jsonl")
+    assert (status, (tmp_path / "pipe.jsonl").is_fifo()) == (2, True)
+    assert "--out pipe.jsonl is not an ordinary file" in err
+
+
+def test_fields_by_other_names_in_a_compressed_csv(swerve: Swerve, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b'target,model_output\n5,"\\boxed{5}"\n5,"\\boxed{6}"\n'))
+    _, out, _ = swerve(
+        "grade", "--task", "math", str(path), "--field", "gold=target", "--field", "response=model_output"
+    )
+    assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
+
+
+def test_gold_may_be_one_of_several(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": ["3", "4"], "answer": "4"}, {"gold": 142.0, "answer": "142"}])
+    _, out, _ = swerve("grade", "--task", "math", str(file))
+    assert [row["value"] for row in read_rows(out)] == [1.0, 1.0]
+
+
+def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "so 9 + 9 = 18\n#### 18"}])
+    _, strict, _ = swerve("grade", "--task", "math", str(file))
+    _, hashed, _ = swerve("grade", "--task", "math", "extraction=hash", str(file))
+    assert read_rows(strict)[0]["status"] == "unparsed"
+    assert read_rows(hashed)[0]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "maths"], "--task 'maths' has no grader; did you mean 'math'? ("),
+        ([], "--task is missing: which grader?"),
+        (
+            ["--task", "math", "extractoin=hash"],
+            "the grader math has no policy 'extractoin'; did you mean 'extraction'?",
+        ),
+        (["--task", "python"], "--task python takes file=PATH"),
+        (["--task", "python", "file=none.py"], "none.py"),
+        (["--task", "math", "other.jsonl"], "swerve grade takes one FILE, got rows.jsonl, other.jsonl"),
+        (["--task", "math", "extraction=last"], "policy 'extraction.0' of the grader math: Input should be 'boxed'"),
+        (["--task", "exact", "order=any"], "--task exact has no policies, got order"),
+        (["--task", "math", "--audit", "scor"], "has no such field; did you mean 'score'?; it has"),
+        (["--task", "math", "--field", "golds=x"], "did you mean 'gold'?"),
+        (["--task", "math", "--workers", "0"], "--workers must be a number above 0, got 0"),
+        (["--task", "math", "--disagreements", "x.jsonl"], "--disagreements goes with --audit FIELD"),
+        (["--task", "math", "--out", "rows.jsonl"], "--out rows.jsonl is a file that is read"),
+        (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl"),
+        (["--task", "math", "--out", "."], "--out . is a directory"),
+        (["--task", "math", "--audit", "score", "--out", "v.jsonl", "--disagreements", "v.jsonl"], "give two names"),
+        (["--task", "math", "--cpu-seconds", "nan"], "--cpu-seconds must be a number above 0, got nan"),
+    ],
+)
+def test_usage_errors_are_one_line(swerve: Swerve, tmp_path: Path, arguments: list[str], message: str) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", FRACTIONS)
+    status, out, err = swerve("grade", str(file.name), *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"response": "\\boxed{1}"}, "rows.jsonl, line 2 has no gold answer (it has response); name its field"),
+        ({"gold": "1", "resp": "x"}, "rows.jsonl, line 2 has no response and no answer (it has gold, resp)"),
+        ({"gold": "1", "response": ["x"]}, "rows.jsonl, line 2: the text to grade must be text, got list"),
+    ],
+)
+def test_records_that_cannot_be_graded_are_named(swerve: Swerve, tmp_path: Path, row: Any, message: str) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [FRACTIONS[0], row])
+    status, _, err = swerve("grade", "--task", "math", file.name)
+    assert status == 1
+    assert message in err
+
+
+def test_a_null_response_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "response": None}])
+    _, out, _ = swerve("grade", "--task", "math", str(file))
+    assert read_rows(out)[0]["status"] == "unparsed"
+
+
+def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None:
+    from swerve.problems.records import problem_record
+    from swerve.types import Problem
+
+    problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})
+    problems = write_rows(tmp_path / "problems.jsonl", [problem_record(problem)])
+    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18"}])
+    _, out, _ = swerve("grade", "--task", "gsm8k", str(file), "--problems", str(problems))
+    assert read_rows(out)[0]["value"] == 1.0
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    from swerve.problems.records import problem_record
+    from swerve.types import Problem
+
+    problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})
+    return write_rows(tmp_path / "problems.jsonl", [problem_record(problem)])
+
+
+def test_policies_of_the_command_line_come_before_those_of_the_problems(
+    swerve: Swerve, tmp_path: Path, problems: Path
+) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "\\boxed{18}"}])
+    _, own, _ = swerve("grade", "--task", "gsm8k", file.name, "--problems", problems.name)
+    _, given, _ = swerve("grade", "--task", "gsm8k", "extraction=boxed", file.name, "--problems", problems.name)
+    assert [read_rows(out)[0]["status"] for out in (own, given)] == ["unparsed", "graded"]
+
+
+def test_problems_keep_their_grader_and_it_is_said(swerve: Swerve, tmp_path: Path, problems: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18.0"}])
+    _, out, err = swerve("grade", "--task", "exact", file.name, "--problems", problems.name)
+    assert read_rows(out)[0]["value"] == 1.0
+    assert "judged by the graders of their problems: gsm8k 1" in err
+    status, _, err = swerve("grade", "--task", "math", "order=same", file.name, "--problems", problems.name)
+    assert status == 2
+    assert "problem 'p1' of the problems' file is judged by 'gsm8k'" in err
+
+
+def test_an_id_that_the_problems_lack_is_named(swerve: Swerve, tmp_path: Path, problems: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"id": "p2", "response": "#### 18"}])
+    status, _, err = swerve("grade", "--task", "gsm8k", file.name, "--problems", problems.name)
+    assert status == 1
+    assert "no problem of the problems' file has its id 'p2'" in err
+
+
+SLOW_REWARD = """
+import time
+
+def reward(problem, text):
+    time.sleep(0.004)
+    with open({log!r}, "a") as stream:
+        stream.write(text + "\\n")
+    return float(text == problem.answer)
+"""
+
+
+def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    log = tmp_path / "graded.txt"
+    (tmp_path / "slow.py").write_text(SLOW_REWARD.format(log=str(log)))
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(1100)])
+    command = [sys.executable, "-m", "swerve", "grade", "--task", "python", "file=slow.py", file.name]
+    command += ["--out", "out.jsonl", "--workers", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    partial = tmp_path / "out.jsonl.partial"
+    deadline = time.monotonic() + 60
+    while not (partial.exists() and partial.read_text().count("\n") > 256):
+        assert process.poll() is None, process.stderr
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert not (tmp_path / "out.jsonl").exists()
+    done_before = len(partial.read_text().splitlines()) - 1
+    assert done_before >= 256
+    log.unlink()
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ})
+    again = log.read_text().splitlines()
+    assert len(again) == 1100 - done_before
+    assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 1100
+    assert not partial.exists()
+
+
+def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
+    (tmp_path / "out.jsonl.partial").write_text('other\n{"value": 0.0, "status": "graded"}\n')
+    swerve("grade", "--task", "math", "extraction=hash", file.name, "--out", "out.jsonl")
+    assert read_rows((tmp_path / "out.jsonl").read_text())[0]["value"] == 1.0
+
+
+def test_the_letters_of_a_palindrome_decide_where_there_is_no_gold(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"letters": ["a", "b", "b"], "answer": "bab"}, {"letters": "abb", "answer": "abb"}]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    _, out, _ = swerve("grade", "--task", "palindrome", str(file))
+    assert [row["value"] for row in read_rows(out)] == [1.0, 0.0]
+    status, _, err = swerve("grade", "--task", "palindrome", str(write_rows(tmp_path / "x.jsonl", [{"answer": "bab"}])))
+    assert (status, "x.jsonl, line 1 has no gold answer" in err) == (1, True)
