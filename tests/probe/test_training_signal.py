@@ -52,6 +52,8 @@ def row(tokenizer, problems):
             "reward": reward,
             "parts": "{}",
             "status": "error" if reward is None else "graded",
+            "extracted": problem.answer,
+            "detail": None,
             "finish_reason": "stop",
             "version": FIRST,
             "advantages": advantages,
