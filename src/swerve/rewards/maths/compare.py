@@ -17,12 +17,13 @@ from swerve.rewards.maths.expressions import (
     Symbol,
     children,
 )
-from swerve.rewards.maths.rationals import NoValue, exact
+from swerve.rewards.maths.rationals import NoValue, exact, symbols
 from swerve.rewards.maths.real_sets import IrrationalBound, is_described, same_real_sets
 from swerve.rewards.maths.rounding import is_endless, is_rounded, last_place
 from swerve.rewards.maths.shapes import (
     DOTS,
     MIRRORED,
+    alternatives,
     as_matrix,
     as_set,
     difference,
@@ -31,11 +32,11 @@ from swerve.rewards.maths.shapes import (
     has_relation,
     has_several_variables,
     is_bracketed,
-    is_either,
     is_name,
     is_percent,
     is_same_name,
     is_union,
+    joins_differ,
     member_and_set,
     mirrored,
     names_differ,
@@ -102,6 +103,9 @@ class _Comparison:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Apply the first rule that has a say; plain values are left."""
+        if alternatives(gold) or alternatives(answer):
+            plain = (unwrapped(gold), unwrapped(answer))
+            return self.same(*plain) or self._same_alternatives(gold, answer)
         verdict = self._real_sets(gold, answer)
         if verdict is not None:
             return verdict
@@ -120,9 +124,7 @@ class _Comparison:
             same = same_real_sets(gold, answer, numerically=self._numerically)
         except IrrationalBound:
             raise NeedsNumbers from None
-        one_or = {is_either(gold), is_either(answer)} == {True, False}
-        listed = all(is_either(node) or (isinstance(node, Group) and not node.brackets) for node in (gold, answer))
-        return same or (False if one_or and listed else None)
+        return same or (False if joins_differ(gold, answer) else None)
 
     def _modulos(self, gold: Node, answer: Node) -> bool | None:
         """Compare `3 (mod 7)` by both parts."""
@@ -191,8 +193,10 @@ class _Comparison:
     def _same_single_relation(self, gold: Relation, answer: Relation) -> bool:
         """Compare `left - right` of both: their ratio must be constant, its sign that of the operators' directions."""
         names = variables(gold)
-        if names != variables(answer) or gold.operators[0] not in MIRRORED or answer.operators[0] not in MIRRORED:
+        if gold.operators[0] not in MIRRORED or answer.operators[0] not in MIRRORED:
             return self._same_chain(gold, answer)
+        if not names or names != variables(answer):
+            return self._same_chain(gold, answer) or self._same_chain(gold, mirrored(answer))
         self._require_numbers()
         try:
             ratio = _constant_ratio(difference(gold), difference(answer), names, self._policy.log != "ten")
@@ -272,9 +276,7 @@ class _Comparison:
         """Compare with a set: the other side is a set or a list; what is there twice counts once."""
         if not {gold.brackets, answer.brackets} <= {"{}", ""}:
             return False
-        return all(any(self.same(item, other) for other in answer.items) for item in gold.items) and all(
-            any(self.same(item, other) for item in gold.items) for other in answer.items
-        )
+        return self._same_elements(gold.items, answer.items)
 
     def _same_unordered(self, gold: Sequence[Node], answer: Sequence[Node]) -> bool:
         """Match every gold item with an answer of its own, whatever the order."""
@@ -287,6 +289,20 @@ class _Comparison:
                 return False
             del left[position]
         return True
+
+    def _same_alternatives(self, gold: Node, answer: Node) -> bool:
+        """Compare a list with `or`, in which equal values count once, with fewer values."""
+        expected, given = pieces(unwrapped(gold)), pieces(unwrapped(answer))
+        longer = gold if len(expected) > len(given) else answer
+        if len(expected) == len(given) or alternatives(longer) is None:
+            return False
+        return self._same_elements(expected, given)
+
+    def _same_elements(self, gold: Sequence[Node], answer: Sequence[Node]) -> bool:
+        """Return whether each item of one side is there on the other, however often."""
+        return all(any(self.same(item, other) for other in answer) for item in gold) and all(
+            any(self.same(item, other) for item in gold) for other in answer
+        )
 
     def _based(self, gold: Node, answer: Node) -> bool | None:
         if isinstance(gold, Based) or isinstance(answer, Based):
@@ -363,7 +379,7 @@ class _Comparison:
 
     def _is_roughly(self, value: Node, approximation: Node) -> bool:
         """Return whether `value approx approximation` is no more than a tenth off; else the two are two answers."""
-        if variables(value, approximation):
+        if symbols(value) or symbols(approximation):
             return False
         try:
             first, second = exact(value), exact(approximation)
@@ -377,7 +393,7 @@ class _Comparison:
 
     def _near(self, gold: Node, answer: Node) -> bool:
         """Compare a decimal with the number that it is the rounding of, or two numbers under the policy's tolerance."""
-        if variables(gold, answer):
+        if symbols(gold) or symbols(answer):
             return False
         first, second, _ = next(value_pairs(gold, answer, (), self._policy.log != "ten"))
         if first is None or second is None:

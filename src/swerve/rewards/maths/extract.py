@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from swerve.config.grading import ExtractionForm, MathGrading
 
@@ -26,6 +27,7 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _UNBRACED = re.compile(r"[^\s$]{1,40}")
 _NOISE = re.compile(r"\\[()\[\],;:! ]|\\q?quad(?![a-z])|\\(?:text|mbox|textrm)(?![a-z])|[{}$*\s]")
 _CONNECTOR = re.compile(r"(?:for[a-z()]{1,12}?)?(?:[,;]?(?:and|or)|[,;])|", re.IGNORECASE)
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
 _LONGEST_CONNECTOR = 60
 _MOST_JOINED = 200
 _TAG_OPEN = re.compile(r"<answer>", re.IGNORECASE)
@@ -63,7 +65,7 @@ def extract_answer(text: str, policy: MathGrading) -> str | None:
     >>> extract_answer(r"<think>\boxed{4}</think> So \boxed{\frac{1}{2}}.", MathGrading())
     '\\frac{1}{2}'
     >>> extract_answer(r"either \boxed{5} or \boxed{7}", MathGrading())
-    '5, 7'
+    '5 or 7'
     >>> extract_answer("so 3 + 4 = 7\n#### 7", MathGrading(extraction=("boxed", "hash")))
     '7'
     """
@@ -138,7 +140,9 @@ def _joined(text: str, spans: Sequence[_Span]) -> str | None:
     first = len(spans) - 1
     while first > len(spans) - _MOST_JOINED and first and _connects(text, spans[first - 1][1], spans[first][0]):
         first -= 1
-    return ", ".join(dict.fromkeys(content.strip() for _, _, content in spans[first:]))
+    between = [text[one[1] : other[0]] for one, other in pairwise(spans[first:])]
+    joint = " or " if any(map(_OR.search, between)) else ", "
+    return joint.join(dict.fromkeys(content.strip() for _, _, content in spans[first:]))
 
 
 def _connects(text: str, start: int, end: int) -> bool:

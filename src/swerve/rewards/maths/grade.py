@@ -39,6 +39,7 @@ _TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox) ?\{([^{}]*[a-z]{2}[^{}]*)\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|rm|bf)(?![a-z])|[{}$]")
 _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
+_VALUE_WITH_LETTERS = re.compile(r"[-+]? ?[0-9]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -171,6 +172,8 @@ def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool
     if _DECIMAL_COMMA.fullmatch(answer) and _DECIMAL.fullmatch(gold):
         answer = answer.replace("{,}", ",").replace(",", ".")
     for thousands in (True, False) if is_pair else (True,):
+        if not thousands:  # `58,500` may be a pair, but `500, 58` is none of its readings
+            policy = policy.model_copy(update={"order": "same"})
         gold_tree, tree = _parsed(gold, thousands), _parsed(answer, thousands)
         if gold_tree is not None and tree is not None and same_answer(gold_tree, tree, policy, numerically=numerically):
             return True
@@ -179,6 +182,8 @@ def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool
 
 def _same_words(gold: str, answer: str) -> bool:
     is_text = (_is_prose(gold) or _is_prose(answer)) and not any(map(_OPERATION.search, (gold, answer)))
+    if all(_VALUE_WITH_LETTERS.match(text) and _parsed(text, thousands=True) for text in (gold, answer)):
+        return False  # a megawatt is no milliwatt
     return is_text and plain_words(gold) == plain_words(answer)
 
 

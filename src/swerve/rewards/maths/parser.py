@@ -40,7 +40,7 @@ from swerve.rewards.maths.commands import (
     STRONG,
     TIMES,
 )
-from swerve.rewards.maths.expressions import Call, Group, Node, Number, Quantity, Relation
+from swerve.rewards.maths.expressions import Call, Group, Node, Number, Quantity, Relation, children
 from swerve.rewards.maths.rationals import symbols
 from swerve.rewards.maths.tokens import NotParsed, Token, tokenize
 from swerve.rewards.maths.vocabulary import (
@@ -76,7 +76,7 @@ def parse(text: str, *, thousands: bool = True) -> Node:
     if _OUTWARD.search(text):
         text = _BETWEEN.sub(_inward, text)
     parser = _Parser(tokenize(text, thousands=thousands))
-    node = parser.answer()
+    node = parser.alternatives()
     if parser.token is not None:
         raise NotParsed(f"cannot read on at {parser.token.text!r}")
     return node
@@ -95,25 +95,34 @@ def _inward(match: re.Match[str]) -> str:
 class _Parser(AtomReader):
     """Reads the operators, from the separators of a list down to powers and units."""
 
+    def alternatives(self) -> Node:
+        """Read an answer; a list with `or` in it is marked, since what is in it twice counts once."""
+        node, separators = self._listed()
+        is_list = isinstance(node, Group) and not node.brackets
+        return Call("either", children(node)) if is_list and "or" in separators else node
+
     def answer(self) -> Node:
         """Read answers with commas, semicolons, `and`, `or` between them."""
+        return self._listed()[0]
+
+    def _listed(self) -> tuple[Node, set[str]]:
         parts: list[list[Node]] = [[self._relation()]]
-        semicolons = alternatives = False
+        seen: set[str] = set()
         while separators := self._separators():
-            alternatives |= "or" in separators
-            semicolons |= ";" in separators
+            seen.update(separators)
             if separators == [","]:
                 parts[-1].append(self._relation())
             else:
                 parts.append([self._relation()])
         sizes = {len(part) for part in parts}
         named = all(is_equation(node) for part in parts for node in part)
-        if len(parts) > 1 and sizes not in ({1}, set()) and len(sizes) == 1 and (semicolons or named):
-            return Group("", tuple(Group("", tuple(part)) for part in parts))
+        if len(parts) > 1 and sizes not in ({1}, set()) and len(sizes) == 1 and (";" in seen or named):
+            return Group("", tuple(Group("", tuple(part)) for part in parts)), seen
         items = tuple(node for part in parts for node in part)
-        if alternatives and len(items) > 1 and all(is_inequality(node) for node in items):
-            return Call("or", items)
-        return items[0] if len(items) == 1 else Group("", items)
+        words = seen & set(STRONG)
+        if words and len(items) > 1 and all(is_inequality(node) for node in items):
+            return Call("or" if "or" in words else "and", items), seen
+        return items[0] if len(items) == 1 else Group("", items), seen
 
     def _separators(self) -> list[str]:
         found: list[str] = []

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from swerve.rewards.maths.expressions import Call, Group, Node, Relation, Symbol, children
-from swerve.rewards.maths.rationals import NoValue, exact
+from swerve.rewards.maths.rationals import NoValue, exact, symbols
 from swerve.rewards.maths.values import value_at, variables
 
 __all__ = ["IrrationalBound", "is_described", "same_real_sets"]
@@ -116,11 +116,16 @@ class _Reader:
             case Relation(operators=("in",), sides=(_, inner)):
                 yield from self.bounds(inner)
             case Relation(sides=sides):
+                if not variables(node):
+                    raise NoValue("says nothing of a variable")
                 for left, right in pairwise(sides):
                     yield from self._crossings(left, right)
             case Call(name="set builder", args=args):
                 yield from self._bound(args).bounds(args[2])
-            case Call(name="or" | "union" | "intersection" | "setminus", args=parts) | Group(brackets="", items=parts):
+            case (
+                Call(name="or" | "and" | "union" | "intersection" | "setminus", args=parts)
+                | Group(brackets="", items=parts)
+            ):
                 for part in parts:
                     yield from self.bounds(part)
             case Group(items=items):
@@ -154,7 +159,7 @@ class _Reader:
         return _Reader(element.name, self._numerically)
 
     def _in_list(self, items: Sequence[Node], x: Fraction) -> bool:
-        """Read conditions with commas or `and`: all of them, or any where no number meets all of them."""
+        """Read conditions with commas: all of them, or any where no number meets all of them."""
         if id(items) not in self._joined:
             bounds = sorted({bound for item in items for bound in self.bounds(item)})
             self._joined[id(items)] = any(all(self.contains(item, y) for item in items) for y in _samples(bounds))
@@ -220,7 +225,7 @@ class _Reader:
         return value
 
     def _irrational(self, node: Node) -> Fraction:
-        if variables(node):
+        if symbols(node):  # of undefined functions too: what f(1) is worth is not known
             raise NoValue("no constant")
         if not self._numerically:
             raise IrrationalBound
@@ -257,6 +262,7 @@ def _is_infinite(node: Node) -> bool:
 
 _OPERATIONS: dict[str, Callable[[Sequence[bool]], bool]] = {
     "or": any,
+    "and": all,
     "union": any,
     "intersection": all,
     "setminus": lambda found: found[0] and not any(found[1:]),

@@ -11,6 +11,7 @@ from swerve.rewards.maths.rationals import symbols
 __all__ = [
     "DOTS",
     "MIRRORED",
+    "alternatives",
     "as_matrix",
     "as_set",
     "difference",
@@ -25,6 +26,7 @@ __all__ = [
     "is_same_name",
     "is_unevaluated",
     "is_union",
+    "joins_differ",
     "member_and_set",
     "mirrored",
     "names_differ",
@@ -132,6 +134,25 @@ def is_either(node: Node) -> bool:
     return isinstance(node, Call) and node.name == "or"
 
 
+def is_both(node: Node) -> bool:
+    """Return whether a tree is inequalities with `and` between them."""
+    return isinstance(node, Call) and node.name == "and"
+
+
+def joins_differ(gold: Node, answer: Node) -> bool:
+    """Return whether only one of two lists of inequalities has `or`, or one has `and` and the other is a union."""
+    pair = (gold, answer)
+    if any(map(is_union, pair)):
+        return any(map(is_both, pair))
+    lists = all(is_either(node) or is_both(node) or (isinstance(node, Group) and not node.brackets) for node in pair)
+    return lists and is_either(gold) != is_either(answer)
+
+
+def alternatives(node: Node) -> tuple[Node, ...] | None:
+    """Return the values of a list with `or` in it."""
+    return node.args if isinstance(node, Call) and node.name == "either" else None
+
+
 def folded(node: Node) -> Node:
     """Return a sum, product or power of matrices, or a matrix times or over numbers, as one matrix."""
     if isinstance(node, Call) and node.name == "^":
@@ -234,7 +255,7 @@ def unwrapped(node: Node) -> Node:
     """Return a tree without the brackets around it; the real numbers as an interval."""
     while isinstance(node, Call) and node.name == "group":
         node = node.args[0]
-    if isinstance(node, Call) and node.name == "or":
+    if isinstance(node, Call) and node.name in ("or", "and", "either"):
         return Group("", node.args)
     return _REALS if node == Symbol("mathbb R") else node
 

@@ -38,7 +38,8 @@ _AFTER_POINT = r"\\(?:overline|bar|dot)(?![a-z])| ?(?:[-+*/)}\]^,]|\\(?:cdot|tim
 """What may follow a point without digits after it, as in `3./2`."""
 _NUMBER = r"(?:%s|[0-9]+)(?:\.(?:[0-9]+|(?=%s)))?|\.[0-9]+"
 _REPEATING = r"(?:\\(?:overline|bar|dot) ?\{ ?(?P<repeating>[0-9]+) ?\})?(?P<power>[eE][-+]?[0-9]+(?![0-9A-Za-z.]))?"
-_TEXT = r"\\(?:text|mbox|textrm|textbf|textit|textnormal|mathrm|mathbf|operatorname|rm)\*? ?\{(?P<content>[^{}]*)\}"
+_TEXT_COMMANDS = "text|mbox|textrm|textbf|textit|textnormal|mathrm|(?P<bold>mathbf)|operatorname|rm"
+_TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*)\}}"
 _NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
 _REST = (
     rf"|(?P<texted>{_TEXT})"
@@ -96,7 +97,7 @@ def _read(match: re.Match[str], pattern: re.Pattern[str]) -> Iterator[Token]:
     if match["number"] is not None:
         yield _number(match)
     elif match["texted"] is not None:
-        yield from _text(match["content"], pattern)
+        yield from _text(match["content"], pattern, is_upright=match["bold"] is None)
     elif match["edge"] is not None:
         yield Token("begin" if match["edge"] == "begin" else "end", match["environment"])
     elif match["command"] is not None:
@@ -116,13 +117,13 @@ def _number(match: re.Match[str]) -> Token:
     return Token("number", digits + repeating + (match["power"] or "").lower(), comma=comma)
 
 
-def _text(content: str, pattern: re.Pattern[str]) -> Iterator[Token]:
+def _text(content: str, pattern: re.Pattern[str], *, is_upright: bool) -> Iterator[Token]:
     """Read what stands in a text command: as a formula where it has no words, else as text."""
     if _WORD_RUN.search(content) is not None and _DIGIT.search(content) is not None:
         yield from _tokens(content.strip(), pattern)
     elif _WORD_RUN.search(content) is None:
         for token in _tokens(content.strip(), pattern):
-            yield Token(token.kind, token.text, token.spaced, token.comma, texted=True)
+            yield Token(token.kind, token.text, token.spaced, token.comma, texted=is_upright)
     elif content.strip() in _WORD_COMMANDS - UNITS.keys():
         yield Token("command", content.strip())
     else:

@@ -28,7 +28,10 @@ _POINTS = 8
 _POSITIVE_POINTS = 4
 _SIZES = (2, 0.25, 5, 0.75)
 """Of the variables: small ones too, since many functions are real only there."""
+_MORE_SIZES = (1, 2, 3, 4.5, 6, 8, 12, 18, 30, 50, 90, 300)
+"""Of the variables at further points, where too few of the first have a value: `sqrt(x-30)`."""
 _LARGE_POINT, _WHOLE_POINT = _POINTS, _POINTS + 1
+_FURTHER_POINTS = range(_WHOLE_POINT + 1, _WHOLE_POINT + 1 + 2 * len(_MORE_SIZES))
 """Two more points that can only tell values apart: `max(x, 100)` is 100 at the others, `ceil(x)` is `floor(x) + 1`."""
 
 
@@ -50,7 +53,7 @@ def value_at(node: Node, names: tuple[str, ...], point: int, digits: int, natura
     context = _context(digits)
     values = {name: _coordinate(context, index, point) for index, name in enumerate(names)}
     try:
-        return _Evaluator(context, values, natural_log).value(node)
+        return _Evaluator(context, values, natural_log, point).value(node)
     except (ZeroDivisionError, OverflowError, ValueError, context.NoConvergence):
         return None
 
@@ -72,15 +75,27 @@ def _coordinate(context: Any, index: int, point: int) -> Any:
         return 1000 + 9000 * share
     if point == _WHOLE_POINT:
         return context.mpf(17 + digest[17] % 64)
+    if point in _FURTHER_POINTS:
+        step = (point - _FURTHER_POINTS.start) // 2
+        size = (1 + share / 3) * _MORE_SIZES[(step + 5 * index) % len(_MORE_SIZES)]
+        return -size if not _is_positive(point) and (index == 0 or digest[16] % 2) else size
     size = (share + context.mpf(1) / 10) * context.mpf(_SIZES[point % len(_SIZES)])
-    return -size if point >= _POSITIVE_POINTS and (index == 0 or digest[16] % 2) else size
+    return -size if not _is_positive(point) and (index == 0 or digest[16] % 2) else size
+
+
+def _is_positive(point: int) -> bool:
+    """Return whether all variables, and all values of undefined functions, are positive at a point."""
+    if point in _FURTHER_POINTS:
+        return (point - _FURTHER_POINTS.start) % 2 == 0
+    return point < _POSITIVE_POINTS or point >= _POINTS
 
 
 class _Evaluator:
     """Evaluates a tree at one point."""
 
-    def __init__(self, context: Any, values: Mapping[str, Any], natural_log: bool) -> None:
+    def __init__(self, context: Any, values: Mapping[str, Any], natural_log: bool, point: int) -> None:
         self._mp = context
+        self._point = point
         self._values = values
         self._natural_log = natural_log
         self._radians_in_degree: Any = 1
@@ -141,10 +156,15 @@ class _Evaluator:
         return self._mp.log(args[0]) if self._natural_log and name == "log" else self._mp.log10(args[0])
 
     def _undefined_function(self, name: str, args: Sequence[Any]) -> Any:
-        """Return a number that depends on the function and its arguments only, so that f(1+1) is f(2) but not f(3)."""
+        """Return a number that depends on the function, its arguments and the point: f(1+1) is f(2) but not f(3).
+
+        It can be negative where a variable can, so that f(2) is not |f(2)|.
+        """
         rounded = [self._mp.nstr(self._mp.chop(arg, tol=1e-30), 25) for arg in args]
-        digest = hashlib.sha256(repr((name, rounded)).encode()).digest()
-        return self._mp.mpf(int.from_bytes(digest[:16])) / (1 << 127)
+        digest = hashlib.sha256(repr((name, rounded, self._point)).encode()).digest()
+        value = self._mp.mpf(int.from_bytes(digest[:16])) / (1 << 127)
+        always = self._point == _POSITIVE_POINTS
+        return -value if not _is_positive(self._point) and (always or digest[16] % 2) else value
 
     def _determinant(self, matrix: Node) -> Any:
         if not isinstance(matrix, Matrix) or not len(matrix.rows[0]) == len(matrix.rows) <= 5:
@@ -246,9 +266,10 @@ _ANGLE_FUNCTIONS = frozenset({*TRIGONOMETRY, "cis"})
 def same_numerically(first: Node, second: Node, log: str = "either") -> bool:
     """Return whether two trees have the same value at all seeded points where both have one.
 
-    With variables, points where a value is not real (and no `i` is in the trees) do not count, nor points with a
-    negative variable where one side is not defined; two points must remain, one of them with positive variables only.
-    Two more points, a large and a whole one, can say no but not yes.
+    With variables or undefined functions, points where a value is not real (and no `i` is in the trees) do not count,
+    nor points with a negative variable where one side is not defined. Two points must remain, one of them with positive
+    variables only, or none where neither side is real for those. Further points are tried where too few count. Two more
+    points, a large and a whole one, can say no but not yes.
 
     Args:
         first: a tree.
@@ -285,23 +306,62 @@ def _has_magnitude(node: Node) -> bool:
 
 def _same_with(first: Node, second: Node, natural_log: bool) -> bool:
     names = variables(first, second)
-    strict = _has_magnitude(first) != _has_magnitude(second)
-    is_complex = any(_has_symbol(node, "i") for node in (first, second))
-    compared = positive = 0
-    for point, (one, other, digits) in enumerate(value_pairs(first, second, names, natural_log)):
-        if one is None or other is None:
-            if (one is not None or other is not None) and (strict or point < _POSITIVE_POINTS):
-                return False
-            continue
-        if names and not (is_complex or one.context.im(one) == 0 == other.context.im(other)):
-            if strict and (one.context.im(one) == 0) != (other.context.im(other) == 0):
-                return False
-            continue
-        if not _close(one, other, digits):
+    agreement = _Agreement(first, second, varies=bool(names) or _has_function(first, second))
+    for point, values in enumerate(value_pairs(first, second, names, natural_log)):
+        if not agreement.takes(*values, is_positive=_is_positive(point), counts=point < _POINTS):
             return False
-        compared += point < _POINTS
-        positive += point < _POSITIVE_POINTS
-    return compared >= 2 and positive >= 1 if names else compared == 1
+    return agreement.is_enough or (agreement.varies and _agree_further(first, second, names, natural_log, agreement))
+
+
+def _agree_further(first: Node, second: Node, names: Sequence[str], natural_log: bool, agreement: _Agreement) -> bool:
+    """Go on at further points until enough of them count."""
+    least = _DIGITS + 2 * _written_digits(first, second)
+    for point in _FURTHER_POINTS:
+        try:
+            values = _value_pair(first, second, tuple(names), point, natural_log, least)
+        except LimitReached:
+            continue
+        if not agreement.takes(*values, is_positive=_is_positive(point), counts=True):
+            return False
+    return agreement.is_enough
+
+
+class _Agreement:
+    """Counts the points at which two trees have the same real value."""
+
+    def __init__(self, first: Node, second: Node, *, varies: bool) -> None:
+        self.varies = varies
+        self._strict = _has_magnitude(first) != _has_magnitude(second)
+        self._is_complex = any(_has_symbol(node, "i") for node in (first, second))
+        self._counted = 0
+        self._positive = 0
+        self._has_one_sided = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough points count; none of positive variables is needed where neither tree is real there."""
+        if not self.varies:
+            return self._counted == 1
+        return self._counted >= 2 and (self._positive >= 1 or not self._has_one_sided)
+
+    def takes(self, first: Any, second: Any, digits: int, *, is_positive: bool, counts: bool) -> bool:
+        """Take the values at a point, and return whether the trees can still be equal."""
+        defined = first is not None and second is not None
+        one_sided = (first is None) != (second is None)
+        if one_sided and (self._strict or (is_positive and counts)):
+            return False
+        if defined and self.varies and not self._is_complex:
+            imaginary = first.context.im(first), second.context.im(second)
+            defined = imaginary == (0, 0)
+            one_sided = (imaginary[0] == 0) != (imaginary[1] == 0)
+            if one_sided and self._strict:
+                return False
+        self._has_one_sided |= one_sided and is_positive
+        if not defined:
+            return True
+        self._counted += counts
+        self._positive += counts and is_positive
+        return _close(first, second, digits)
 
 
 def variables(*nodes: Node) -> list[str]:
@@ -310,18 +370,24 @@ def variables(*nodes: Node) -> list[str]:
     return sorted(name for name in found if not name.startswith("function ") and name not in _NOT_NUMBERS)
 
 
+def _has_function(*nodes: Node) -> bool:
+    """Return whether an undefined function is in trees: its values differ from point to point."""
+    return any(name.startswith("function ") for node in nodes for name in symbols(node))
+
+
 def value_pairs(
     first: Node, second: Node, names: Sequence[str], natural_log: bool = True
 ) -> Iterator[tuple[Any, Any, int]]:
-    """Yield the values of two trees at the points (one point without variables), and the digits they have.
+    """Yield the values of two trees at the points, and the digits they have; one point where nothing varies.
 
     There are as many digits as it takes to have sixty behind the point, to tell small values from zero, and to see the
     smallest number that is written in the trees.
     """
     least = _DIGITS + 2 * _written_digits(first, second)
-    for point in range(_POINTS if names else 1):
+    varies = bool(names) or _has_function(first, second)
+    for point in range(_POINTS if varies else 1):
         yield _value_pair(first, second, tuple(names), point, natural_log, least)
-    for point in (_LARGE_POINT, _WHOLE_POINT) if names else ():
+    for point in (_LARGE_POINT, _WHOLE_POINT) if varies else ():
         try:
             yield _value_pair(first, second, tuple(names), point, natural_log, least)
         except LimitReached:  # such as e^x at a large x, where nothing is wrong with the answer
