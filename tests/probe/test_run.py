@@ -385,6 +385,7 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
     assert highest <= {(row["sequence_id"], row["position"]) for row in tables(run)["spikes"]}
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_write_the_same_tables(tmp_path: Path) -> None:
     alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together")

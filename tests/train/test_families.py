@@ -200,6 +200,7 @@ def test_a_killed_and_an_interrupted_process_end_with_the_same_weights_and_recor
     assert run.problems_path.read_text() == mixed_run.problems_path.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_draw_and_record_what_one_does(mixed_config: Any, tmp_path: Path) -> None:
     recipe = tmp_path / "mixed.yaml"

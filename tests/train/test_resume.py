@@ -80,7 +80,9 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
     _same_as(run, small_run)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_interrupted_saves_and_resumes(small_recipe, small_config, small_run, tmp_path, number, status):
     run = RunDirectory(tmp_path / "run")
     found, errors = _kill_at(run, 30, small_recipe, "--out", run.path, number=number)
@@ -109,6 +111,7 @@ def test_interrupted_before_the_first_update_of_a_stage(small_recipe, tmp_path):
     assert run.read_provenance()["status"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_interrupted_leaves_no_spare_checkpoint_once_resumed(small_recipe, small_config, tmp_path):
     run = RunDirectory(tmp_path / "run")
     _kill_at(run, 30, small_recipe, "--out", run.path, number=signal.SIGINT)

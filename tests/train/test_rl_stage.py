@@ -350,6 +350,7 @@ def test_supervised_training_by_the_greedy_losses_moves_the_model(recipe, small_
     assert losses["greedy_js"][0] < losses["greedy_kl"][0] < losses["cross_entropy"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_make_the_same_updates_of_every_kind(recipe, tmp_path):
     """Whitening, minibatches, token ranking, values, refills: everything that looks across processes."""
