@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -24,22 +25,22 @@ def test_intervals_against_rows_resampled_one_by_one(found: Callable, function: 
     result = found(X, Y, **options)
     expected = bootstrap_statistic(lambda rows: oracle(function, rows), 60, **options)
     assert expected is not None
-    assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert result["num_clusters"] == len(set(CLUSTERS))
+    assert {name: getattr(result, name) for name in asdict(expected)} == pytest.approx(asdict(expected), abs=1e-12)
+    assert result.num_clusters == len(set(CLUSTERS))
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [one(X, Y, clusters=CLUSTERS, num_resamples=50) for one in (pearson, spearman)]
     monkeypatch.setattr("swerve.statistics.resampling._MAX_DRAWS", 700)
     blocks = [one(X, Y, clusters=CLUSTERS, num_resamples=50) for one in (pearson, spearman)]
-    assert whole == [pytest.approx(one) for one in blocks]
+    assert [asdict(one) for one in whole] == [pytest.approx(asdict(one)) for one in blocks]
 
 
 def test_p_values_invert_the_bootstrap() -> None:
     strong = spearman(range(40), range(40), num_resamples=199)
     assert strong is not None
-    assert strong["mean"] == pytest.approx(1.0)
-    assert strong["p_value"] == 2 / 200  # no resample on the other side of 0
+    assert strong.mean == pytest.approx(1.0)
+    assert strong.p_value == 2 / 200  # no resample on the other side of 0
     resampled: list[float] = []
 
     def kept(rows: np.ndarray) -> float:
@@ -50,7 +51,7 @@ def test_p_values_invert_the_bootstrap() -> None:
     other = min(sum(one <= 0 for one in resampled[1:]), sum(one >= 0 for one in resampled[1:]))
     weak = pearson(X, X[::-1], num_resamples=199)
     assert weak is not None
-    assert weak["p_value"] == pytest.approx(min(1.0, 2 * (1 + other) / 200))
+    assert weak.p_value == pytest.approx(min(1.0, 2 * (1 + other) / 200))
     assert other > 5
 
 
@@ -58,7 +59,7 @@ def test_falls_as_well_as_rises() -> None:
     for one in (pearson, spearman):
         down = one([1, 2, 3, 4, 5], [9, 7, 5, 3, 1])
         assert down is not None
-        assert (down["mean"], down["high"]) == (pytest.approx(-1.0), pytest.approx(-1.0))
+        assert (down.mean, down.high) == (pytest.approx(-1.0), pytest.approx(-1.0))
 
 
 def test_independent_values_are_seldom_significant() -> None:
@@ -67,7 +68,7 @@ def test_independent_values_are_seldom_significant() -> None:
     for _ in range(150):
         found = spearman(rng.normal(size=30), rng.normal(size=30), num_resamples=199)
         assert found is not None
-        p_values.append(found["p_value"])
+        p_values.append(found.p_value)
     assert np.mean(np.array(p_values) <= 0.1) == pytest.approx(0.1, abs=0.07)
     assert np.mean(np.array(p_values) <= 0.5) == pytest.approx(0.5, abs=0.12)
 
@@ -77,8 +78,8 @@ def test_scale_and_large_means_do_not_matter() -> None:
     moved = pearson(X * 1e-6 + 1e3, Y * 1e6 - 1e9, num_resamples=100)
     assert plain is not None
     assert moved is not None
-    assert moved["mean"] == pytest.approx(plain["mean"], abs=1e-6)
-    assert (moved["low"], moved["high"]) == pytest.approx((plain["low"], plain["high"]), abs=1e-6)
+    assert moved.mean == pytest.approx(plain.mean, abs=1e-6)
+    assert (moved.low, moved.high) == pytest.approx((plain.low, plain.high), abs=1e-6)
 
 
 def test_nothing_to_correlate_is_none() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -26,20 +27,20 @@ def table(both: int, only_first: int, only_second: int, neither: int) -> tuple[l
 
 def test_mcnemar_by_hand() -> None:
     found = mcnemar(*table(12, 2, 8, 8))
-    assert (found["num"], found["num_first_only"], found["num_second_only"]) == (30, 2, 8)
-    assert found["p_value"] == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert (found.num, found.num_first_only, found.num_second_only) == (30, 2, 8)
+    assert found.p_value == pytest.approx(2 * (1 + 10 + 45) / 1024)
     # Agresti and Min: b + 1/2, c + 1/2, n + 2.
     centre, half = 6 / 32, 1.959963984540054 * math.sqrt(11 - 36 / 32) / 32
-    assert found["difference"] == pytest.approx({"mean": 0.2, "low": centre - half, "high": centre + half})
+    assert asdict(found.difference) == pytest.approx({"mean": 0.2, "low": centre - half, "high": centre + half})
 
 
 def test_mcnemar_of_equals_and_of_nothing() -> None:
     same = mcnemar([True, False], [True, False])
-    assert same["p_value"] == 1.0
-    assert same["difference"] is not None
-    assert same["difference"]["low"] < 0 == same["difference"]["mean"] < same["difference"]["high"]
+    assert same.p_value == 1.0
+    assert same.difference is not None
+    assert same.difference.low < 0 == same.difference.mean < same.difference.high
     nothing = {"num": 0, "num_first_only": 0, "num_second_only": 0, "difference": None, "p_value": None}
-    assert mcnemar([], []) == nothing
+    assert asdict(mcnemar([], [])) == nothing
     with pytest.raises(ValueError, match="the same cases are needed twice, got 2 and 1"):
         mcnemar([True, True], [True])
 
@@ -50,16 +51,16 @@ def test_mcnemar_interval_covers_by_exact_enumeration() -> None:
     for first in range(num + 1):
         for second in range(num + 1 - first):
             chance = binom.pmf(first, num, chances[0]) * binom.pmf(second, num - first, chances[1] / 0.9)
-            interval = mcnemar(*table(0, first, second, num - first - second))["difference"]
+            interval = mcnemar(*table(0, first, second, num - first - second)).difference
             assert interval is not None
-            covered += chance * (interval["low"] <= 0.2 <= interval["high"])
+            covered += chance * (interval.low <= 0.2 <= interval.high)
     assert 0.94 < covered < 0.975
 
 
 def test_the_interval_of_a_difference_stays_within_its_bounds() -> None:
-    difference = mcnemar(*table(0, 0, 3, 0))["difference"]
+    difference = mcnemar(*table(0, 0, 3, 0)).difference
     assert difference is not None
-    assert difference["high"] == 1.0
+    assert difference.high == 1.0
 
 
 def brute_force_p(differences: list[float]) -> float:
@@ -77,17 +78,17 @@ def brute_force_p(differences: list[float]) -> float:
 def test_signed_ranks_against_all_sign_patterns(differences: list[int]) -> None:
     found = paired_wilcoxon([0] * len(differences), differences)
     assert found is not None
-    assert found["p_value"] == pytest.approx(brute_force_p([float(one) for one in differences]))
+    assert found.p_value == pytest.approx(brute_force_p([float(one) for one in differences]))
 
 
 def test_signed_ranks_against_scipy() -> None:
     differences = np.random.default_rng(3).normal(0.3, 1.0, 30)
     found = paired_wilcoxon(np.ones(30), 1 + differences)
     assert found is not None
-    assert found["p_value"] == pytest.approx(wilcoxon(differences, method="exact").pvalue)
-    assert found["statistic"] == wilcoxon(differences, alternative="greater").statistic
-    assert found["median_difference"] == pytest.approx(np.median(differences))
-    assert found["effect_size"] == pytest.approx(2 * found["statistic"] / (30 * 31 / 2) - 1)
+    assert found.p_value == pytest.approx(wilcoxon(differences, method="exact").pvalue)
+    assert found.statistic == wilcoxon(differences, alternative="greater").statistic
+    assert found.median_difference == pytest.approx(np.median(differences))
+    assert found.effect_size == pytest.approx(2 * found.statistic / (30 * 31 / 2) - 1)
 
 
 def test_the_normal_approximation_of_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,27 +98,28 @@ def test_the_normal_approximation_of_many_pairs(monkeypatch: pytest.MonkeyPatch)
     normal = paired_wilcoxon(np.zeros(150), differences)
     assert exact is not None
     assert normal is not None
-    assert 0.001 < exact["p_value"] < 0.9
-    assert normal["p_value"] == pytest.approx(exact["p_value"], rel=0.01)
+    assert 0.001 < exact.p_value < 0.9
+    assert normal.p_value == pytest.approx(exact.p_value, rel=0.01)
 
 
 def test_values_of_a_cluster_are_averaged_to_one_pair() -> None:
     found = paired_wilcoxon([0, 0, 0, 0], [4, 2, -1, 5], clusters=["a", "a", "b", "c"])  # 3, -1, 5
     assert found is not None
-    assert (found["num_pairs"], found["median_difference"], found["statistic"]) == (3, 3.0, 5.0)
-    assert found["effect_size"] == pytest.approx((5 - 1) / 6)
-    assert found["p_value"] == 0.5
+    assert (found.num_pairs, found.median_difference, found.statistic) == (3, 3.0, 5.0)
+    assert found.effect_size == pytest.approx((5 - 1) / 6)
+    assert found.p_value == 0.5
 
 
 def test_pratt_ranks_zeros_before_leaving_them_out() -> None:
     found = paired_wilcoxon([1, 1, 1, 1], [1, 0, 3, 1])  # 0, -1, 2, 0: ranks 1.5, 3, 4, 1.5
     assert found is not None
-    assert (found["statistic"], found["effect_size"]) == (4.0, pytest.approx(1 / 7))
+    assert (found.statistic, found.effect_size) == (4.0, pytest.approx(1 / 7))
 
 
 def test_no_difference_and_nothing() -> None:
     same = paired_wilcoxon([1.0, 2.0], [1.0, 2.0])
-    assert same == {"num_pairs": 2, "median_difference": 0, "statistic": 0, "p_value": 1.0, "effect_size": 0.0}
+    nothing = {"num_pairs": 2, "median_difference": 0, "statistic": 0, "p_value": 1.0, "effect_size": 0.0}
+    assert asdict(same) == {**nothing, "p_adjusted": None}
     assert paired_wilcoxon([], []) is None
     with pytest.raises(ValueError, match="paired values are needed, got 1 and 2"):
         paired_wilcoxon([1.0], [1.0, 2.0])

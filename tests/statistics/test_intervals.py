@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
+from swerve.estimates import Estimate
 from swerve.statistics import bootstrap_mean, bootstrap_ratio, bootstrap_statistic, difference_interval, share
 
 
@@ -12,7 +14,7 @@ def test_wilson_interval_against_the_closed_form():
     n, p, z = 50, 0.9, 1.959963984540054
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert share(45, 50) == {
+    assert asdict(share(45, 50)) == {
         "mean": 0.9,
         "low": pytest.approx(centre - half, abs=1e-9),
         "high": pytest.approx(centre + half, abs=1e-9),
@@ -30,7 +32,7 @@ def test_bootstrap_interval_covers_as_often_as_it_says():
     for seed in range(300):
         interval = bootstrap_mean(rng.normal(1.0, 1.0, 40), confidence=0.9, num_resamples=300, seed=seed)
         assert interval is not None
-        hits += interval["low"] <= 1.0 <= interval["high"]
+        hits += interval.low <= 1.0 <= interval.high
     assert 0.84 < hits / 300 < 0.95
 
 
@@ -38,18 +40,22 @@ def test_copies_within_a_cluster_add_no_certainty():
     values = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]
     once = bootstrap_mean(values, clusters=list(range(6)), seed=3)
     copied = bootstrap_mean(np.repeat(values, 50), clusters=list(np.repeat(range(6), 50)), seed=3)
-    assert once == pytest.approx(copied)
+    assert asdict(once) == pytest.approx(asdict(copied))
 
 
 def test_equal_values_leave_room_where_bounds_are_known():
     found = bootstrap_mean([0.0] * 5, bounds=(-1.0, 1.0))
-    assert found == {"mean": 0.0, "low": pytest.approx(-0.450720, abs=1e-6), "high": pytest.approx(0.450720, abs=1e-6)}
-    assert bootstrap_mean([1.0] * 59, bounds=(0.0, 1.0)) == {
+    assert asdict(found) == {
+        "mean": 0.0,
+        "low": pytest.approx(-0.450720, abs=1e-6),
+        "high": pytest.approx(0.450720, abs=1e-6),
+    }
+    assert asdict(bootstrap_mean([1.0] * 59, bounds=(0.0, 1.0))) == {
         "mean": 1.0,
         "low": pytest.approx(0.05 ** (1 / 59)),
         "high": 1.0,
     }
-    assert bootstrap_mean([59.0] * 5) == {"mean": 59.0, "low": 59.0, "high": 59.0}
+    assert bootstrap_mean([59.0] * 5) == Estimate(mean=59.0, low=59.0, high=59.0)
 
 
 def test_resampling_in_blocks_changes_nothing(monkeypatch):
@@ -72,7 +78,7 @@ def test_newcombe_intervals_of_the_paper():
     def ends(*counts: int) -> tuple[float, float]:
         found = difference_interval(*counts)
         assert found is not None
-        return round(found["low"], 4), round(found["high"], 4)
+        return round(found.low, 4), round(found.high, 4)
 
     assert ends(56, 70, 48, 80) == (0.0524, 0.3339)
     assert ends(9, 10, 3, 10) == (0.1705, 0.8090)
@@ -86,8 +92,8 @@ def test_a_difference_turns_its_sign_with_its_arguments():
     there, back = difference_interval(7, 20, 3, 30), difference_interval(3, 30, 7, 20)
     assert there is not None
     assert back is not None
-    assert there["mean"] == pytest.approx(0.25)
-    assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
+    assert there.mean == pytest.approx(0.25)
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
     assert difference_interval(0, 0, 3, 30) is None
     assert difference_interval(3, 30, 0, 0) is None
 
@@ -120,8 +126,8 @@ def test_bootstrap_ratio_against_rows_resampled_one_by_one():
     )
     assert found is not None
     assert found == pytest.approx(slow, abs=1e-12)
-    assert found["mean"] == pytest.approx(19 / 18)
-    assert found["low"] < 19 / 18 < found["high"]
+    assert found.mean == pytest.approx(19 / 18)
+    assert found.low < 19 / 18 < found.high
 
 
 def test_every_pattern_of_resampling_is_equally_likely():
@@ -138,7 +144,7 @@ def test_every_pattern_of_resampling_is_equally_likely():
 def test_statistics_that_are_often_undefined_are_none():
     # Of two rows the second is needed: it is missing from a quarter of the resamples.
     found = bootstrap_statistic(lambda rows: 2.0 if 1 in rows else None, 2)
-    assert found == {"mean": 2.0, "low": 2.0, "high": 2.0}
+    assert asdict(found) == {"mean": 2.0, "low": 2.0, "high": 2.0}
     # All of three rows are needed: they are in 6 of 27 resamples.
     assert bootstrap_statistic(lambda rows: 1.0 if len(set(rows)) == 3 else math.nan, 3) is None
     assert bootstrap_statistic(lambda rows: None, 4) is None
@@ -149,9 +155,9 @@ def test_statistics_that_are_often_undefined_are_none():
 def test_ratios_of_nothing_are_none():
     assert bootstrap_ratio([], []) is None
     assert bootstrap_ratio([1.0, 2.0], [0.0, 0.0]) is None
-    assert bootstrap_ratio([0.0] * 9 + [1.0], [0.0] * 9 + [2.0]) == {"mean": 0.5, "low": 0.5, "high": 0.5}
+    assert bootstrap_ratio([0.0] * 9 + [1.0], [0.0] * 9 + [2.0]) == Estimate(mean=0.5, low=0.5, high=0.5)
     # A denominator in 1 of 2 clusters is missing from 1/4 of the resamples, in 1 of 50 from 0.36 of them.
-    assert bootstrap_ratio([0.0, 1.0], [0.0, 4.0]) == {"mean": 0.25, "low": 0.25, "high": 0.25}
+    assert bootstrap_ratio([0.0, 1.0], [0.0, 4.0]) == Estimate(mean=0.25, low=0.25, high=0.25)
 
 
 def test_bad_rows_are_refused():

@@ -100,21 +100,21 @@ def test_a_curve_leaves_out_problems_with_too_few_samples():
         {"answers": ["a", "b"], "right": [True, True]},
     ]
     curve = sampling_curve(problems)
-    assert [(entry["k"], entry["num_problems"]) for entry in curve] == [(1, 2), (2, 2), (4, 1)]
-    assert curve[1]["pass_at_k"]["mean"] == pytest.approx((0.5 + 1.0) / 2)
-    assert curve[1]["pass_hat_k"]["mean"] == pytest.approx((0.0 + 1.0) / 2)
-    assert curve[2]["majority_at_k"]["mean"] == 0.0
-    assert curve[0]["pass_at_k"]["low"] < curve[0]["pass_at_k"]["mean"] < curve[0]["pass_at_k"]["high"]
+    assert [(entry.k, entry.num_problems) for entry in curve] == [(1, 2), (2, 2), (4, 1)]
+    assert curve[1].pass_at_k.mean == pytest.approx((0.5 + 1.0) / 2)
+    assert curve[1].pass_hat_k.mean == pytest.approx((0.0 + 1.0) / 2)
+    assert curve[2].majority_at_k.mean == 0.0
+    assert curve[0].pass_at_k.low < curve[0].pass_at_k.mean < curve[0].pass_at_k.high
 
 
 def test_one_sample_says_accuracy_three_times():
     (entry,) = sampling_curve([{"answers": ["a"], "right": [True]}, {"answers": [None], "right": [False]}])
-    assert entry["pass_at_k"] == entry["pass_hat_k"] == entry["majority_at_k"]
-    assert entry["pass_at_k"]["mean"] == 0.5
+    assert entry.pass_at_k == entry.pass_hat_k == entry.majority_at_k
+    assert entry.pass_at_k.mean == 0.5
     assert sampling_curve([]) == []
 
 
 def test_no_majority_where_answers_were_not_recorded():
     (entry,) = sampling_curve([{"answers": [None], "right": [True]}])
-    assert entry["majority_at_k"] is None
-    assert entry["pass_at_k"]["mean"] == 1.0
+    assert entry.majority_at_k is None
+    assert entry.pass_at_k.mean == 1.0

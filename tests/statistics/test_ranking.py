@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -63,26 +64,26 @@ def test_intervals_against_rows_resampled_one_by_one(rows: list[tuple[int, bool,
     clusters = [row[2] for row in rows]
     options = {"clusters": clusters, "confidence": 0.8, "num_resamples": 60, "seed": seed}
     found = bootstrap_ranking(scores, labels, **options)
-    assert (found["num"], found["num_positive"]) == (len(rows), labels.sum())
+    assert (found.num, found.num_positive) == (len(rows), labels.sum())
     for name, function in (("auc", auc), ("average_precision", average_precision)):
         expected = bootstrap_statistic(
             lambda chosen, use=function: use(scores[chosen], labels[chosen]), len(rows), **options
         )
-        one = found[name]
+        one = getattr(found, name)
         if expected is None:
             # a statistic defined on all rows but on few resamples has no interval, unless they all agree
-            assert one is None or one["low"] <= one["mean"] <= one["high"]
-        elif expected["low"] < expected["high"] - 1e-12:
-            assert one == pytest.approx(expected, abs=1e-6)
+            assert one is None or one.low <= one.mean <= one.high
+        elif expected.low < expected.high - 1e-12:
+            assert asdict(one) == pytest.approx(asdict(expected), abs=1e-6)
         else:
-            assert one["mean"] == pytest.approx(expected["mean"])
+            assert one.mean == pytest.approx(expected.mean)
 
 
 def test_a_perfect_score_leaves_room() -> None:
     found = bootstrap_ranking([9.0, 1.0] * 20, [True, False] * 20, clusters=np.repeat(np.arange(20), 2))
     reach = 1 - 0.05 ** (1 / 20)
-    assert found["auc"] == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
-    assert found["average_precision"] == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
+    assert asdict(found.auc) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
+    assert asdict(found.average_precision) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +96,12 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_to_rank_is_none() -> None:
     nothing = {"num": 2, "num_positive": 0, "auc": None, "average_precision": None}
-    assert bootstrap_ranking([1, 2], [False, False]) == nothing
-    assert bootstrap_ranking([], []) == {**nothing, "num": 0}
+    assert asdict(bootstrap_ranking([1, 2], [False, False])) == nothing
+    assert asdict(bootstrap_ranking([], [])) == {**nothing, "num": 0}
     only = bootstrap_ranking([1, 2], [True, True])
-    assert only["auc"] is None
-    assert only["average_precision"] is not None
-    assert only["average_precision"]["mean"] == 1.0
+    assert only.auc is None
+    assert only.average_precision is not None
+    assert only.average_precision.mean == 1.0
 
 
 def test_bad_input_is_refused() -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "dump_json",
     "fsync",
     "read_json",
+    "record_fields",
     "remove",
     "sha256_file",
     "verify_manifest",
@@ -164,8 +166,21 @@ def verify_manifest(directory: Path) -> dict[str, Any]:
 
 
 def dump_json(value: Any) -> str:
-    """Return `value` as indented strict JSON. NaN and infinity are refused (ValueError)."""
-    return json.dumps(value, indent=2, sort_keys=False, allow_nan=False, ensure_ascii=False) + "\n"
+    """Return `value` as indented strict JSON, records as objects. NaN and infinity are refused (ValueError)."""
+    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False, default=record_fields) + "\n"
+
+
+def record_fields(record: Any) -> dict[str, Any]:
+    """Return a record's fields by name, for `json.dumps(..., default=record_fields)`.
+
+    Raises:
+        TypeError: it is no dataclass and no model of pydantic.
+    """
+    if is_dataclass(record) and not isinstance(record, type):
+        return {field.name: getattr(record, field.name) for field in fields(record)}
+    if hasattr(record, "model_dump"):
+        return dict(record.model_dump(mode="json"))
+    raise TypeError(f"{type(record).__name__} has no JSON form")
 
 
 def write_json(path: Path, value: Mapping[str, Any] | list[Any]) -> None:

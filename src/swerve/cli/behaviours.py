@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def _sampling(records: Sequence[BehaviourRecord]) -> list[dict[str, Any]]:
         for group in problems.values()
         if all(one.correct is not None for one in group)
     ]
-    return [dict(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
+    return [asdict(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
 
 
 def _notes(records: Sequence[BehaviourRecord]) -> list[str]:

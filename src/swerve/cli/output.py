@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import record_fields
 from swerve.errors import ConfigError
 
 __all__ = ["print_json", "print_text", "refuse_output"]
@@ -21,7 +22,7 @@ def print_text(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Write a value to stdout as indented JSON."""
-    print_text(json.dumps(value, indent=2, allow_nan=False))
+    print_text(json.dumps(value, indent=2, allow_nan=False, default=record_fields))
 
 
 def refuse_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:

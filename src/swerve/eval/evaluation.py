@@ -142,7 +142,7 @@ def _evaluate_checkpoint(
     )
     write_table(run.samples_path(checkpoint), [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
     write_json(path, summary)
-    return summary
+    return dict(read_json(path))
 
 
 def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:

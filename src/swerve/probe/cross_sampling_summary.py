@@ -303,7 +303,7 @@ class _Resamples:
         if not math.isfinite(mean) or not drawn.size:
             return None
         low, high = np.quantile(drawn, [(1 - self.confidence) / 2, (1 + self.confidence) / 2])
-        return {"mean": mean, "low": float(low), "high": float(high)}
+        return Estimate(mean=mean, low=float(low), high=float(high))
 
 
 def _ratio(part: _Array, whole: _Array) -> float:
@@ -311,4 +311,4 @@ def _ratio(part: _Array, whole: _Array) -> float:
 
 
 def _excludes_zero(estimate: Estimate | None) -> bool:
-    return estimate is not None and not estimate["low"] <= 0 <= estimate["high"]
+    return estimate is not None and estimate.excludes(0)

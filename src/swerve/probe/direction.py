@@ -118,7 +118,7 @@ def _rollout_figures(data: Measurements, moves: Floats, correct: Mask, how: Resa
         "num_paired": len(paired),
         "wilcoxon": paired_wilcoxon([wrong[name] for name in paired], [right[name] for name in paired]),
         "cliffs_delta": cliffs_delta(list(right.values()), list(wrong.values())),
-        "auc": ranking["auc"],
+        "auc": ranking.auc,
     }
 
 

@@ -81,9 +81,7 @@ def _entropy_means(
 
 def _scaled(estimate: Estimate | None, factor: float) -> Estimate | None:
     """Return the estimate in another unit."""
-    if estimate is None:
-        return None
-    return {"mean": estimate["mean"] * factor, "low": estimate["low"] * factor, "high": estimate["high"] * factor}
+    return estimate and estimate.scaled(factor)
 
 
 def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray[np.bool_], float | None]:

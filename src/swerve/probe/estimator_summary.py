@@ -135,7 +135,7 @@ def _deciles(figures: PositionFigures) -> list[dict[str, Any]]:
 
 def _notes(surprise: Estimate | None, num_left_out: int) -> list[str]:
     notes = []
-    if surprise is not None and not surprise["low"] <= 0 <= surprise["high"]:
+    if surprise is not None and surprise.excludes(0):
         notes.append(
             "the file's tokens are not what the checkpoint would write at this temperature: the realised estimates "
             "are of another distribution than the exact figures"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from swerve.artifacts.files import remove, write_json
+from swerve.artifacts.files import read_json, remove, write_json
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
     BIOGRAPHIES_SCHEMA,
@@ -122,7 +122,7 @@ class _Execution:
         write_json(plan.path / "summary.json", summary)
         if not plan.settings.keep_states:
             remove(_states(plan))
-        return summary
+        return dict(read_json(plan.path / "summary.json"))
 
     def _figures(self) -> dict[str, Any]:
         plan = self.plan

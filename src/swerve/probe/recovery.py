@@ -152,8 +152,8 @@ def _selector_figures(data: Measurements, wrong: NDArray[np.bool_], resampling: 
                 {
                     "checkpoint": checkpoint,
                     "selector": name,
-                    "auc": ranking["auc"],
-                    "average_precision": ranking["average_precision"],
+                    "auc": ranking.auc,
+                    "average_precision": ranking.average_precision,
                 }
             )
     return figures

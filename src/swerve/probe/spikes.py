@@ -354,8 +354,5 @@ def _null_figures(
         num_clusters = len(counts if clusters is None else set(clusters))
         none = share(0, num_clusters, confidence=confidence)
         assert none is not None, "there are sequences"
-        rate = {"mean": 0.0, "low": 0.0, "high": min(1.0, none["high"] * num_clusters / num_tokens)}
-    scaled: Estimate | None = None
-    if rate is not None:
-        scaled = {"mean": 1000 * rate["mean"], "low": 1000 * rate["low"], "high": 1000 * rate["high"]}
-    return {"num_spikes": num_spikes, "num_tokens": num_tokens, "per_1000_tokens": scaled}
+        rate = Estimate(mean=0.0, low=0.0, high=min(1.0, none.high * num_clusters / num_tokens))
+    return {"num_spikes": num_spikes, "num_tokens": num_tokens, "per_1000_tokens": rate and rate.scaled(1000)}

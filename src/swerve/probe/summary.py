@@ -63,7 +63,7 @@ def spike_figures(data: Measurements, spikes: SpikeTable, *, confidence: float) 
             estimate = share(sum(hit), len(hit), confidence=confidence)
         else:
             estimate = bootstrap_mean(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
-        return estimate and {"share": estimate["mean"], "low": estimate["low"], "high": estimate["high"]}
+        return None if estimate is None else {"share": estimate.mean, "low": estimate.low, "high": estimate.high}
 
     return [
         {
@@ -112,7 +112,7 @@ def category_figures(
                     "category": category,
                     "num_tokens": int(inside.sum()),
                     "share_tokens": float(inside.mean()),
-                    "share_divergence": share_divergence and share_divergence["mean"],
+                    "share_divergence": share_divergence and share_divergence.mean,
                     "share_divergence_interval": share_divergence,
                     "num_spikes": int(mask[inside].sum()),
                     "spike_rate": float(mask[inside].mean()),
@@ -145,7 +145,7 @@ def notes(summary: Mapping[str, Any], settings: ProbeConfig) -> list[str]:
     noisy = [
         entry["checkpoint"]
         for entry in summary["divergences"]
-        if entry[divergence] is not None and entry[divergence]["mean"] <= _FLOOR_FACTOR * floor
+        if entry[divergence] is not None and entry[divergence].mean <= _FLOOR_FACTOR * floor
     ]
     if noisy:
         found.append(

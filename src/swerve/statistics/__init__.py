@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from swerve.statistics.association import Correlation, pearson, spearman
+from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResult
+from swerve.statistics.association import pearson, spearman
 from swerve.statistics.effects import cliffs_delta, cohens_d_paired
 from swerve.statistics.hypothesis_tests import (
-    McNemarResult,
-    WilcoxonResult,
     benjamini_hochberg,
     false_positive_rate,
     mcnemar,
@@ -21,7 +20,6 @@ from swerve.statistics.intervals import (
     share,
 )
 from swerve.statistics.ranking import Ranking, auc, average_precision, bootstrap_ranking
-from swerve.statistics.resampling import Estimate
 
 __all__ = [
     "Correlation",

@@ -7,26 +7,18 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from swerve.estimates import Correlation
 from swerve.statistics.resampling import (
     Clusters,
-    Estimate,
     cluster_counts,
     finite_array,
     membership,
     percentile_estimate,
 )
 
-__all__ = ["Correlation", "pearson", "spearman"]
+__all__ = ["pearson", "spearman"]
 
 Array = NDArray[np.float64]
-
-
-class Correlation(Estimate):
-    """A correlation with its interval."""
-
-    p_value: float
-    """Two-sided, of no correlation; at least 2 / (resamples + 1)."""
-    num_clusters: int
 
 
 def pearson(
@@ -46,7 +38,7 @@ def pearson(
     Raises:
         ValueError: the lengths differ, or a number is not finite.
 
-    >>> round(pearson([1, 2, 3, 4], [2, 4, 5, 9])["mean"], 6)
+    >>> round(pearson([1, 2, 3, 4], [2, 4, 5, 9]).mean, 6)
     0.964764
     """
     first, second = _paired(x, y)
@@ -71,7 +63,7 @@ def spearman(
     Raises:
         ValueError: the lengths differ, or a number is not finite.
 
-    >>> round(spearman([1, 2, 3, 4], [1, 10, 100, 90])["mean"], 6)
+    >>> round(spearman([1, 2, 3, 4], [1, 10, 100, 90]).mean, 6)
     0.8
     """
     first, second = _paired(x, y)
@@ -112,7 +104,9 @@ def _correlation(
     defined = resampled[np.isfinite(resampled)]
     rarer = min(int((defined <= 0).sum()), int((defined >= 0).sum()))
     p_value = min(1.0, 2 * (1 + rarer) / (1 + len(defined)))
-    return {**estimate, "p_value": p_value, "num_clusters": num_clusters}
+    return Correlation(
+        mean=estimate.mean, low=estimate.low, high=estimate.high, p_value=p_value, num_clusters=num_clusters
+    )
 
 
 def _moments(x: Array, y: Array, index: NDArray[np.intp], counts: NDArray[np.int64]) -> Array:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, binomtest, norm, rankdata
 
-from swerve.statistics.resampling import Clusters, Estimate, finite_array, membership
+from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
+from swerve.statistics.resampling import Clusters, finite_array, membership
 
 __all__ = [
-    "McNemarResult",
-    "WilcoxonResult",
     "benjamini_hochberg",
     "false_positive_rate",
     "mcnemar",
@@ -23,31 +21,6 @@ __all__ = [
 ]
 
 _MAX_EXACT = 200  # pairs; beyond, the normal approximation is within 1e-3 of the exact p-value
-
-
-class McNemarResult(TypedDict):
-    """Two classifiers of the same cases compared."""
-
-    num: int
-    num_first_only: int
-    """Cases that only the first has right."""
-    num_second_only: int
-    difference: Estimate | None
-    """Accuracy of the second minus that of the first."""
-    p_value: float | None
-
-
-class WilcoxonResult(TypedDict):
-    """Paired values compared."""
-
-    num_pairs: int
-    median_difference: float
-    """Second minus first."""
-    statistic: float
-    """Sum of the ranks of the positive differences."""
-    p_value: float
-    effect_size: float
-    """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
 
 
 def mcnemar(
@@ -66,7 +39,7 @@ def mcnemar(
         ValueError: the lengths differ.
 
     >>> found = mcnemar([True] * 2 + [False] * 8, [True] * 10)
-    >>> found["num_first_only"], found["num_second_only"], found["p_value"]
+    >>> found.num_first_only, found.num_second_only, found.p_value
     (0, 8, 0.0078125)
     """
     first, second = np.asarray(first_right, dtype=bool), np.asarray(second_right, dtype=bool)
@@ -75,20 +48,20 @@ def mcnemar(
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     discordant = only_first + only_second
     p_value = float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
-    return {
-        "num": first.size,
-        "num_first_only": only_first,
-        "num_second_only": only_second,
-        "difference": _paired_difference(only_first, only_second, first.size, confidence) if first.size else None,
-        "p_value": p_value if first.size else None,
-    }
+    return McNemarResult(
+        num=first.size,
+        num_first_only=only_first,
+        num_second_only=only_second,
+        difference=_paired_difference(only_first, only_second, first.size, confidence) if first.size else None,
+        p_value=p_value if first.size else None,
+    )
 
 
 def _paired_difference(only_first: int, only_second: int, num: int, confidence: float) -> Estimate:
     change, moved, total = only_second - only_first, only_second + only_first + 1, num + 2
     centre = change / total
     half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(moved - change**2 / total) / total
-    return {"mean": change / num, "low": max(-1.0, centre - half), "high": min(1.0, centre + half)}
+    return Estimate(mean=change / num, low=max(-1.0, centre - half), high=min(1.0, centre + half))
 
 
 def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> WilcoxonResult | None:
@@ -102,7 +75,7 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     Raises:
         ValueError: the lengths differ, or a number is not finite.
 
-    >>> paired_wilcoxon([0, 0, 0, 0, 0], [1, 2, 3, 4, 5])["p_value"]
+    >>> paired_wilcoxon([0, 0, 0, 0, 0], [1, 2, 3, 4, 5]).p_value
     0.0625
     """
     before, after = finite_array(first), finite_array(second)
@@ -115,13 +88,13 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     ranks = rankdata(np.abs(differences))
     positive, negative = float(ranks[differences > 0].sum()), float(ranks[differences < 0].sum())
     total = positive + negative
-    return {
-        "num_pairs": len(differences),
-        "median_difference": float(np.median(differences)),
-        "statistic": positive,
-        "p_value": _signed_rank_p(ranks[differences != 0], positive),
-        "effect_size": (positive - negative) / total if total else 0.0,
-    }
+    return WilcoxonResult(
+        num_pairs=len(differences),
+        median_difference=float(np.median(differences)),
+        statistic=positive,
+        p_value=_signed_rank_p(ranks[differences != 0], positive),
+        effect_size=(positive - negative) / total if total else 0.0,
+    )
 
 
 def _signed_rank_p(ranks: NDArray[np.float64], positive: float) -> float:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
 
+from swerve.estimates import Estimate
 from swerve.statistics.resampling import (
     Clusters,
-    Estimate,
     cluster_draws,
     finite_array,
     membership,
@@ -31,13 +31,14 @@ def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate
     Raises:
         ValueError: more successes than trials, or a negative number.
 
-    >>> {name: round(value, 3) for name, value in share(45, 50).items()}
-    {'mean': 0.9, 'low': 0.786, 'high': 0.957}
+    >>> found = share(45, 50)
+    >>> found.mean, round(found.low, 3), round(found.high, 3)
+    (0.9, 0.786, 0.957)
     """
     if num == 0:
         return None
     interval = binomtest(num_successes, num).proportion_ci(confidence_level=confidence, method="wilson")
-    return {"mean": num_successes / num, "low": float(interval.low), "high": float(interval.high)}
+    return Estimate(mean=num_successes / num, low=float(interval.low), high=float(interval.high))
 
 
 def difference_interval(
@@ -50,17 +51,18 @@ def difference_interval(
     with d = p - p' and (l, u), (l', u') the Wilson intervals of two independent shares. Source: Newcombe, Statistics in
     Medicine 17 (1998) 873, method 10.
 
-    >>> {name: round(value, 4) for name, value in difference_interval(56, 70, 48, 80).items()}
-    {'mean': 0.2, 'low': 0.0524, 'high': 0.3339}
+    >>> found = difference_interval(56, 70, 48, 80)
+    >>> round(found.mean, 4), round(found.low, 4), round(found.high, 4)
+    (0.2, 0.0524, 0.3339)
     """
     first = share(num_successes, num, confidence=confidence)
     other = share(other_successes, other_num, confidence=confidence)
     if first is None or other is None:
         return None
-    difference = first["mean"] - other["mean"]
-    below = math.hypot(first["mean"] - first["low"], other["high"] - other["mean"])
-    above = math.hypot(first["high"] - first["mean"], other["mean"] - other["low"])
-    return {"mean": difference, "low": difference - below, "high": difference + above}
+    difference = first.mean - other.mean
+    below = math.hypot(first.mean - first.low, other.high - other.mean)
+    above = math.hypot(first.high - first.mean, other.mean - other.low)
+    return Estimate(mean=difference, low=difference - below, high=difference + above)
 
 
 def bootstrap_mean(
@@ -127,7 +129,7 @@ def bootstrap_ratio(
         ValueError: the lengths differ, or a number is not finite.
 
     >>> bootstrap_ratio([1.0, 3.0], [2.0, 6.0])
-    {'mean': 0.5, 'low': 0.5, 'high': 0.5}
+    Estimate(mean=0.5, low=0.5, high=0.5)
     """
     above, below = finite_array(numerators), finite_array(denominators)
     if above.shape != below.shape:
@@ -182,7 +184,7 @@ def bootstrap_statistic(
 
     >>> values = np.array([1.0, 2.0, 3.0, 10.0])
     >>> bootstrap_statistic(lambda rows: float(np.median(values[rows])), 4, num_resamples=200)
-    {'mean': 2.5, 'low': 1.0, 'high': 10.0}
+    Estimate(mean=2.5, low=1.0, high=10.0)
     """
     if num_rows == 0:
         return None

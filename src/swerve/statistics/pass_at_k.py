@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from swerve.estimates import Estimate, SamplingCurve
 from swerve.statistics.intervals import bootstrap_mean
-from swerve.statistics.resampling import Estimate
 
-__all__ = ["SampledProblem", "SamplingCurve", "majority_at_k", "pass_at_k", "pass_hat_k", "sampling_curve"]
+__all__ = ["SampledProblem", "majority_at_k", "pass_at_k", "pass_hat_k", "sampling_curve"]
 
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
@@ -152,17 +152,6 @@ class SampledProblem(TypedDict):
     right: Sequence[bool]
 
 
-class SamplingCurve(TypedDict):
-    """Means over the problems that have k samples or more."""
-
-    k: int
-    num_problems: int
-    pass_at_k: Estimate | None
-    pass_hat_k: Estimate | None
-    majority_at_k: Estimate | None
-    """None where no sample has an answer: answers were not recorded."""
-
-
 def sampling_curve(
     problems: Sequence[SampledProblem],
     ks: Sequence[int] | None = None,
@@ -185,7 +174,7 @@ def sampling_curve(
         seed: of the resampling.
 
     >>> curve = sampling_curve([{"answers": ["4", "5"], "right": [True, False]}] * 3)
-    >>> [(entry["k"], entry["pass_at_k"]["mean"], entry["num_problems"]) for entry in curve]
+    >>> [(entry.k, entry.pass_at_k.mean, entry.num_problems) for entry in curve]
     [(1, 0.5, 3), (2, 1.0, 3)]
     """
     largest = max((len(problem["right"]) for problem in problems), default=0)
@@ -202,14 +191,14 @@ def sampling_curve(
         voted = any(answer is not None for problem in enough for answer in problem["answers"])
         counts = [(len(problem["right"]), sum(problem["right"])) for problem in enough]
         curve.append(
-            {
-                "k": k,
-                "num_problems": len(enough),
-                "pass_at_k": mean([pass_at_k(num, right, k) for num, right in counts]),
-                "pass_hat_k": mean([pass_hat_k(num, right, k) for num, right in counts]),
-                "majority_at_k": mean([majority_at_k(one["answers"], one["right"], k) for one in enough])
+            SamplingCurve(
+                k=k,
+                num_problems=len(enough),
+                pass_at_k=mean([pass_at_k(num, right, k) for num, right in counts]),
+                pass_hat_k=mean([pass_hat_k(num, right, k) for num, right in counts]),
+                majority_at_k=mean([majority_at_k(one["answers"], one["right"], k) for one in enough])
                 if voted
                 else None,
-            }
+            )
         )
     return curve

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from swerve.estimates import Estimate
 from swerve.statistics.resampling import (
     Clusters,
-    Estimate,
     cluster_counts,
     membership,
     percentile_estimate,
@@ -24,14 +24,15 @@ __all__ = ["Ranking", "auc", "average_precision", "bootstrap_ranking"]
 Labels = Sequence[bool] | NDArray[np.bool_]
 
 
-class Ranking(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
     """How well a score ranks the rows that are sought."""
 
     num: int
     num_positive: int
-    auc: Estimate | None
+    auc: Estimate | None = None
     """0.5: no better than chance."""
-    average_precision: Estimate | None
+    average_precision: Estimate | None = None
     """`num_positive / num` by chance."""
 
 
@@ -116,20 +117,14 @@ def bootstrap_ranking(
         ValueError: the lengths differ, or a score is NaN.
 
     >>> found = bootstrap_ranking([3, 1, 4, 1, 5, 9], [False, False, True, False, True, True], num_resamples=100)
-    >>> found["num_positive"], found["auc"]["mean"], round(found["auc"]["low"], 3), found["average_precision"]["mean"]
+    >>> found.num_positive, found.auc.mean, round(found.auc.low, 3), found.average_precision.mean
     (3, 1.0, 0.368, 1.0)
     """
     values, positive = _scored(scores, labels)
     area, precision = auc(values, positive), average_precision(values, positive)
     num_clusters, index = membership(clusters, values.size)
-    result: Ranking = {
-        "num": values.size,
-        "num_positive": int(positive.sum()),
-        "auc": None,
-        "average_precision": None,
-    }
     if precision is None:
-        return result
+        return Ranking(num=values.size, num_positive=int(positive.sum()))
     above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
     last = _last_of_level(np.sort(values[positive])[::-1])
     areas, precisions = [], []
@@ -141,10 +136,12 @@ def bootstrap_ranking(
         areas.append(_weighted_auc(weights, sought, higher, at_level, index, positive))
         precisions.append(_weighted_precision(weights[:, sought], found, higher + at_level))
     ranked = len(np.unique(sought))  # clusters that have a positive
-    if area is not None:
-        result["auc"] = _estimate(area, np.concatenate(areas), ranked, confidence)
-    result["average_precision"] = _estimate(precision, np.concatenate(precisions), ranked, confidence)
-    return result
+    return Ranking(
+        num=values.size,
+        num_positive=int(positive.sum()),
+        auc=None if area is None else _estimate(area, np.concatenate(areas), ranked, confidence),
+        average_precision=_estimate(precision, np.concatenate(precisions), ranked, confidence),
+    )
 
 
 def _estimate(value: float, resampled: NDArray[np.float64], num_clusters: int, confidence: float) -> Estimate | None:

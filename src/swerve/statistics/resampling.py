@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from swerve.estimates import Estimate
+
 __all__ = [
     "Clusters",
-    "Estimate",
     "cluster_counts",
     "cluster_draws",
     "finite_array",
@@ -23,14 +23,6 @@ Clusters = Sequence[str | int] | NDArray[np.str_] | NDArray[np.integer]
 
 _MAX_DRAWS = 1 << 22  # numbers held at a time while resampling
 _MIN_SHARE_DEFINED = 0.5
-
-
-class Estimate(TypedDict):
-    """A mean (or another statistic) with the ends of its interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def finite_array(values: ArrayLike) -> NDArray[np.float64]:
@@ -107,7 +99,7 @@ def percentile_estimate(value: float, resampled: ArrayLike, confidence: float) -
     if not np.isfinite(value) or len(defined) == 0 or len(defined) < _MIN_SHARE_DEFINED * len(array):
         return None
     low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return {"mean": float(value), "low": float(low), "high": float(high)}
+    return Estimate(mean=float(value), low=float(low), high=float(high))
 
 
 def ratio_or_nan(numerators: NDArray[np.floating], denominators: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -124,8 +116,8 @@ def rule_of_three(value: float, num: int, *, confidence: float, bounds: tuple[fl
     p = 1 - (1 - c)^(1/n), so the mean is within p of the way to either bound. Source: Hanley and Lippman-Hand, Journal
     of the American Medical Association 249 (1983).
 
-    >>> {name: round(end, 3) for name, end in rule_of_three(1.0, 59, confidence=0.95, bounds=(0.0, 1.0)).items()}
-    {'mean': 1.0, 'low': 0.95, 'high': 1.0}
+    >>> round(rule_of_three(1.0, 59, confidence=0.95, bounds=(0.0, 1.0)).low, 3)
+    0.95
     """
     reach = 1 - (1 - confidence) ** (1 / num)
-    return {"mean": value, "low": value - reach * (value - bounds[0]), "high": value + reach * (bounds[1] - value)}
+    return Estimate(mean=value, low=value - reach * (value - bounds[0]), high=value + reach * (bounds[1] - value))

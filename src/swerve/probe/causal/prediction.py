@@ -102,7 +102,7 @@ def _selectors(
         ranked = bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
         # a rank correlation needs numbers: the largest finite one stands for what is infinite
         correlation = spearman(np.nan_to_num(values), sizes, **common)
-        found.append({"selector": name, "auc": ranked["auc"] if ranked else None, "spearman": correlation})
-        p_values.append(correlation["p_value"] if correlation else None)
+        found.append({"selector": name, "auc": ranked.auc if ranked else None, "spearman": correlation})
+        p_values.append(correlation.p_value if correlation else None)
     adjusted, _ = benjamini_hochberg(p_values)
     return [{**one, "p_adjusted": value} for one, value in zip(found, adjusted, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from swerve.artifacts.files import record_fields
 from swerve.config import CausalConfig
 from swerve.probe.causal.effects import MeasuredEffect, measured_effects
 from swerve.probe.causal.swaps import Arm, Intervention, Selection, look_sizes, verdict
@@ -194,7 +195,7 @@ def _match(places: Sequence[MeasuredEffect]) -> dict[str, float | None] | None:
 
 def _tested(before: Sequence[float], after: Sequence[float], places: Sequence[MeasuredEffect]) -> dict[str, Any] | None:
     result = paired_wilcoxon(before, after, clusters=[one.problem_id for one in places])
-    return None if result is None else {**result}
+    return None if result is None else record_fields(result)
 
 
 def _with_adjusted(policies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -235,9 +235,9 @@ def verdict(
         return "inside"
     level = 1 - (1 - confidence) / len(look_sizes(settings))
     effect = _interval(checkpoint, reference, level)
-    if -settings.delta <= effect["low"] and effect["high"] <= settings.delta:
+    if -settings.delta <= effect.low and effect.high <= settings.delta:
         return "inside"
-    return "outside" if effect["low"] > settings.delta or effect["high"] < -settings.delta else "undecided"
+    return "outside" if effect.low > settings.delta or effect.high < -settings.delta else "undecided"
 
 
 @lru_cache(maxsize=1 << 14)  # of few continuations there are few outcomes, and the interval takes a millisecond

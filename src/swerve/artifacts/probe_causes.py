@@ -1,0 +1,236 @@
+"""What a probe tested, as typed records: swaps, pivots, prediction, cross-sampling and attribution in `summary.json`.
+
+A field that is None was not asked for or cannot be measured; `success` is a fraction of right continuations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from swerve.artifacts.record import Record
+from swerve.estimates import Correlation, Estimate, WilcoxonResult
+
+
+class ArmSuccess(Record):
+    """Success of the continuations after one arm's token."""
+
+    success: float | None
+    num_rollouts: int | None = None
+    """Positions that have this arm; only of `alternative`."""
+
+
+class SwapEffects(Record):
+    """Differences of success between the arms of a position."""
+
+    num_different: int
+    """Positions at which the checkpoint chooses another token than the rollout's own."""
+    effect: Estimate | None
+    """Checkpoint's token minus the rollout's own."""
+    alternative_effect: Estimate | None
+    """Another token minus the rollout's own."""
+    checkpoint_minus_alternative: Estimate | None
+
+
+class ControlMatch(Record):
+    """In what matched controls resemble their spikes: fractions, and the gap of entropy (nats)."""
+
+    same_rollout: float | None
+    same_category: float | None
+    same_third: float | None
+    entropy_gap: float | None
+
+
+SwapPositions = Literal["spike", "matched", "random"]
+
+
+class SwapSelection(SwapEffects):
+    """Swaps at one kind of position."""
+
+    selection: SwapPositions
+    num_rollouts: int
+    num_positions: int
+    reference: ArmSuccess
+    """The rollout's own token."""
+    checkpoint: ArmSuccess
+    alternative: ArmSuccess
+    share_same_token: float
+    different_tokens: SwapEffects
+    """The same effects without positions at which the checkpoint chooses the rollout's own token."""
+    mean_continuations: float
+    decisions: Mapping[Literal["same_token", "inside", "outside", "undecided"], int]
+    """Positions with an effect of exactly 0, inside of +-delta, outside of it, or neither."""
+    match: ControlMatch | None
+    """Of matched controls."""
+    test: WilcoxonResult | None
+    """The checkpoint's token against the rollout's own."""
+
+
+class SwapDifference(Record):
+    """Effect at spikes minus effect at one kind of control."""
+
+    control: SwapPositions
+    num_pairs: int
+    difference: Estimate | None
+    test: WilcoxonResult | None
+
+
+class SwapPolicy(Record):
+    """Swaps continued by one of the two models."""
+
+    policy: Literal["reference", "checkpoint"]
+    selections: tuple[SwapSelection, ...]
+    differences: tuple[SwapDifference, ...]
+
+
+class Swaps(Record):
+    """What a single token does to the success of a continuation."""
+
+    num_rollouts: int
+    num_continuations: int
+    looks: tuple[int, ...]
+    """Continuations of a prefix at each look."""
+    delta: float
+    """Smallest effect of interest."""
+    selections: tuple[SwapSelection, ...]
+    """Those that the reference continued."""
+    difference: Estimate | None
+    """Of these: spike minus random."""
+    policies: tuple[SwapPolicy, ...]
+
+    def selection(self, name: SwapPositions) -> SwapSelection | None:
+        """Return what the reference's continuations say of one kind of position."""
+        return next((one for one in self.selections if one.selection == name), None)
+
+
+class PredictionSelector(Record):
+    """How well one score ranks positions by the size of their effect."""
+
+    selector: str
+    auc: Estimate | None
+    """Of |effect| >= delta."""
+    spearman: Correlation | None
+    """With |effect|."""
+    p_adjusted: float | None
+
+
+class Prediction(Record):
+    """Whether scores rank the positions with an effect above the others, under one policy."""
+
+    policy: Literal["reference", "checkpoint"]
+    positions: Literal["all", "different_tokens"]
+    num_positions: int
+    num_effects: int
+    """Positions with |effect| >= delta."""
+    delta: float
+    selectors: tuple[PredictionSelector, ...]
+
+
+class PivotOverlap(Record):
+    """How often pivots lie on marked positions, against chance."""
+
+    num: int
+    share: Estimate | None
+    chance: float
+    above_chance: Estimate | None
+
+
+class Pivots(Record):
+    """Tokens at which the probability of success jumps."""
+
+    num_rollouts: int
+    num_rollouts_with_pivot: int
+    gap: float
+    """Smallest jump that is searched."""
+    num_continuations: int
+    num_rounds: int
+    num_prefixes: int
+    num_compared: int
+    false_positive_rate: float
+    """Of one comparison of equal success rates."""
+    num_pivots: int
+    num_rises: int
+    num_falls: int
+    num_confirmed: int
+    """Pivots whose jump is as large on fresh continuations."""
+    max_false_confirmed: float
+    """How many of these tokens without effect would be, on average, at most."""
+    size_search: Estimate | None
+    """Mean jump on the continuations that found the pivots."""
+    size_estimate: Estimate | None
+    """On fresh ones."""
+    on_spike: PivotOverlap | None
+    on_wrong: PivotOverlap | None
+    on_first_wrong: PivotOverlap | None
+
+
+class CrossSamplingPoint(Record):
+    """One selector at one budget of swapped tokens."""
+
+    budget: float
+    threshold: float | None
+    share_swapped: float
+    """Fraction of the tokens that are the other model's."""
+    share_changed: float
+    """Fraction at which the two models proposed different tokens."""
+    accuracy: Estimate | None
+    gain: Estimate | None
+    """Accuracy minus that of the base."""
+    recovered: Estimate | None
+    """Gain over the whole gap."""
+
+
+class CrossSamplingSelector(Record):
+    """The curve of one selector: accuracy against the fraction of swapped tokens."""
+
+    selector: str
+    points: tuple[CrossSamplingPoint, ...]
+    mean_accuracy: Estimate | None
+    """Mean height of the curve up to the largest common share."""
+    auc: Estimate | None
+    """The same as a fraction of the gap: 0 for swaps that do nothing."""
+    mean_accuracy_over_random: Estimate | None
+    auc_over_random: Estimate | None
+
+
+class CrossSamplingDirection(Record):
+    """Tokens of one model put into the completions of the other."""
+
+    direction: str
+    base: Estimate | None
+    """Accuracy without swaps."""
+    other: Estimate | None
+    """Accuracy of the model whose tokens are taken."""
+    gap: Estimate | None
+    largest_common_share: float | None
+    selectors: tuple[CrossSamplingSelector, ...]
+
+
+class CrossSampling(Record):
+    """How much of the gap between two models a few tokens carry."""
+
+    num_problems: int
+    num_samples: int
+    directions: tuple[CrossSamplingDirection, ...]
+
+
+class AttributionScore(Record):
+    """How much of the attribution lies on one kind of earlier token, or how far back it lies (tokens)."""
+
+    num_spots: int
+    score: Estimate | None
+    uniform: float | None
+    """What equal scores would give."""
+
+
+class Attribution(Record):
+    """Where the scores of one method lie for one model's choices at spikes."""
+
+    model: str
+    method: str
+    num_spots: int
+    prompt: AttributionScore
+    recent: AttributionScore
+    wrong: AttributionScore
+    """On earlier wrong steps."""
+    distance: AttributionScore

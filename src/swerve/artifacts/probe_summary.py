@@ -1,0 +1,122 @@
+"""Everything in `probe/summary.json`, as a typed record: the probe returns it, report and command line read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
+from swerve.artifacts.probe_findings import (
+    BiographySummary,
+    CategoryShare,
+    Correlate,
+    Direction,
+    Divergence,
+    DivergenceMeans,
+    EntropySummary,
+    FalseDiscoveries,
+    NoiseFloor,
+    NullPair,
+    Population,
+    RankShift,
+    Recovery,
+    RegionShare,
+    SpikeHits,
+    StyleShare,
+    TrainingSignal,
+)
+from swerve.artifacts.record import Record
+from swerve.estimates import Estimate, McNemarResult
+
+
+class Responses(Record):
+    """Responses from a file, as they were read."""
+
+    path: str | None = None
+    sha256: str | None = None
+    format: str | None = None
+    fields: Mapping[str, str] | None = None
+    template: str | None = None
+    ends: str | None = None
+    num_responses: int | None = None
+    num_problems: int | None = None
+    boundaries: Mapping[str, int] | None = None
+    """How many have their prompt's boundary from `joint` or `split` tokenisation, or from given `ids`."""
+
+
+class Compared(Record):
+    """What was compared, on which rollouts, and how they were chosen."""
+
+    reference: str
+    final: str
+    """Label of the checkpoint that the headline metrics and the causal tests are about."""
+    baseline: str | None
+    checkpoints: tuple[str, ...]
+    weights_sha256: Mapping[str, str]
+    """Of the reference and of every checkpoint."""
+    num_problems: int
+    """Problems evaluated."""
+    num_reference_wrong: int | None
+    """Of these, the ones that the reference gets wrong."""
+    num_reference_wrong_final_right: int | None
+    selection: Literal["greedy", "split", "imported"]
+    """`imported`: responses from a file."""
+    mcnemar: McNemarResult | None
+    """Greedy accuracies of reference and final over all problems."""
+    reselected: Estimate | None
+    """Fraction of the selected rollouts that another draw would select again."""
+    responses: Responses | None = None
+    """Only of responses from a file."""
+
+
+class ProbeSummary(Compared):
+    """Everything that `probe/summary.json` holds."""
+
+    population: str
+    """Name of the headline population."""
+    divergence: Divergence
+    """The divergence that single metrics are about."""
+    spike_method: str
+    confidence: float
+    """Level of all intervals."""
+    num_rollouts: int
+    """Of the headline population."""
+    num_rollout_problems: int | None = None
+    """Problems that these rollouts are of."""
+    reliable: bool
+    """False: fewer rollouts than `probe.min_rollouts`."""
+    noise_floor: Mapping[Divergence, NoiseFloor] | None = None
+    null: NullPair | None = None
+    spikes: tuple[SpikeHits, ...] = ()
+    divergences: tuple[DivergenceMeans, ...] = ()
+    """Of each checkpoint from the reference."""
+    pairs: tuple[DivergenceMeans, ...] = ()
+    """Of consecutive checkpoints, and of the reference against the baseline."""
+    populations: tuple[Population, ...] = ()
+    categories: tuple[CategoryShare, ...] = ()
+    regions: tuple[RegionShare, ...] = ()
+    style: tuple[StyleShare, ...] = ()
+    entropy: EntropySummary | None = None
+    rank_shift: tuple[RankShift, ...] = ()
+    recovery: Recovery | None = None
+    biographies: BiographySummary | None = None
+    direction: tuple[Direction, ...] | None = None
+    correlates: tuple[Correlate, ...] | None = None
+    training_signal: tuple[TrainingSignal, ...] = ()
+    causal: Swaps | None = None
+    prediction: tuple[Prediction, ...] = ()
+    pivots: Pivots | None = None
+    cross_sampling: CrossSampling | None = None
+    attribution: tuple[Attribution, ...] | None = None
+    notes: tuple[str, ...] = ()
+    """Caveats that the metrics call for."""
+
+    def spike_hits(self, checkpoint: str, divergence: Divergence) -> SpikeHits | None:
+        """Return the hits of one checkpoint and divergence, if they were measured."""
+        found = (one for one in self.spikes if (one.checkpoint, one.divergence) == (checkpoint, divergence))
+        return next(found, None)
+
+    def false_discoveries(self, divergence: Divergence, method: str) -> FalseDiscoveries | None:
+        """Return what a method finds in the null pair, if it was measured."""
+        by_method = {} if self.null is None else self.null.false_discoveries.get(divergence, {})
+        return by_method.get(method)

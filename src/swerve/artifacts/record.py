@@ -1,0 +1,45 @@
+"""What the typed records of an artifact share: frozen, JSON is their image, the first line says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from swerve.artifacts.files import read_json, write_json
+from swerve.errors import ArtifactError
+
+
+class Record(BaseModel):
+    """A frozen record whose fields are the keys of a JSON object, each with its docstring.
+
+    Keys that a reader does not know are ignored, so files of later versions can be read as far as they agree. NaN and
+    infinity are refused: what was not measured is None.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def write(self, path: Path) -> None:
+        """Write the record as JSON, atomically."""
+        write_json(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def read(cls, path: Path, *, remedy: str) -> Self:
+        """Return the record in a JSON file.
+
+        Args:
+            path: the file.
+            remedy: what to do about a file that cannot be read, such as "run swerve eval again".
+
+        Raises:
+            ArtifactError: the file is missing, is not strict JSON, or lacks a key or has a value of another kind.
+        """
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"])) or "the file"
+            raise ArtifactError(
+                f"{path}: {key}: {first['msg'].lower()}; the file is damaged or of another version: {remedy}"
+            ) from None

@@ -1,0 +1,86 @@
+"""What a statistic returns: an estimate with its interval, and the results of tests. Free of numpy and torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean (or another statistic) with its confidence interval.
+
+    >>> Estimate(mean=0.5, low=0.25, high=0.75).excludes(0)
+    True
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __getitem__(self, name: str) -> float:
+        """Return a field by its name."""
+        return float(getattr(self, name))
+
+    def excludes(self, value: float) -> bool:
+        """Return whether the value lies outside the interval; its ends belong to it."""
+        return not self.low <= value <= self.high
+
+    def overlaps(self, other: Estimate) -> bool:
+        """Return whether the two intervals share a point."""
+        return self.low <= other.high and other.low <= self.high
+
+    def scaled(self, factor: float) -> Estimate:
+        """Return the estimate in another unit, for a positive factor."""
+        return Estimate(mean=self.mean * factor, low=self.low * factor, high=self.high * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation(Estimate):
+    """A correlation with its interval."""
+
+    p_value: float
+    """Two-sided, of no correlation; at least 2 / (resamples + 1)."""
+    num_clusters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McNemarResult:
+    """Two classifiers compared on the same cases."""
+
+    num: int
+    num_first_only: int
+    """Cases that only the first has right."""
+    num_second_only: int
+    difference: Estimate | None
+    """Accuracy of the second minus that of the first."""
+    p_value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WilcoxonResult:
+    """Paired values compared."""
+
+    num_pairs: int
+    median_difference: float
+    """Second minus first."""
+    statistic: float
+    """Sum of the ranks of the positive differences."""
+    p_value: float
+    effect_size: float
+    """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
+    p_adjusted: float | None = None
+    """Benjamini and Hochberg's over all tests of the same report; None: a test on its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingCurve:
+    """What k samples of a problem are worth; means over the problems that have k samples or more."""
+
+    k: int
+    num_problems: int
+    pass_at_k: Estimate | None
+    """Probability that one of k samples is right."""
+    pass_hat_k: Estimate | None
+    """Probability that all k samples are right."""
+    majority_at_k: Estimate | None
+    """Accuracy of the majority vote; null where no sample has an answer (answers were not recorded)."""
