@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 import textwrap
 import types
@@ -75,7 +76,7 @@ def _docstrings(record: type) -> Iterator[tuple[str, str]]:
             continue
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         statements = typing.cast(ast.ClassDef, body).body
-        for field, text in zip(statements, statements[1:], strict=False):
+        for field, text in itertools.pairwise(statements):
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
                 yield field.target.id, " ".join(str(text.value.value).split()).replace("|", "&#124;")
