@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field, ValidationError
 
+from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.checkpoints import NamedModel, name_checkpoint, resolve_model
 from swerve.cli.console import console_progress
@@ -128,7 +129,7 @@ def run_probe_command(run: str | None, overrides: Sequence[str], options: ProbeO
         if as_json:
             print_json(summary)
         else:
-            print_text("\n".join(probe_lines(summary)))
+            print_text("\n".join(probe_lines(read_summary(request.out))))
 
 
 def _probe(request: ProbeRequest, progress: Progress) -> dict[str, Any]:

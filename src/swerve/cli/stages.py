@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.cli.console import console_progress
 from swerve.cli.output import print_json, print_text
@@ -22,7 +24,7 @@ from swerve.cli.runs import (
     new_run,
     set_thread_environment,
 )
-from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
+from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
 from swerve.progress import Progress, SilentProgress
@@ -113,10 +115,13 @@ def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_jso
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
-    evaluations, probe = read_evaluations(run), read_probe(run)
+    evaluations, probe = read_evaluations(run), read_summary(run)
     if as_json:
-        result = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
-        print_json({"run": str(run.path), **result})
+        found = {
+            "evaluations": [one.model_dump(mode="json") for one in evaluations],
+            "probe": None if probe is None else probe.model_dump(mode="json"),
+        }
+        print_json({"run": str(run.path), **found, "report": str(page), "seconds": round(seconds, 1)})
     else:
         print_text(run_summary(evaluations, probe, seconds=seconds, report=page))
 
@@ -164,7 +169,7 @@ def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         return probe_run(config, run, progress=progress)
 
     def describe(run: RunDirectory, result: Mapping[str, Any]) -> str:
-        return "\n".join(probe_lines(result))
+        return "\n".join(probe_lines(read_summary(run)))
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 
