@@ -39,9 +39,9 @@ def _population(summary: ProbeSummary) -> str:
     wrong, changed = summary.num_reference_wrong, summary.num_reference_wrong_final_right
     every = "all " if changed == wrong else ""
     return (
-        f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets {every}{count(changed)} "
-        f"right; {count(summary.num_rollouts)} of these wrong rollouts of {summary.reference} were compared token by "
-        "token."
+        f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
+        f"{every}{count(changed)} right; {count(summary.num_rollouts)} of these wrong rollouts of {summary.reference} "
+        "were compared token by token."
     )
 
 

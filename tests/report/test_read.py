@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
-from swerve.report.sampling import largest_k, right_answers
+from swerve.artifacts.evaluation import largest_k
+from swerve.report.read import right_answers
 
 
 def samples(*rows: tuple[str, str | None, bool]) -> pa.Table:
@@ -22,6 +25,8 @@ def test_a_right_sample_without_a_recorded_answer_is_no_answer() -> None:
     assert right_answers(samples(("p", None, True), ("q", None, False))) == {}
 
 
-def test_the_largest_number_of_samples_of_any_checkpoint() -> None:
-    assert largest_k([{"by_num_samples": [{"k": 1}]}, {"by_num_samples": [{"k": 1}, {"k": 8}]}, {}]) == 8
-    assert largest_k([{}]) == 0
+def test_the_largest_number_of_samples_of_any_checkpoint(inputs_of: Any) -> None:
+    entries = [{"by_num_samples": [{"k": k} for k in ks]} for ks in ((1,), (1, 8), ())]
+    evaluations = inputs_of(entries).evaluations
+    assert largest_k(evaluations) == 8
+    assert largest_k(evaluations[2:]) == 0
