@@ -24,15 +24,16 @@ from probe_stories_plant import FIRST, StorySettings, name_ids, planted, sequenc
 from swerve.artifacts.files import read_json
 from swerve.config import SpikeConfig
 from swerve.models.load import LoadedModel, load_model
-from swerve.probe.categories import token_categories
-from swerve.probe.measure import Measured, MeasureSettings, measure
-from swerve.probe.population import ProbeSequence
-from swerve.probe.rank_shift import rank_shift_figures
-from swerve.probe.recovery import recovery_figures, selector_scores
-from swerve.probe.regions import Resampling
-from swerve.probe.sources import CheckpointSource
-from swerve.probe.summary import category_figures, divergence_figures
-from swerve.probe.tables import DIVERGENCES, Measurements, all_spikes, stack_measurements
+from swerve.probe.engine.jobs import Measured, MeasureSettings
+from swerve.probe.engine.measure import measure
+from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
+from swerve.probe.engine.model_sources import CheckpointSource
+from swerve.probe.findings.parts import Resampling, category_figures, rank_shift_figures
+from swerve.probe.findings.planted import recovery_figures, selector_scores
+from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.token_categories import token_categories
+from swerve.probe.summary_entries import divergence_figures
 from swerve.statistics import bootstrap_mean, bootstrap_ranking, bootstrap_statistic
 
 __all__ = ["ABLE", "StorySettings", "story_records"]

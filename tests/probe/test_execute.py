@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,15 @@ from swerve.config import (
 from swerve.errors import ConfigError
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.probe.engine.measure import measure
+from swerve.probe.engine.measured import measure_plan
+from swerve.probe.engine.model_sources import LoadedSource
 from swerve.probe.execute import execute, worker
-from swerve.probe.measure import measure
-from swerve.probe.measurement import measure_plan
-from swerve.probe.models import probe_models
+from swerve.probe.from_responses import ProbeRequest, probe_responses
 from swerve.probe.plan import ProbePlan
-from swerve.probe.population import ProbeSequence, probe_sequences
-from swerve.probe.sources import LoadedSource
+from swerve.probe.request import ProbeSettings
+from swerve.probe.rollouts.imported import ImportedResponses
+from swerve.probe.rollouts.population import ProbeSequence, probe_sequences
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
@@ -125,7 +127,7 @@ class Spy:
     """Stands in for a function, and keeps what it was called with."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, name: str, *, module: str = "swerve.probe.causal_tests"
+        self, monkeypatch: pytest.MonkeyPatch, name: str, *, module: str = "swerve.probe.causal.causal_tests"
     ) -> None:
         self.calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
         self._function = getattr(__import__(module, fromlist=[name]), name)
@@ -270,7 +272,7 @@ def test_two_looks_stay_apart_in_what_is_kept(tmp_path: Path) -> None:
 def test_every_figure_is_about_its_own_rollouts_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.findings")
+    false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.summary_entries")
     summary = run(plan(tmp_path))
     headline = np.mean([row["js"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "rl-1"), 3)])
     consecutive, baseline = summary["pairs"]
@@ -308,7 +310,7 @@ def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
         sizes = {"dpo-1": 30, "rl-1": 32, "rl-2": 32}
         return replace(measure(*args, noise_of=noise_of, **options), vocabulary_sizes=sizes)
 
-    monkeypatch.setattr("swerve.probe.measurement.measure", padded)
+    monkeypatch.setattr("swerve.probe.engine.measured.measure", padded)
     measured = measure_plan(plan(tmp_path, baseline=None), store=None, world=None, progress=SilentProgress())
     assert (asked, measured.vocabulary_size) == (["dpo-1"], 30)
     assert (measured.null.checkpoints, measured.null.references) == (("dpo-1",), ("dpo-1",))
@@ -333,8 +335,8 @@ def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Pa
 def test_biographies_begin_with_the_reference_where_it_comes_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: dict[str, int], start: int | None
 ) -> None:
-    told = Spy(monkeypatch, "biographies", module="swerve.probe.findings")
-    rounding = Spy(monkeypatch, "biography_settings", module="swerve.probe.findings")
+    told = Spy(monkeypatch, "biographies", module="swerve.probe.summary_entries")
+    rounding = Spy(monkeypatch, "biography_settings", module="swerve.probe.summary_entries")
     settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
     run(plan(tmp_path, settings=settings, steps=steps, baseline=None))
     args, options = told.calls[0]
@@ -345,7 +347,7 @@ def test_biographies_begin_with_the_reference_where_it_comes_before(
 def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = Spy(monkeypatch, "signal_figures", module="swerve.probe.findings")
+    compared = Spy(monkeypatch, "signal_figures", module="swerve.probe.summary_entries")
     settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
     kinds = [(HEADLINE, "dpo-1", False), ("reference_right", "dpo-1", True), ("training", "training", True)]
     mixed = sequences(*kinds)
@@ -402,20 +404,22 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
         for one in EVERY[::-1]
     )
     out = RunDirectory(tmp_path / "out")
-    options: dict[str, Any] = {
-        "runtime": RuntimeConfig(device="cpu"),
-        "seed": 0,
-        "confidence": 0.95,
-        "max_new_tokens": 40,
-        "reference": SOURCES["dpo-1"],
-        "baseline": None,
-        "checkpoints": [SOURCES["rl-1"], SOURCES["rl-2"]],
-        "steps": {"dpo-1": 0, "rl-1": 1, "rl-2": 2},
-        "provenance": {"path": "responses.jsonl"},
-        "out": out,
-        "progress": SilentProgress(),
-    }
-    summary = probe_models(ONE_TEST, sequences=imported, **options)
+
+    def probe(
+        sequences: Sequence[ProbeSequence], path: str = "responses.jsonl", out: RunDirectory = out
+    ) -> dict[str, Any]:
+        request = ProbeRequest(
+            config=ProbeSettings(probe=ONE_TEST, runtime=RuntimeConfig(device="cpu"), max_new_tokens=40),
+            reference=SOURCES["dpo-1"],
+            baseline=None,
+            checkpoints=(SOURCES["rl-1"], SOURCES["rl-2"]),
+            steps={"dpo-1": 0, "rl-1": 1, "rl-2": 2},
+            responses=ImportedResponses(sequences=tuple(sequences), provenance={"path": path}),
+            out=out,
+        )
+        return probe_responses(request, progress=SilentProgress())
+
+    summary = probe(imported)
     assert (summary["population"], summary["num_rollouts"], summary["final"]) == ("imported_wrong", 4, "rl-2")
     assert {one["population"]: one["num_rollouts"] for one in summary["populations"]} == {
         "imported_wrong": 4,
@@ -423,22 +427,21 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     }
     assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(3, 4)] * 2
     assert summary["causal"]["num_rollouts"] == 2
-    again = probe_models(ONE_TEST, sequences=imported, **options)  # into the same folder
+    again = probe(imported)  # into the same folder
     assert again == summary
     assert read_json(out.path / "run.json")["responses"] == "responses.jsonl"
-    other = {**options, "provenance": {"path": "other.jsonl"}}
-    right = probe_models(ONE_TEST, sequences=[one for one in imported if one.correct], **other)
+    right = probe([one for one in imported if one.correct], "other.jsonl")
     assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
     record = read_json(out.path / "run.json")
     assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
     unknown = [replace(one, population="imported", correct=False) for one in imported]
-    ungraded = probe_models(ONE_TEST, sequences=unknown, **{**options, "out": RunDirectory(tmp_path / "ungraded")})
+    ungraded = probe(unknown, out=RunDirectory(tmp_path / "ungraded"))
     assert (ungraded["direction"], ungraded["correlates"]) == ([], [])  # not graded is not wrong
     trained = RunDirectory(tmp_path / "trained")
     trained.create(config_yaml="", provenance={"status": "trained"})
     with pytest.raises(ConfigError, match="is a run, whose own probe would be lost"):
-        probe_models(ONE_TEST, sequences=imported, **{**options, "out": trained})
+        probe(imported, out=trained)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
     with pytest.raises(ConfigError, match="full exists and is no probe of responses; choose another directory"):
-        probe_models(ONE_TEST, sequences=imported, **{**options, "out": RunDirectory(tmp_path / "full")})
+        probe(imported, out=RunDirectory(tmp_path / "full"))

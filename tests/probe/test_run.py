@@ -338,7 +338,7 @@ def test_an_interrupted_probe_goes_on_and_ends_the_same(
     assert not (broken.probe_path / "summary.json").exists()
     assert any((broken.probe_path / "states").iterdir())
     if task == "causal test":  # everything was measured: no model runs over the rollouts again
-        monkeypatch.setattr("swerve.probe.measure.unit_hidden", None)
+        monkeypatch.setattr("swerve.probe.engine.measure.unit_hidden", None)
     assert probe_run(SMALL_UNITS, broken, progress=SilentProgress()) == expected
     for path in sorted(whole.probe_path.glob("*.parquet")):
         assert (broken.probe_path / path.name).read_bytes() == path.read_bytes(), path.name

@@ -25,6 +25,7 @@ from swerve.cli.runs import (
 from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
+from swerve.probe.request import load_settings
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes import load_config, shipped_recipes
 
@@ -188,6 +189,4 @@ def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig
         config = load_run_config(run, overrides)
         set_thread_environment(config)
         return config.report
-    from swerve.cli.probe_models import load_settings
-
     return load_settings(overrides).report

@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 
 from swerve.artifacts.files import read_json, remove, write_json
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
     BIOGRAPHIES_SCHEMA,
@@ -25,21 +26,19 @@ from swerve.artifacts.tables import (
     TOPK_SCHEMA,
     write_table,
 )
-from swerve.probe.causal_tests import CausalTests
-from swerve.probe.findings import Findings
-from swerve.probe.measurement import Measurement, measure_plan
-from swerve.probe.parts import PartStore, fingerprint
+from swerve.probe.causal.causal_tests import CausalTests
+from swerve.probe.engine.forward import TopTokens
+from swerve.probe.engine.measured import DIVERGENCES, Measurement, Measurements, measure_plan, token_table, topk_table
+from swerve.probe.engine.store import PartStore, fingerprint
+from swerve.probe.findings.biography import biography_rows
+from swerve.probe.findings.spike_table import SpikeTable, all_spikes
 from swerve.probe.plan import ProbePlan
-from swerve.probe.population import sequence_rows
-from swerve.probe.summary import notes
-from swerve.probe.tables import DIVERGENCES, Measurements, SpikeTable, all_spikes, token_table, topk_table
-from swerve.probe.teacher_forcing import TopTokens
+from swerve.probe.rollouts.population import sequence_rows
+from swerve.probe.summary_entries import NOTHING_MEASURED, Findings, _cut_off, notes
 from swerve.progress import Progress, SilentProgress
 from swerve.rewards.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
-
-__all__ = ["execute", "worker"]
 
 _SCHEMAS: Mapping[str, pa.Schema] = {
     "sequences": SEQUENCES_SCHEMA,
@@ -53,8 +52,17 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
     "signals": SIGNALS_SCHEMA,
     "attributions": ATTRIBUTIONS_SCHEMA,
 }
+
 _ALWAYS = ("sequences", "tokens", "topk", "spikes", "interventions")
 """Written even when empty: what the report reads."""
+
+
+def execute_in(directory: RunDirectory, plan: ProbePlan, *, progress: Progress, world: World) -> dict[str, Any]:
+    """Execute a plan with the processes of a world: the first one locks the directory and writes; others return {}."""
+    if not world.is_main:
+        return worker(plan, world=world)
+    with directory.lock():
+        return execute(plan, progress=progress, world=world)
 
 
 def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) -> dict[str, Any]:
@@ -76,7 +84,7 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
 
 
 def worker(plan: ProbePlan, *, world: World) -> dict[str, Any]:
-    """Do this process's share of the measurements, for the first process to use; return nothing of interest."""
+    """Do this process's share of the measurements, for the first process to use; return {}."""
     if plan.runtime.threads is not None:
         torch.set_num_threads(plan.runtime.threads)
     if plan.headline:  # as the first process does: all of them wait for each other in there
@@ -137,7 +145,7 @@ class _Execution:
         self._write("topk", topk_table(headline.sequences, tops, measured.pieces))
         findings = Findings(plan=plan, measured=measured, everything=everything, headline=headline, spikes=spikes)
         figures = findings.figures()
-        self._write("biographies", findings.biography_rows())
+        self._write("biographies", biography_rows(headline, findings.biographies))
         if plan.signals:
             self._write("signals", plan.signals)
         return {**figures, **self._causal(headline, spikes, tops)}
@@ -178,45 +186,6 @@ class _Execution:
         if name in _ALWAYS or len(rows):
             write_table(self.plan.path / f"{name}.parquet", rows, _SCHEMAS[name])
             self.written.add(name)
-
-
-NOTHING_MEASURED: Mapping[str, Any] = {
-    "noise_floor": None,
-    "null": None,
-    "spikes": [],
-    "divergences": [],
-    "pairs": [],
-    "populations": [],
-    "categories": [],
-    "regions": [],
-    "style": [],
-    "entropy": None,
-    "rank_shift": [],
-    "recovery": None,
-    "biographies": None,
-    "direction": None,
-    "correlates": None,
-    "training_signal": [],
-    "causal": None,
-    "prediction": [],
-    "pivots": None,
-    "cross_sampling": None,
-    "attribution": None,
-}
-"""Every entry of the summary that needs rollouts."""
-
-
-def _cut_off(plan: ProbePlan, summary: Mapping[str, Any]) -> list[str]:
-    """Say where rollouts go beyond what the causal tests let a completion be."""
-    lengths = [len(one.completion_ids) for one in plan.headline]
-    longer = sum(length > plan.max_new_tokens for length in lengths)
-    if not longer or not (summary["causal"] or summary["pivots"]):
-        return []
-    return [
-        f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
-        "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
-        f"{max(lengths)} or more"
-    ]
 
 
 def _tops(measured: Measurement, headline: Measurements) -> dict[str, TopTokens]:

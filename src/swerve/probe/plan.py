@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from swerve.config import ProbeConfig, RuntimeConfig
-from swerve.probe.population import ProbeSequence
-from swerve.probe.sources import ModelSource
+from swerve.probe.engine.model_sources import ModelSource
+from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rewards import known_graders
 from swerve.types import Prompt
-
-__all__ = ["ProbePlan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
