@@ -41,8 +41,9 @@ from swerve.batch import TokenBatch, token_batches
 from swerve.functional.head_divergence import compiled_available
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.measure import MeasureSettings, measure
-from swerve.probe.teacher_forcing import forced_states
+from swerve.probe.engine.forward import forced_states
+from swerve.probe.engine.jobs import MeasureSettings
+from swerve.probe.engine.measure import measure
 from swerve.version import __version__
 
 MIB = 2**20

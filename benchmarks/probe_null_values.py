@@ -12,19 +12,11 @@ from probe_null_pairs import NullRun, against_reference, cut, engine, excludes, 
 
 from swerve.config import CausalConfig, PivotConfig
 from swerve.models.load import stop_ids
-from swerve.probe.causal import (
-    ContinuationSampler,
-    Outcome,
-    Prefix,
-    PrefixValue,
-    find_pivots,
-    look_sizes,
-    num_samples,
-    prefix_values,
-    verdict,
-)
-from swerve.probe.population import POPULATION, ProbeSequence, probe_sequences
-from swerve.probe.spikes import top_position
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
+from swerve.probe.causal.pivots import PrefixValue, find_pivots, num_samples, prefix_values
+from swerve.probe.causal.swaps import look_sizes, verdict
+from swerve.probe.findings.spikes import top_position
+from swerve.probe.rollouts.population import POPULATION, ProbeSequence, probe_sequences
 from swerve.rewards import grade
 from swerve.rollout import SamplingParams
 from swerve.rollout.groups import completion_text

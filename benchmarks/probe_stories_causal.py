@@ -11,9 +11,12 @@ from probe_stories_plant import FIRST, StorySettings
 
 from swerve.config import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.load import LoadedModel
-from swerve.probe.causal import causal_summary, plan_interventions, run_interventions
-from swerve.probe.cross_sampling import calibrated_thresholds
-from swerve.probe.tables import Measurements, all_spikes
+from swerve.probe.causal.cross_sampling import calibrated_thresholds
+from swerve.probe.causal.interventions import plan_interventions
+from swerve.probe.causal.swap_effects import causal_summary
+from swerve.probe.causal.swaps import run_interventions
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.spike_table import all_spikes
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import generate_mixed

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from swerve.models.load import LoadedModel, quiet_transformers
-from swerve.probe.population import ProbeSequence
-from swerve.probe.spans import token_spans
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.tokenise import token_spans
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
 from swerve.seeds import derive_seed

@@ -17,7 +17,7 @@ import swerve
 from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.cli.app import app
-from swerve.probe.categories import category_names
+from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 
 ROOT = Path(__file__).parents[1]

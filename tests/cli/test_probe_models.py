@@ -14,11 +14,12 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
 from swerve.cli import main, probe_models
 from swerve.cli.checkpoints import resolve_model, split_name
-from swerve.cli.probe_models import ProbeRequest, load_settings
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.load import weights_fingerprint
 from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.from_responses import ProbeRequest
+from swerve.probe.request import load_settings
 from swerve.problems import load_family
 from swerve.recipes import load_config
 
@@ -53,11 +54,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequest]:
     """Collect what the command hands to the probe, instead of probing."""
     collected: list[ProbeRequest] = []
 
-    def collect(request: ProbeRequest, progress: Any) -> dict[str, Any]:
+    def collect(request: ProbeRequest, *, progress: Any) -> dict[str, Any]:
         collected.append(request)
         return {"notes": ["collected"]}
 
-    monkeypatch.setattr(probe_models, "_probe", collect)
+    monkeypatch.setattr("swerve.probe.from_responses.probe_responses", collect)
     return collected
 
 

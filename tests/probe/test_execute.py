@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from swerve.artifacts.files import read_json
+from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.config import (
@@ -27,13 +28,15 @@ from swerve.config import (
 from swerve.errors import ConfigError
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.probe.engine.measure import measure
+from swerve.probe.engine.measured import measure_plan
+from swerve.probe.engine.model_sources import LoadedSource
 from swerve.probe.execute import execute, worker
-from swerve.probe.measure import measure
-from swerve.probe.measurement import measure_plan
-from swerve.probe.models import probe_models
+from swerve.probe.from_responses import ProbeRequest, probe_responses
 from swerve.probe.plan import ProbePlan
-from swerve.probe.population import ProbeSequence, probe_sequences
-from swerve.probe.sources import LoadedSource
+from swerve.probe.request import ProbeSettings
+from swerve.probe.rollouts.imported import ImportedResponses
+from swerve.probe.rollouts.population import ProbeSequence, probe_sequences
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
@@ -97,6 +100,21 @@ EVERY = sequences(
 )
 
 
+COMPARED = Compared(
+    reference="dpo-1",
+    final="rl-2",
+    baseline="sft-1",
+    checkpoints=("rl-1", "rl-2"),
+    weights_sha256={},
+    num_problems=8,
+    num_reference_wrong=None,
+    num_reference_wrong_final_right=None,
+    selection="split",
+    mcnemar=None,
+    reselected=None,
+)
+
+
 def plan(path: Path, **changes: Any) -> ProbePlan:
     usual: dict[str, Any] = {
         "settings": ONE_TEST,
@@ -112,12 +130,12 @@ def plan(path: Path, **changes: Any) -> ProbePlan:
         "sequences": EVERY,
         "population": HEADLINE,
         "path": path / "probe",
-        "facts": {"reference": "dpo-1", "final": "rl-2", "selection": "split"},
+        "compared": COMPARED,
     }
     return ProbePlan(**{**usual, **changes})
 
 
-def run(plan: ProbePlan) -> dict[str, Any]:
+def run(plan: ProbePlan) -> ProbeSummary:
     return execute(plan, progress=SilentProgress())
 
 
@@ -125,7 +143,7 @@ class Spy:
     """Stands in for a function, and keeps what it was called with."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, name: str, *, module: str = "swerve.probe.causal_tests"
+        self, monkeypatch: pytest.MonkeyPatch, name: str, *, module: str = "swerve.probe.causal.causal_tests"
     ) -> None:
         self.calls: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
         self._function = getattr(__import__(module, fromlist=[name]), name)
@@ -141,10 +159,10 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
 ) -> None:
     measured = Spy(monkeypatch, "measure_plan", module="swerve.probe.execute")
     others = plan(tmp_path, sequences=EVERY[3:])
-    assert run(others)["num_rollouts"] == 0
-    assert worker(others, world=World()) == {}
+    assert run(others).num_rollouts == 0
+    worker(others, world=World())
     assert measured.calls == []  # else a worker would wait for the first process, which never comes
-    assert worker(plan(tmp_path), world=World()) == {}
+    worker(plan(tmp_path), world=World())
     assert len(measured.calls) == 1
 
 
@@ -270,26 +288,26 @@ def test_two_looks_stay_apart_in_what_is_kept(tmp_path: Path) -> None:
 def test_every_figure_is_about_its_own_rollouts_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.findings")
+    false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.summary_entries")
     summary = run(plan(tmp_path))
     headline = np.mean([row["js"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "rl-1"), 3)])
-    consecutive, baseline = summary["pairs"]
-    assert (consecutive["checkpoint"], consecutive["reference"]) == ("rl-2", "rl-1")
-    assert (baseline["checkpoint"], baseline["reference"]) == ("dpo-1", "sft-1")
-    assert consecutive["js"]["mean"] == pytest.approx(headline, rel=1e-5)
+    consecutive, baseline = summary.pairs
+    assert (consecutive.checkpoint, consecutive.reference) == ("rl-2", "rl-1")
+    assert (baseline.checkpoint, baseline.reference) == ("dpo-1", "sft-1")
+    assert consecutive.js.mean == pytest.approx(headline, rel=1e-5)
     entropy = np.mean([row["entropy"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "dpo-1"), 3)])
-    assert summary["entropy"]["means"][1]["entropy"]["mean"] == pytest.approx(entropy, rel=1e-5)
-    for figures in ("direction", "correlates"):  # a checkpoint's own text is likely under it whatever it learnt
-        assert {one["source"] for one in summary[figures]} == {"dpo-1"}
-    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(2, 3)] * 2
-    assert {one["checkpoint"] for one in summary["rank_shift"]} == {"rl-2"}
-    assert {one["source"] for one in summary["rank_shift"]} == {"dpo-1", "rl-1", "rl-2"}
-    recovery = summary["recovery"]
-    assert recovery["num_rollouts"] == 3
-    assert {one["checkpoint"] for one in (*recovery["selectors"], *recovery["spikes"])} == {"rl-2"}
+    assert summary.entropy.means[1].entropy.mean == pytest.approx(entropy, rel=1e-5)
+    for name in ("direction", "correlates"):  # a checkpoint's own text is likely under it whatever it learnt
+        assert {one.source for one in getattr(summary, name)} == {"dpo-1"}
+    assert [(one.num_right, one.num_wrong) for one in summary.direction] == [(2, 3)] * 2
+    assert {one.checkpoint for one in summary.rank_shift} == {"rl-2"}
+    assert {one.source for one in summary.rank_shift} == {"dpo-1", "rl-1", "rl-2"}
+    recovery = summary.recovery
+    assert recovery.num_rollouts == 3
+    assert {one.checkpoint for one in (*recovery.selectors, *recovery.spikes)} == {"rl-2"}
     num_tokens = sum(len(one.completion_ids) for one in EVERY)
-    assert summary["null"]["num_tokens"] == num_tokens
-    assert summary["biographies"]["tokens"]["all"]["num_tokens"] == sum(len(one.completion_ids) for one in EVERY[:3])
+    assert summary.null.num_tokens == num_tokens
+    assert summary.biographies.tokens["all"].num_tokens == sum(len(one.completion_ids) for one in EVERY[:3])
     pooled = {options["pooled"].size for _, options in false_discoveries.calls}
     assert pooled == {2 * sum(len(one.completion_ids) for one in EVERY[:3])}
     assert [len(options["clusters"]) for _, options in false_discoveries.calls] == [7] * 3
@@ -308,7 +326,7 @@ def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
         sizes = {"dpo-1": 30, "rl-1": 32, "rl-2": 32}
         return replace(measure(*args, noise_of=noise_of, **options), vocabulary_sizes=sizes)
 
-    monkeypatch.setattr("swerve.probe.measurement.measure", padded)
+    monkeypatch.setattr("swerve.probe.engine.measured.measure", padded)
     measured = measure_plan(plan(tmp_path, baseline=None), store=None, world=None, progress=SilentProgress())
     assert (asked, measured.vocabulary_size) == (["dpo-1"], 30)
     assert (measured.null.checkpoints, measured.null.references) == (("dpo-1",), ("dpo-1",))
@@ -317,7 +335,7 @@ def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
 def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Path) -> None:
     def reliable(least: int) -> bool:
         settings = ProbeConfig(min_rollouts=least, causal=CausalConfig(max_rollouts=0))
-        return bool(run(plan(tmp_path, settings=settings))["reliable"])
+        return bool(run(plan(tmp_path, settings=settings)).reliable)
 
     assert (reliable(3), reliable(4)) == (True, False)
 
@@ -333,8 +351,8 @@ def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Pa
 def test_biographies_begin_with_the_reference_where_it_comes_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: dict[str, int], start: int | None
 ) -> None:
-    told = Spy(monkeypatch, "biographies", module="swerve.probe.findings")
-    rounding = Spy(monkeypatch, "biography_settings", module="swerve.probe.findings")
+    told = Spy(monkeypatch, "biographies", module="swerve.probe.summary_entries")
+    rounding = Spy(monkeypatch, "biography_settings", module="swerve.probe.summary_entries")
     settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
     run(plan(tmp_path, settings=settings, steps=steps, baseline=None))
     args, options = told.calls[0]
@@ -345,7 +363,7 @@ def test_biographies_begin_with_the_reference_where_it_comes_before(
 def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = Spy(monkeypatch, "signal_figures", module="swerve.probe.findings")
+    compared = Spy(monkeypatch, "training_signals", module="swerve.probe.summary_entries")
     settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
     kinds = [(HEADLINE, "dpo-1", False), ("reference_right", "dpo-1", True), ("training", "training", True)]
     mixed = sequences(*kinds)
@@ -356,13 +374,11 @@ def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     summary = run(plan(tmp_path, settings=settings, sequences=mixed, signals=signals))
     stored = read_table(tmp_path / "probe" / "signals.parquet", SIGNALS_SCHEMA).to_pylist()
     assert stored == signals
-    seen = {
-        one["checkpoint"]: one["num_rollouts_seen"] for one in summary["training_signal"] if one["reference"] != "rl-1"
-    }
+    seen = {one.checkpoint: one.num_rollouts_seen for one in summary.training_signal if one.reference != "rl-1"}
     assert seen == {"rl-1": 0, "rl-2": 1, "dpo-1": 0}  # of steps 3, 5 and 2; the rollout is of step 4
     assert compared.calls[0][1]["noise"] >= 0.01  # nats: what log-probabilities drift anyway
-    assert {one["source"] for one in summary["direction"]} == {"dpo-1"}
-    assert "training" in {one["population"] for one in summary["populations"]}
+    assert {one.source for one in summary.direction} == {"dpo-1"}
+    assert "training" in {one.population for one in summary.populations}
 
 
 def _flat(rows: Mapping[int, Mapping[int, Any]], num: int) -> list[Any]:
@@ -373,27 +389,31 @@ def test_notes_on_few_problems_and_on_rollouts_that_are_cut_off(tmp_path: Path) 
     same = tuple(replace(one, problem=EVERY[0].problem) for one in EVERY[:3])
     longest = max(len(one.completion_ids) for one in same)
     summary = run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1))
-    assert (summary["num_rollouts"], summary["num_rollout_problems"]) == (3, 1)
+    assert (summary.num_rollouts, summary.num_rollout_problems) == (3, 1)
     longer = sum(len(one.completion_ids) == longest for one in same)
-    assert summary["notes"][-2:] == [
+    assert list(summary.notes[-2:]) == [
         "the 3 rollouts are of 1 problem only: intervals resample problems and are too narrow with so few",
         f"{longer} of 3 rollouts are longer than max_new_tokens={longest - 1}, where continuations are cut off and "
         f"graded as they stand: swaps late in them have no effect; set it to {longest} or more",
     ]
     whole = run(plan(tmp_path, sequences=same, max_new_tokens=longest))
-    assert whole["notes"] == summary["notes"][:-1]
+    assert whole.notes == summary.notes[:-1]
     untested = ONE_TEST.model_copy(update={"causal": CausalConfig(max_rollouts=0)})
-    assert run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1, settings=untested))["notes"] == whole["notes"]
+    assert run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1, settings=untested)).notes == whole.notes
 
 
 def test_a_note_says_that_wrong_rollouts_were_chosen_by_what_the_final_does(tmp_path: Path) -> None:
-    facts = {"reference": "dpo-1", "final": "rl-2", "num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
+    counts = {"num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
+    compared = COMPARED.model_copy(update=counts)
     unread = ONE_TEST.model_copy(update={"populations": ("reference_right",)})
-    (note,) = run(plan(tmp_path, facts=facts, settings=unread))["notes"]
+    (note,) = run(plan(tmp_path, compared=compared, settings=unread)).notes
     assert note.startswith("5 problems that both dpo-1 and rl-2 get wrong are not read")
     read = ONE_TEST.model_copy(update={"populations": ("reference_wrong", "reference_right")})
-    assert run(plan(tmp_path, facts=facts, settings=read))["notes"] == []
-    assert run(plan(tmp_path, facts={**facts, "num_reference_wrong": 3}, settings=unread))["notes"] == []
+    assert run(plan(tmp_path, compared=compared, settings=read)).notes == ()
+    assert (
+        run(plan(tmp_path, compared=compared.model_copy(update={"num_reference_wrong": 3}), settings=unread)).notes
+        == ()
+    )
 
 
 def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
@@ -402,43 +422,44 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
         for one in EVERY[::-1]
     )
     out = RunDirectory(tmp_path / "out")
-    options: dict[str, Any] = {
-        "runtime": RuntimeConfig(device="cpu"),
-        "seed": 0,
-        "confidence": 0.95,
-        "max_new_tokens": 40,
-        "reference": SOURCES["dpo-1"],
-        "baseline": None,
-        "checkpoints": [SOURCES["rl-1"], SOURCES["rl-2"]],
-        "steps": {"dpo-1": 0, "rl-1": 1, "rl-2": 2},
-        "provenance": {"path": "responses.jsonl"},
-        "out": out,
-        "progress": SilentProgress(),
-    }
-    summary = probe_models(ONE_TEST, sequences=imported, **options)
-    assert (summary["population"], summary["num_rollouts"], summary["final"]) == ("imported_wrong", 4, "rl-2")
-    assert {one["population"]: one["num_rollouts"] for one in summary["populations"]} == {
+
+    def probe(
+        sequences: Sequence[ProbeSequence], path: str = "responses.jsonl", out: RunDirectory = out
+    ) -> dict[str, Any]:
+        request = ProbeRequest(
+            config=ProbeSettings(probe=ONE_TEST, runtime=RuntimeConfig(device="cpu"), max_new_tokens=40),
+            reference=SOURCES["dpo-1"],
+            baseline=None,
+            checkpoints=(SOURCES["rl-1"], SOURCES["rl-2"]),
+            steps={"dpo-1": 0, "rl-1": 1, "rl-2": 2},
+            responses=ImportedResponses(sequences=tuple(sequences), provenance={"path": path}),
+            out=out,
+        )
+        return probe_responses(request, progress=SilentProgress())
+
+    summary = probe(imported)
+    assert (summary.population, summary.num_rollouts, summary.final) == ("imported_wrong", 4, "rl-2")
+    assert {one.population: one.num_rollouts for one in summary.populations} == {
         "imported_wrong": 4,
         "imported_right": 3,
     }
-    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(3, 4)] * 2
-    assert summary["causal"]["num_rollouts"] == 2
-    again = probe_models(ONE_TEST, sequences=imported, **options)  # into the same folder
+    assert [(one.num_right, one.num_wrong) for one in summary.direction] == [(3, 4)] * 2
+    assert summary.causal.num_rollouts == 2
+    again = probe(imported)  # into the same folder
     assert again == summary
     assert read_json(out.path / "run.json")["responses"] == "responses.jsonl"
-    other = {**options, "provenance": {"path": "other.jsonl"}}
-    right = probe_models(ONE_TEST, sequences=[one for one in imported if one.correct], **other)
-    assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
+    right = probe([one for one in imported if one.correct], "other.jsonl")
+    assert (right.population, right.num_rollouts) == ("imported_right", 3)
     record = read_json(out.path / "run.json")
     assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
     unknown = [replace(one, population="imported", correct=False) for one in imported]
-    ungraded = probe_models(ONE_TEST, sequences=unknown, **{**options, "out": RunDirectory(tmp_path / "ungraded")})
-    assert (ungraded["direction"], ungraded["correlates"]) == ([], [])  # not graded is not wrong
+    ungraded = probe(unknown, out=RunDirectory(tmp_path / "ungraded"))
+    assert (ungraded.direction, ungraded.correlates) == ((), ())  # not graded is not wrong
     trained = RunDirectory(tmp_path / "trained")
     trained.create(config_yaml="", provenance={"status": "trained"})
     with pytest.raises(ConfigError, match="is a run, whose own probe would be lost"):
-        probe_models(ONE_TEST, sequences=imported, **{**options, "out": trained})
+        probe(imported, out=trained)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
     with pytest.raises(ConfigError, match="full exists and is no probe of responses; choose another directory"):
-        probe_models(ONE_TEST, sequences=imported, **{**options, "out": RunDirectory(tmp_path / "full")})
+        probe(imported, out=RunDirectory(tmp_path / "full"))

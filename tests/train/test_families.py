@@ -21,8 +21,8 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, read_table
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.eval import evaluate
-from swerve.probe.population import probe_sequences
-from swerve.probe.run import plan_run
+from swerve.probe.from_run import plan_run
+from swerve.probe.rollouts.population import probe_sequences
 from swerve.problems.family import SolvedFamily
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config

@@ -23,7 +23,7 @@ from swerve.version import __version__
 
 if TYPE_CHECKING:
     from swerve.models.load import LoadedModel
-    from swerve.probe.teacher_forcing import ForcedStates
+    from swerve.probe.engine.forward import ForcedStates
 
 __all__ = ["AuditSettings", "read_sequences", "run_estimators"]
 
@@ -127,7 +127,7 @@ def _force(
     folder: NamedFolder, sequences: Sequence[TokenSequence], settings: AuditSettings, progress: Progress
 ) -> tuple[ForcedStates, dict[str, Any]]:
     from swerve.models.load import load_model
-    from swerve.probe.teacher_forcing import forced_states
+    from swerve.probe.engine.forward import forced_states
 
     loaded = load_model(folder.path, device=_resolve_device(settings.device), dtype=settings.dtype)
     _check_ids(folder, loaded, sequences)
@@ -166,8 +166,8 @@ def _audit(
 ) -> dict[str, Any]:
     import torch
 
-    from swerve.probe.estimator_summary import summarise_audit
-    from swerve.probe.estimators import audit
+    from swerve.audit.kl_estimators import audit
+    from swerve.audit.verdicts import summarise_audit
 
     states, policy_record = _force(checkpoint, sequences, settings, progress)
     ref_states, reference_record = _force(reference, sequences, settings, progress)

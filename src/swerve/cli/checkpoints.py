@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import RunDirectory
 from swerve.cli.runs import RUNS, find_run
 from swerve.errors import CheckpointError, ConfigError
-
-__all__ = ["NamedFolder", "NamedModel", "name_checkpoint", "resolve_checkpoint", "resolve_model", "split_name"]
+from swerve.probe.request import NamedModel, name_checkpoint
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -23,17 +22,6 @@ class NamedFolder:
     name: str
     path: Path
     run: RunDirectory | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedModel:
-    """A model with its label in tables."""
-
-    label: str
-    path: Path | str
-    """Folder in the Hugging Face layout, or `owner/name` with an optional `#revision`."""
-    step: int | None = None
-    """Global step, where it is a checkpoint of the run at hand."""
 
 
 def resolve_checkpoint(name: str) -> NamedFolder:
@@ -100,8 +88,3 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
         raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
     fallback = folder.name if folder.run is not None else folder.path.resolve().name
     return NamedModel(label=label or fallback, path=folder.path)
-
-
-def name_checkpoint(checkpoint: CheckpointRef, label: str | None = None) -> NamedModel:
-    """Return a run's checkpoint under its own label or another."""
-    return NamedModel(label=label or checkpoint.label, path=checkpoint.path, step=checkpoint.step)

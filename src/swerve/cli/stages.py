@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.evaluation import read_evaluations
-from swerve.artifacts.probe_summary import read_summary
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.cli.console import console_progress
 from swerve.cli.output import print_json, print_text
@@ -27,6 +27,7 @@ from swerve.cli.runs import (
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
+from swerve.probe.request import load_settings
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes import load_config, shipped_recipes
 
@@ -163,13 +164,13 @@ def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
 def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     """Compare the checkpoints of a run with its reference, token by token."""
 
-    def stage(config: Config, run: RunDirectory, progress: Progress) -> dict[str, Any]:
+    def stage(config: Config, run: RunDirectory, progress: Progress) -> ProbeSummary | None:
         from swerve.probe import probe_run
 
         return probe_run(config, run, progress=progress)
 
-    def describe(run: RunDirectory, result: Mapping[str, Any]) -> str:
-        return "\n".join(probe_lines(read_summary(run)))
+    def describe(run: RunDirectory, result: ProbeSummary | None) -> str:
+        return "\n".join(probe_lines(result))
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 
@@ -193,6 +194,4 @@ def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig
         config = load_run_config(run, overrides)
         set_thread_environment(config)
         return config.report
-    from swerve.cli.probe_models import load_settings
-
     return load_settings(overrides).report

@@ -37,7 +37,7 @@ class ResponseRecord:
     spans: tuple[tuple[int, int], ...] | None = None
     """Character offsets of each completion token in `response`, where they are recorded."""
     boundary: str | None = None
-    """How the ids were made, where that is recorded; see `swerve.probe.response_tokens`."""
+    """How the ids were made, where that is recorded; see `swerve.probe.rollouts.tokenise`."""
     correct: bool | None = None
     """As recorded."""
     reward: float | None = None

@@ -1,8 +1,8 @@
 """Where and how much checkpoints differ from a reference, token by token, and whether it matters.
 
 The package can be called like its function: `swerve.probe(model, reference, sequences, ...)` compares two models in
-memory (`swerve.probe.library.probe`). Everything loads on first use, so that importing the package needs neither torch
-nor transformers.
+memory (`swerve.probe.in_memory.probe`). Everything loads on first use, so that importing the package needs neither
+torch nor transformers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from swerve.probe.callback import DivergenceCallback
-    from swerve.probe.library import ProbeResult
-    from swerve.probe.responses import import_responses
-    from swerve.probe.run import probe_run
+    from swerve.probe.from_run import probe_run
+    from swerve.probe.in_memory import ProbeResult
+    from swerve.probe.rollouts.imported import import_responses
 
 __all__ = ["DivergenceCallback", "ProbeResult", "import_responses", "probe_run"]
 
 _HOMES = {
     "DivergenceCallback": "swerve.probe.callback",
-    "ProbeResult": "swerve.probe.library",
-    "import_responses": "swerve.probe.responses",
-    "probe_run": "swerve.probe.run",
+    "ProbeResult": "swerve.probe.in_memory",
+    "import_responses": "swerve.probe.rollouts.imported",
+    "probe_run": "swerve.probe.from_run",
 }
 
 
@@ -37,8 +37,8 @@ def __getattr__(name: str) -> Any:
 
 class _CallablePackage(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> ProbeResult:
-        """Compare two models in memory; see `swerve.probe.library.probe`."""
-        from swerve.probe.library import probe
+        """Compare two models in memory; see `swerve.probe.in_memory.probe`."""
+        from swerve.probe.in_memory import probe
 
         return probe(*args, **options)
 

@@ -34,13 +34,12 @@ from swerve.config import DivergenceName
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.head import Head, model_head
+from swerve.probe.engine.forward import ForcedStates, compare
 from swerve.probe.in_memory import completion_ids, model_states, unwrapped
-from swerve.probe.response_tokens import encode_response
-from swerve.probe.teacher_forcing import ForcedStates, compare
-
-__all__ = ["DivergenceCallback"]
+from swerve.probe.rollouts.tokenise import encode_response
 
 _SUMMARISED = ("js", "kl_forward", "kl_reverse", "entropy", "entropy_ref", "logprob", "logprob_ref")
+
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 

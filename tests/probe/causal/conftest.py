@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.causal import ContinuationSampler, Prefix
-from swerve.probe.population import ProbeSequence
+from swerve.probe.causal.continuations import ContinuationSampler, Prefix
+from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rollout import SamplingParams
 from swerve.seeds import derive_seed
 from swerve.types import Completion, Problem, Reward

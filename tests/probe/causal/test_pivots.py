@@ -7,7 +7,7 @@ import pytest
 
 from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
 from swerve.config import PivotConfig
-from swerve.probe.causal import (
+from swerve.probe.causal.pivots import (
     Pivot,
     PivotSearch,
     find_pivots,

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from swerve.probe.causal import MeasuredEffect, Outcome, prediction_summary
+from swerve.probe.causal.continuations import Outcome
+from swerve.probe.causal.swap_effects import MeasuredEffect, prediction_summary
 from swerve.statistics import benjamini_hochberg
 
 

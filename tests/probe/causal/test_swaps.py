@@ -8,19 +8,11 @@ import pytest
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA
 from swerve.config import AdditionTask, CausalConfig
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.causal import (
-    Intervention,
-    Match,
-    Outcome,
-    count_continued,
-    intervention_rows,
-    look_sizes,
-    measured_effects,
-    plan_interventions,
-    run_interventions,
-    verdict,
-)
-from swerve.probe.population import ProbeSequence
+from swerve.probe.causal.continuations import Outcome
+from swerve.probe.causal.interventions import Intervention, Match, plan_interventions
+from swerve.probe.causal.swap_effects import measured_effects
+from swerve.probe.causal.swaps import count_continued, intervention_rows, look_sizes, run_interventions, verdict
+from swerve.probe.rollouts.population import ProbeSequence
 from swerve.problems import load_family
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem

@@ -7,206 +7,21 @@ token alone. Matched and random positions are the controls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
 from swerve.config import CausalConfig
-from swerve.probe.causal.controls import ControlPool, random_positions
-from swerve.probe.causal.values import ContinuationSampler, Outcome, Prefix
-from swerve.probe.population import ProbeSequence
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome
+from swerve.probe.causal.interventions import Arm, Intervention, Place
 from swerve.rewards import grade_all
 from swerve.rollout import Engine
 from swerve.rollout.groups import BatchGrader
 from swerve.statistics import Estimate, difference_interval
 
-__all__ = [
-    "Arm",
-    "Intervention",
-    "Match",
-    "Policy",
-    "Selection",
-    "Verdict",
-    "count_continued",
-    "intervention_rows",
-    "look_sizes",
-    "plan_interventions",
-    "run_interventions",
-    "verdict",
-]
-
-Selection = Literal["spike", "matched", "random"]
-Arm = Literal["reference", "checkpoint", "alternative"]
-Policy = Literal["reference", "checkpoint"]
 Verdict = Literal["inside", "outside", "undecided"]
-Place = tuple[Policy, Selection, int, int]
-"""Policy, selection, rollout of the spike, position."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Whose control a matched position is, and in what it resembles the spike."""
-
-    sequence_id: int
-    """Of the rollout with the spike; the control may be in another."""
-    problem_id: str
-    same_rollout: bool
-    same_category: bool
-    same_third: bool
-    entropy_gap: float
-    """Under the reference, in nats."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intervention:
-    """One token forced at one position of one rollout, and who continues."""
-
-    sequence: ProbeSequence
-    position: int
-    selection: Selection
-    arm: Arm
-    token_id: int
-    policy: Policy = "reference"
-    match: Match | None = None
-    """Of matched positions."""
-
-    @property
-    def forced(self) -> Prefix:
-        """The completion up to and with the forced token."""
-        before = Prefix.of(self.sequence, self.position)
-        return Prefix(
-            problem=before.problem,
-            prompt_ids=before.prompt_ids,
-            completion_ids=(*before.completion_ids, self.token_id),
-        )
-
-    @property
-    def spike_sequence_id(self) -> int:
-        """The rollout whose spike this is, or is a control for."""
-        return self.match.sequence_id if self.match else self.sequence.sequence_id
-
-    @property
-    def spike_problem_id(self) -> str:
-        """The problem of that rollout: the unit of resampling."""
-        return self.match.problem_id if self.match else self.sequence.problem.id
-
-    @property
-    def place(self) -> Place:
-        """What the arms of one position have in common, and no other position has."""
-        return self.policy, self.selection, self.spike_sequence_id, self.position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    sequence: ProbeSequence
-    index: int
-    position: int
-    selection: Selection
-    match: Match | None = None
-
-
-def plan_interventions(
-    sequences: Sequence[ProbeSequence],
-    *,
-    settings: CausalConfig,
-    tops: Sequence[int],
-    argmax: Sequence[Sequence[int]],
-    seed: int,
-    top_ref: Sequence[Sequence[Sequence[int]]] | None = None,
-    spikes: Sequence[Collection[int]] | None = None,
-    categories: Sequence[Sequence[str]] | None = None,
-    entropy_ref: Sequence[Sequence[float]] | None = None,
-) -> list[Intervention]:
-    """Return the arms at each rollout's top spike and at its controls, for every policy of the settings.
-
-    A rollout of a single token has no random control; without a position that is no spike there is no matched one. A
-    position where the reference's top tokens are all the rollout's or the checkpoint's has no `alternative` arm.
-
-    Args:
-        sequences: the rollouts.
-        settings: controls, arms and policies.
-        tops: position of the highest divergence of each.
-        argmax: the checkpoint's most likely token at every position of each.
-        seed: of the random positions.
-        top_ref: the reference's most likely tokens at every position of each, likeliest first; for `alternative`.
-        spikes: positions of the spikes of each; for matched controls, as are the next two.
-        categories: category of every token of each.
-        entropy_ref: the reference's entropy at every position of each, in nats.
-
-    Raises:
-        ValueError: the settings ask for what the arguments do not give, or these differ in length.
-    """
-    if settings.alternative and top_ref is None:
-        raise ValueError("the alternative arm needs top_ref, the reference's top tokens; or set alternative to false")
-    pool = None
-    if "matched" in settings.controls:
-        if spikes is None or categories is None or entropy_ref is None:
-            raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
-        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops)
-    planned: list[Intervention] = []
-    for policy in settings.policies:
-        for index, top in enumerate(tops):
-            for place in _places(sequences, index, int(top), settings, pool, seed):
-                choice = int(argmax[place.index][place.position])
-                likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
-                planned += _arms(place, policy, choice, likely)
-    return planned
-
-
-def _places(
-    sequences: Sequence[ProbeSequence],
-    index: int,
-    top: int,
-    settings: CausalConfig,
-    pool: ControlPool | None,
-    seed: int,
-) -> list[_Place]:
-    """Return the spike of one rollout and its controls."""
-    own = sequences[index]
-    found = [_Place(sequence=own, index=index, position=top, selection="spike")]
-    control = pool.matched(index, top) if pool is not None else None
-    if control is not None:
-        match = Match(
-            sequence_id=own.sequence_id,
-            problem_id=own.problem.id,
-            same_rollout=control.same_rollout,
-            same_category=control.same_category,
-            same_third=control.same_third,
-            entropy_gap=control.entropy_gap,
-        )
-        other = sequences[control.index]
-        found.append(
-            _Place(sequence=other, index=control.index, position=control.position, selection="matched", match=match)
-        )
-    if "random" in settings.controls:
-        drawn = random_positions(
-            len(own.completion_ids), top=top, seed=seed, problem_id=own.problem.id, num=settings.num_random
-        )
-        found += [_Place(sequence=own, index=index, position=position, selection="random") for position in drawn]
-    return found
-
-
-def _arms(place: _Place, policy: Policy, choice: int, likely: Sequence[int]) -> list[Intervention]:
-    own = place.sequence.completion_ids[place.position]
-    tokens: dict[Arm, int] = {"reference": own, "checkpoint": choice}
-    others = [int(token) for token in likely if token not in (own, choice)]
-    if others:
-        tokens["alternative"] = others[0]
-    return [
-        Intervention(
-            sequence=place.sequence,
-            position=place.position,
-            selection=place.selection,
-            arm=arm,
-            token_id=token,
-            policy=policy,
-            match=place.match,
-        )
-        for arm, token in tokens.items()
-    ]
 
 
 def look_sizes(settings: CausalConfig) -> list[int]:

@@ -1,0 +1,239 @@
+"""Which earlier tokens made a model decide as it does at a position: by gradients, or by where its attention looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.errors import MismatchError
+from swerve.models.load import LoadedModel
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.statistics import bootstrap_mean
+
+AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
+
+_NUM_RECENT = 5
+
+_QUADRATURE_POINTS = 64
+
+_POINTS_AT_A_TIME = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """A position of a rollout that is to be explained, such as a spike."""
+
+    sequence: ProbeSequence
+    position: int
+    """In the completion; the token there is not part of what is explained."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """All tokens the model has read when it decides; the logits at the last of them give the position's token."""
+        return (*self.sequence.prompt_ids, *self.sequence.completion_ids[: self.position])
+
+
+def attribute(
+    loaded: LoadedModel, spots: Sequence[Spot], method: AttributionMethod, *, label: str
+) -> list[dict[str, Any]]:
+    """Return the rows of `attributions.parquet`: how much each earlier token counts for the model's decision at a spot.
+
+    With f = log p(choice) - log p(realised), the model's most likely token at the position against the one that stands
+    there (against its runner-up where the two are the same), and e_i the input embedding of the token i:
+
+        gradient:         score_i = |(e_i - b) . integral over s of df/de_i at b + s (e - b)|   (integrated gradients)
+        gradient_x_input: score_i = |e_i . df/de_i|
+        attention:        score_i = last row of A_L ... A_1 at i,  A = (mean over heads + identity) / 2
+
+    where b is the mean of all embeddings. Scores are normalised to sum to 1 over the prompt and the completion before
+    the position. Before the absolute value those of `gradient` sum to f(e) - f(b). `gradient_x_input` takes one pass
+    instead of 64 but misses most in models that normalise their inputs: a layer that does not see how long a vector is
+    has no slope along it, so that even a plain copy of a token scores next to nothing. Attention says where the model
+    looks, not what that does to its choice. Sources: Sundararajan et al., arXiv 1703.01365 (integrated gradients);
+    Abnar and Zuidema, arXiv 2005.00928 (attention rollout).
+
+    Args:
+        loaded: the model, in evaluation mode; `gradient` runs it 64 times a spot, the others twice and once.
+        spots: positions of rollouts.
+        method: how to score.
+        label: names the model in the rows.
+
+    Raises:
+        ValueError: a position lies outside of its completion, or the method is unknown.
+        MismatchError: the model has no attention weights to show.
+    """
+    for spot in spots:
+        if not 0 <= spot.position < len(spot.sequence.completion_ids):
+            raise ValueError(
+                f"sequence {spot.sequence.sequence_id} has {len(spot.sequence.completion_ids)} completion tokens, got "
+                f"position {spot.position}; positions count from 0"
+            )
+    if method == "attention":
+        with _eager_attention(loaded.model):
+            scores = [_attention_scores(loaded.model, spot) for spot in spots]
+    elif method in ("gradient", "gradient_x_input"):
+        integrated = method == "gradient"
+        scores = [_gradient_products(loaded.model, spot, integrated=integrated).abs() for spot in spots]
+    else:
+        raise ValueError(f"unknown attribution method {method!r}; allowed: gradient, gradient_x_input, attention")
+    return [_row(spot, _normalised(values), method, label) for spot, values in zip(spots, scores, strict=True)]
+
+
+def _row(spot: Spot, scores: Sequence[float], method: str, label: str) -> dict[str, Any]:
+    num_prompt = len(spot.sequence.prompt_ids)
+    return {
+        "sequence_id": spot.sequence.sequence_id,
+        "position": spot.position,
+        "method": method,
+        "model": label,
+        "prompt_scores": list(scores[:num_prompt]),
+        "completion_scores": list(scores[num_prompt:]),
+    }
+
+
+def _normalised(scores: Tensor) -> list[float]:
+    """Return scores that sum to 1; where all are 0, no token counts more than another."""
+    total = float(scores.sum())
+    values: list[float] = (scores / total if total > 0 else torch.full_like(scores, 1 / len(scores))).tolist()
+    return values
+
+
+def _gradient_products(model: PreTrainedModel, spot: Spot, *, integrated: bool) -> Tensor:
+    """Return each prefix token's signed product of embedding and gradient, `[L]`; integrated, they sum to f - f(b)."""
+    untyped: Any = model
+    table: Tensor = untyped.get_input_embeddings().weight
+    ids = torch.tensor([spot.prefix], device=model.device)
+    embedded: Tensor = untyped.get_input_embeddings()(ids).detach()
+    decide = _decision(model, spot, embedded)
+    if not integrated:
+        products: Tensor = (_gradient(decide, embedded) * embedded).sum(dim=-1)[0]
+        return products.double().cpu()
+    # The baseline is in the scale of what the embedding layer returns, which some models multiply.
+    with torch.no_grad():
+        factor = embedded.norm() / table[ids].norm().clamp(min=torch.finfo(table.dtype).tiny)
+        baseline = (factor * table.mean(dim=0)).expand_as(embedded)
+    points, weights = np.polynomial.legendre.leggauss(_QUADRATURE_POINTS)
+    total = torch.zeros_like(embedded[0], dtype=torch.float64)
+    for start in range(0, _QUADRATURE_POINTS, _POINTS_AT_A_TIME):
+        part = slice(start, start + _POINTS_AT_A_TIME)
+        shares = embedded.new_tensor((points[part] + 1) / 2)[:, None, None]
+        gradients = _gradient(decide, baseline + shares * (embedded - baseline)).double()
+        total += (gradients * gradients.new_tensor(weights[part] / 2)[:, None, None]).sum(dim=0)
+    products = (total * (embedded - baseline)[0].double()).sum(dim=-1)
+    return products.cpu()
+
+
+def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return f: embeddings `[B, L, D]` -> `[B]`, nats, for the choice the model makes on the real ones."""
+
+    def last_logits(inputs: Tensor) -> Tensor:
+        logits: Tensor = model(inputs_embeds=inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    realised = spot.sequence.completion_ids[spot.position]
+    with torch.no_grad():
+        best, second = last_logits(embedded)[0].topk(2).indices.tolist()
+    chosen, other = (best, second) if best == realised else (best, realised)
+
+    def decision(inputs: Tensor) -> Tensor:
+        # The normaliser of the softmax is the same for both tokens.
+        logits = last_logits(inputs)
+        return logits[:, chosen] - logits[:, other]
+
+    return decision
+
+
+def _gradient(function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    leaf = inputs.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(function(leaf).sum(), leaf)
+    return gradient
+
+
+@contextmanager
+def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model compute its attention weights inside the block: the fast kernels never form them."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
+    """Return attention rollout from the token that decides, `[L]`."""
+    ids = torch.tensor([spot.prefix], device=model.device)
+    with torch.no_grad():
+        layers = model(input_ids=ids, use_cache=False, output_attentions=True, logits_to_keep=1).attentions
+    length = ids.shape[1]
+    if not layers or any(layer is None or layer.shape[-2:] != (length, length) for layer in layers):
+        raise MismatchError(
+            f"{type(model).__name__} does not return attention weights of all tokens; use probe.attribution.method="
+            "gradient"
+        )
+    flow = torch.zeros(length, dtype=torch.float64, device=ids.device)
+    flow[-1] = 1.0
+    for layer in reversed(layers):  # from the decision downwards: a row times a matrix, never a product of matrices
+        flow = (flow @ layer[0].double().mean(dim=0) + flow) / 2
+    return flow.cpu()
+
+
+def attribution_figures(
+    rows: Sequence[Mapping[str, Any]], sequences: Sequence[ProbeSequence], *, confidence: float, seed: int
+) -> list[dict[str, Any]]:
+    """Return where the scores lie, for each model and method: on the prompt, nearby, on earlier wrong steps.
+
+    Each share has beside it what equal scores would give (`uniform`). Distances are in tokens from the position to be
+    explained, 1 for the token just before it. Means are over spots with problems resampled; spots without an earlier
+    wrong step do not count for `wrong`.
+
+    Args:
+        rows: of `attributions.parquet`.
+        sequences: the rollouts they are about.
+        confidence: coverage of the intervals.
+        seed: of the resampling.
+    """
+    known = {sequence.sequence_id: sequence for sequence in sequences}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["method"]), []).append(row)
+    found = []
+    for (model, method), part in groups.items():
+        measured = [(known[row["sequence_id"]].problem.id, _spot_figures(row, known)) for row in part]
+        figures: dict[str, Any] = {}
+        for name in ("prompt", "recent", "wrong", "distance"):
+            kept = [(problem, one[name]) for problem, one in measured if one[name] is not None]
+            problems, pairs = [problem for problem, _ in kept], [pair for _, pair in kept if pair is not None]
+            figures[name] = {
+                "num_spots": len(pairs),
+                "score": bootstrap_mean([s for s, _ in pairs], clusters=problems, confidence=confidence, seed=seed),
+                "uniform": sum(u for _, u in pairs) / len(pairs) if pairs else None,
+            }
+        found.append({"model": model, "method": method, "num_spots": len(part), **figures})
+    return found
+
+
+def _spot_figures(row: Mapping[str, Any], known: Mapping[int, ProbeSequence]) -> dict[str, tuple[float, float] | None]:
+    """Return of one spot the score on each kind of token, or its mean distance, and what equal scores would give."""
+    scores = [*row["prompt_scores"], *row["completion_scores"]]
+    length, num_prompt = len(scores), len(row["prompt_scores"])
+    wrong = [num_prompt + place for place in known[row["sequence_id"]].wrong if place < row["position"]]
+
+    def on(places: Sequence[int]) -> tuple[float, float]:
+        return sum(scores[place] for place in places), len(places) / length
+
+    distance = sum(score * (length - place) for place, score in enumerate(scores))
+    return {
+        "prompt": on(range(num_prompt)),
+        "recent": on(range(max(0, length - _NUM_RECENT), length)),
+        "wrong": on(wrong) if wrong else None,
+        "distance": (distance, (length + 1) / 2),
+    }

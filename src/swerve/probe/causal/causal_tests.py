@@ -1,0 +1,308 @@
+"""Run the causal tests of a plan: load models, work in units that an interruption does not lose, summarise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.config import CrossSamplingConfig
+from swerve.models.load import LoadedModel, stop_ids
+from swerve.probe.causal.attribution import Spot, attribute, attribution_figures
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome
+from swerve.probe.causal.cross_sampling import count_cross_samples, cross_sampling_rows, pilot_split, run_cross_sampling
+from swerve.probe.causal.cross_sampling_summary import cross_sampling_summary
+from swerve.probe.causal.interventions import Intervention, plan_interventions
+from swerve.probe.causal.pivots import PivotSearch, find_pivots, pivot_summary, prefix_value_rows
+from swerve.probe.causal.swap_effects import causal_summary, measured_effects, prediction_summary
+from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
+from swerve.probe.engine.forward import TopTokens
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.engine.model_sources import ModelSource
+from swerve.probe.engine.store import PartStore
+from swerve.probe.findings.planted import selector_scores
+from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.plan import ProbePlan
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.progress import Progress, ProgressTask
+from swerve.rollout import TorchEngine
+from swerve.types import Problem, Prompt
+
+_ROLLOUTS_PER_UNIT = 50
+
+Row = Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class CausalTests:
+    """Runs the causal tests of a plan on its headline population."""
+
+    plan: ProbePlan
+    data: Measurements
+    """The checkpoints against the reference on the headline population."""
+    spikes: SpikeTable
+    tops: Mapping[str, TopTokens]
+    """The likeliest tokens at every position of the headline population, by label."""
+    parts: PartStore
+    progress: Progress
+    _loaded: dict[str, LoadedModel] = field(default_factory=dict)
+
+    def swaps(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
+        """Return rows of `interventions.parquet`, the figures of the swaps, and those of the prediction of effects."""
+        settings, plan = self.plan.settings.causal, self.plan
+        planned = self._planned()
+        if not planned:
+            return [], None, []
+        outcomes = self._outcomes(planned)
+        tokenizer = self._model(plan.reference).tokenizer
+        effects = measured_effects(planned, outcomes)
+        scores = self._scores([(one.sequence_id, one.position) for one in effects])
+        summary = causal_summary(planned, outcomes, settings=settings, confidence=plan.confidence, seed=plan.seed)
+        prediction = prediction_summary(
+            effects,
+            scores,
+            delta=settings.delta,
+            confidence=plan.confidence,
+            num_bootstrap=settings.num_bootstrap,
+            seed=plan.seed,
+        )
+        return intervention_rows(planned, outcomes, tokenizer), summary, prediction
+
+    def _planned(self) -> list[Intervention]:
+        settings, final, divergence = self.plan.settings.causal, self.plan.final, self.plan.settings.divergence
+        sequences = self.data.sequences[: settings.max_rollouts]
+        num = len(sequences)
+        bounds = np.cumsum(self.data.lengths)[:-1]
+        categories = np.split(np.array(self.data.categories, dtype=np.str_), bounds)
+        return plan_interventions(
+            sequences,
+            settings=settings,
+            tops=self.spikes.tops[final, divergence][:num],
+            argmax=[row.tolist() for row in self.data.by_sequence("argmax", final)[:num]],
+            seed=self.plan.seed,
+            top_ref=[ids.tolist() for ids in np.split(self.tops[self.plan.reference.label].ids.numpy(), bounds)[:num]],
+            spikes=self.spikes.positions(final, divergence)[:num],
+            categories=[row.tolist() for row in categories[:num]],
+            entropy_ref=[row.tolist() for row in self.data.by_sequence("entropy_ref", final)[:num]],
+        )
+
+    def _outcomes(self, planned: Sequence[Intervention]) -> list[Outcome]:
+        """Run the interventions, one policy after the other, a number of rollouts at a time."""
+        found: dict[int, Outcome] = {}
+        for policy in self.plan.settings.causal.policies:
+            source = self.plan.reference if policy == "reference" else self._final
+            mine = [index for index, item in enumerate(planned) if item.policy == policy]
+            spikes = list(dict.fromkeys(planned[index].spike_sequence_id for index in mine))
+            units = [spikes[start : start + _ROLLOUTS_PER_UNIT] for start in range(0, len(spikes), _ROLLOUTS_PER_UNIT)]
+            with self.progress.task(
+                "causal test", self._num_continued([planned[index] for index in mine], source)
+            ) as task:
+                for unit in units:
+                    rows = [index for index in mine if planned[index].spike_sequence_id in set(unit)]
+                    done = self._unit([planned[index] for index in rows], source, task)
+                    found.update(zip(rows, done, strict=True))
+        return [found[index] for index in range(len(planned))]
+
+    def _num_continued(self, items: Sequence[Intervention], source: ModelSource) -> int:
+        loaded = self._model(source)
+        stops = stop_ids(loaded.model, loaded.tokenizer)
+        num = count_continued(items, stops, self.plan.max_new_tokens)
+        return num * self.plan.settings.causal.num_continuations
+
+    def _unit(self, items: Sequence[Intervention], source: ModelSource, task: ProgressTask) -> list[Outcome]:
+        known = True
+
+        def compute() -> list[Any]:
+            nonlocal known
+            known = False
+            loaded = self._model(source)
+            outcomes = run_interventions(
+                items,
+                self._engine(loaded),
+                loaded.tokenizer,
+                settings=self.plan.settings.causal,
+                stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+                max_new_tokens=self.plan.max_new_tokens,
+                seed=self.plan.seed,
+                confidence=self.plan.confidence,
+                on_planned=task.extend,
+                on_finished=task.advance,
+            )
+            return [[_counts(one), None if one.first is None else _counts(one.first)] for one in outcomes]
+
+        depends = {
+            "policy": source.label,
+            "settings": self.plan.settings.causal.model_dump(mode="json"),
+            "problems": [_content(item.sequence.problem) for item in items],
+            "items": [
+                [*item.place, item.arm, list(item.sequence.prompt_ids), list(item.forced.completion_ids)]
+                for item in items
+            ],
+        }
+        found = self.parts.get("swaps", depends, compute)
+        if known:
+            task.advance(self._num_continued(items, source))
+        return [replace(_outcome(drawn), first=None if first is None else _outcome(first)) for drawn, first in found]
+
+    def _scores(self, places: Sequence[tuple[int, int]]) -> dict[str, NDArray[np.float64]]:
+        """Return each selector's score of the final checkpoint at positions (sequence_id, position)."""
+        starts = np.cumsum(self.data.lengths) - self.data.lengths
+        begin = {one.sequence_id: int(start) for one, start in zip(self.data.sequences, starts, strict=True)}
+        rows = np.array([begin[identity] + position for identity, position in places], dtype=np.int64)
+        index = self.data.checkpoints.index(self.plan.final)
+        columns = {name: column[index] for name, column in self.data.columns.items()}
+        return {name: np.asarray(values, dtype=np.float64)[rows] for name, values in selector_scores(columns).items()}
+
+    def pivots(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Return rows of `prefix_values.parquet` and the figures of the pivotal tokens."""
+        settings, plan = self.plan.settings.pivots, self.plan
+        sequences = self.data.sequences[: settings.max_rollouts]
+        if not sequences:
+            return [], None
+        search = self._search(sequences)
+        positions = self.spikes.positions(plan.final, plan.settings.divergence)
+        summary = pivot_summary(
+            search,
+            spikes={one.sequence_id: found for one, found in zip(self.data.sequences, positions, strict=True)},
+            confidence=plan.confidence,
+            num_bootstrap=plan.settings.causal.num_bootstrap,
+            seed=plan.seed,
+        )
+        return prefix_value_rows(search.values), summary
+
+    def _search(self, sequences: Sequence[ProbeSequence]) -> PivotSearch:
+        loaded = self._model(self.plan.reference)
+        settings = self.plan.settings.pivots
+        sampler = ContinuationSampler(
+            engine=self._engine(loaded),
+            tokenizer=loaded.tokenizer,
+            stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+            max_new_tokens=self.plan.max_new_tokens,
+            temperature=settings.temperature,
+            seed=self.plan.seed,
+        )
+        with self.progress.task("pivots", 0) as task:  # how much there is to do turns out on the way
+            return find_pivots(sequences, sampler, settings=settings, on_planned=task.extend, on_finished=task.advance)
+
+    def cross_sampling(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Return rows of `cross_samples.parquet` and the figures of the cross-sampling."""
+        plan, settings = self.plan, self.plan.settings.cross_sampling
+        if not settings.max_problems or len(plan.prompts) < 2:
+            return [], None
+        prompts, pilot = pilot_split(plan.prompts, max_problems=settings.max_problems)
+        rows: list[dict[str, Any]] = []
+        with self.progress.task("cross-sampling", count_cross_samples(settings, len(prompts), len(pilot))) as task:
+            for direction in settings.directions:
+                one_way = settings.model_copy(update={"directions": (direction,)})
+                rows += self._crossed(one_way, prompts, pilot, task)
+        summary = cross_sampling_summary(
+            rows,
+            confidence=plan.confidence,
+            num_resamples=plan.settings.causal.num_bootstrap,
+            seed=plan.seed,
+        )
+        return rows, summary
+
+    def _crossed(
+        self,
+        settings: CrossSamplingConfig,
+        prompts: Sequence[Prompt],
+        pilot: Sequence[Prompt],
+        task: ProgressTask,
+    ) -> list[dict[str, Any]]:
+        """Return the rows of one direction."""
+        known = True
+
+        def compute() -> list[Mapping[str, Any]]:
+            nonlocal known
+            known = False
+            samples = run_cross_sampling(
+                self._model(self.plan.reference),
+                self._model(self._final),
+                prompts,
+                pilot,
+                settings=settings,
+                max_new_tokens=self.plan.max_new_tokens,
+                max_rows=self.plan.runtime.max_rows,
+                seed=self.plan.seed,
+                on_finished=task.advance,
+            )
+            return cross_sampling_rows(samples)
+
+        depends = {
+            "settings": settings.model_dump(mode="json"),
+            "prompts": [[[_content(one.problem), list(one.token_ids)] for one in part] for part in (prompts, pilot)],
+        }
+        found: list[dict[str, Any]] = self.parts.get("cross_sampling", depends, compute)
+        if known:
+            task.advance(count_cross_samples(settings, len(prompts), len(pilot)))
+        return found
+
+    def attribution(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return rows of `attributions.parquet` and where the scores lie, at the highest spikes of all rollouts."""
+        settings, plan = self.plan.settings.attribution, self.plan
+        if settings.method == "none":
+            return [], []
+        spots = self._highest_spikes(settings.max_spikes)
+        rows = []
+        with self.progress.task("attribution", 2 * len(spots)) as task:
+            for source in (self._final, plan.reference):
+                depends = {
+                    "method": settings.method,
+                    "model": source.label,
+                    "spots": [_spot_content(spot) for spot in spots],
+                }
+                rows += self.parts.get("attribution", depends, partial(self._attributed, spots, source))
+                task.advance(len(spots))
+        figures = attribution_figures(rows, self.data.sequences, confidence=plan.confidence, seed=plan.seed)
+        return rows, figures
+
+    def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> list[dict[str, Any]]:
+        method = self.plan.settings.attribution.method
+        assert method != "none", "asked for above"
+        return attribute(self._model(source), spots, method, label=source.label)
+
+    def _highest_spikes(self, count: int) -> list[Spot]:
+        """Return the top positions with the largest divergence, at most one a rollout."""
+        divergence, final = self.plan.settings.divergence, self.plan.final
+        tops = self.spikes.tops[final, divergence]
+        series = self.data.by_sequence(divergence, final)
+        order = sorted(range(len(tops)), key=lambda index: -float(series[index][tops[index]]))
+        return [Spot(sequence=self.data.sequences[index], position=tops[index]) for index in order[:count]]
+
+    @property
+    def _final(self) -> ModelSource:
+        return next(one for one in self.plan.checkpoints if one.label == self.plan.final)
+
+    def _engine(self, loaded: LoadedModel) -> TorchEngine:
+        pad_id = int(loaded.tokenizer.pad_token_id or 0)
+        return TorchEngine(loaded.model, pad_id=pad_id, max_rows=self.plan.runtime.max_rows)
+
+    def _model(self, source: ModelSource) -> LoadedModel:
+        if source.label not in self._loaded:
+            self._loaded[source.label] = source.load()
+        return self._loaded[source.label]
+
+
+def _content(problem: Problem) -> list[Any]:
+    """Return what grading an answer to a problem depends on."""
+    return [problem.id, problem.family, problem.question, problem.answer, dict(problem.metadata)]
+
+
+def _spot_content(spot: Spot) -> list[Any]:
+    """Return what explaining a spot depends on: its place, what was read before it and the token that stands there."""
+    sequence, position = spot.sequence, spot.position
+    tokens = (sequence.prompt_ids, sequence.completion_ids[: position + 1])
+    return [sequence.sequence_id, position, *map(list, tokens)]
+
+
+def _counts(outcome: Outcome) -> list[int]:
+    return [outcome.num_continuations, outcome.num_successes, outcome.num_failures]
+
+
+def _outcome(counts: Sequence[int]) -> Outcome:
+    return Outcome(num_continuations=counts[0], num_successes=counts[1], num_failures=counts[2])

@@ -1,0 +1,191 @@
+"""The value of a prefix: how often a policy that continues it succeeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.rewards import grade_all
+from swerve.rollout import Engine, SamplingParams
+from swerve.rollout.groups import BatchGrader, completion_text
+from swerve.seeds import derive_seed
+from swerve.types import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """A problem's prompt and the completion as far as it is written."""
+
+    problem: Problem
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sequence: ProbeSequence, length: int) -> Prefix:
+        """Return the first `length` tokens of a rollout."""
+        return cls(
+            problem=sequence.problem, prompt_ids=sequence.prompt_ids, completion_ids=sequence.completion_ids[:length]
+        )
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """What makes two prefixes the same."""
+        return self.problem.id, self.prompt_ids, self.completion_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the continuations of one prefix."""
+
+    num_continuations: int
+    num_successes: int
+    num_failures: int
+    """Continuations the grader could not judge; they count as wrong."""
+    first: Outcome | None = None
+    """Where more were drawn depending on what was seen: the continuations before that."""
+
+    @property
+    def value(self) -> float:
+        """Share of right continuations.
+
+        >>> Outcome(num_continuations=4, num_successes=3, num_failures=0).value
+        0.75
+        """
+        return self.num_successes / self.num_continuations
+
+    @property
+    def unbiased_value(self) -> float:
+        """Share of right continuations among a number of them that was fixed beforehand.
+
+        Drawing until the data are clear favours clear data: `value` is then biased away from where it stops, this is
+        not.
+        """
+        return (self.first or self).value
+
+    def extended(self, other: Outcome) -> Outcome:
+        """Return the continuations of both, the second drawn depending on the first."""
+        return Outcome(
+            num_continuations=self.num_continuations + other.num_continuations,
+            num_successes=self.num_successes + other.num_successes,
+            num_failures=self.num_failures + other.num_failures,
+            first=self.first or self,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuationSampler:
+    """Continues prefixes with one policy and grades the whole completions.
+
+    V(x_<t) is estimated by the share of `num` continuations that the grader finds right. A prefix that ends in a stop
+    token, or is `max_new_tokens` long, is graded as it stands: its value is 0 or 1, whatever `num`.
+
+    The random numbers of a prefix come from the seed, the problem, the prefix's length and the look. So prefixes of one
+    problem that differ in their last token only (the arms of a position) share them, values at other positions do not,
+    and the result for a prefix depends on nothing else in the call.
+    """
+
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: tuple[int, ...]
+    max_new_tokens: int
+    """Of the whole completion, the prefix included."""
+    temperature: float
+    seed: int
+    grade: BatchGrader = grade_all
+    """A success is what it finds right."""
+
+    def ends(self, prefix: Prefix) -> bool:
+        """Return whether there is nothing to continue."""
+        written = prefix.completion_ids
+        return len(written) >= self.max_new_tokens or (bool(written) and written[-1] in self.stop_ids)
+
+    def num_continued(self, prefixes: Sequence[Prefix]) -> int:
+        """Return how many distinct prefixes would be continued."""
+        return len({prefix.key for prefix in prefixes if not self.ends(prefix)})
+
+    def sample(
+        self,
+        prefixes: Sequence[Prefix],
+        num: int,
+        *,
+        look: int = 0,
+        on_finished: Callable[[int], None] | None = None,
+    ) -> list[Outcome]:
+        """Continue each prefix `num` times; one outcome each, in order.
+
+        All prefixes go to the engine in one call, equal ones once: they have equal outcomes.
+
+        Args:
+            prefixes: any number.
+            num: continuations of each.
+            look: another look draws fresh random numbers.
+            on_finished: called with the number of continuations finished since the last call.
+
+        Raises:
+            ValueError: `num` is less than 1.
+        """
+        if num < 1:
+            raise ValueError(f"num must be at least 1, got {num}: a value needs continuations")
+        distinct = {prefix.key: prefix for prefix in prefixes}
+        open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]
+        written = self._continue(open_ended, num, look, on_finished)
+        completions = {key: written.get(key, [prefix.completion_ids] * num) for key, prefix in distinct.items()}
+        graded = self._graded([(distinct[key].problem, written) for key, written in completions.items()])
+        outcomes = dict(zip(distinct, graded, strict=True))
+        return [outcomes[prefix.key] for prefix in prefixes]
+
+    def _continue(
+        self, prefixes: Sequence[Prefix], num: int, look: int, on_finished: Callable[[int], None] | None
+    ) -> dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[tuple[int, ...]]]:
+        """Return whole completions by prefix."""
+        if not prefixes:
+            return {}
+        params = SamplingParams(
+            num_samples=num,
+            max_new_tokens=self.max_new_tokens,  # not the largest budget: an engine's draws may depend on it
+            temperature=self.temperature,
+            stop_ids=self.stop_ids,
+        )
+        generated = self.engine.generate(
+            [(*prefix.prompt_ids, *prefix.completion_ids) for prefix in prefixes],
+            params,
+            seeds=[
+                derive_seed(self.seed, "probe", "continue", prefix.problem.id, len(prefix.completion_ids), look)
+                for prefix in prefixes
+            ],
+            budgets=[self.max_new_tokens - len(prefix.completion_ids) for prefix in prefixes],
+            on_finished=on_finished,
+        )
+        return {
+            prefix.key: [(*prefix.completion_ids, *completion.token_ids) for completion in completions]
+            for prefix, completions in zip(prefixes, generated, strict=True)
+        }
+
+    def _graded(self, groups: Sequence[tuple[Problem, Sequence[tuple[int, ...]]]]) -> list[Outcome]:
+        """Grade the completions of each problem, all in one call; equal ones of a group, which are frequent, once."""
+        counts = [Counter(completions) for _, completions in groups]
+        rewards = iter(
+            self.grade(
+                [
+                    (problem, completion_text(self.tokenizer, token_ids))
+                    for (problem, _), distinct in zip(groups, counts, strict=True)
+                    for token_ids in distinct
+                ]
+            )
+        )
+        outcomes = []
+        for distinct in counts:
+            judged = list(zip(distinct.values(), islice(rewards, len(distinct)), strict=True))
+            outcomes.append(
+                Outcome(
+                    num_continuations=distinct.total(),
+                    num_successes=sum(count for count, reward in judged if reward.is_right),
+                    num_failures=sum(count for count, reward in judged if reward.value is None),
+                )
+            )
+        return outcomes

@@ -1,0 +1,260 @@
+"""Cross-sampling: one model generates and takes the other's token wherever a selector fires (arXiv 2603.22446).
+
+Each selector is set to fire at the same share of tokens, so that selectors are compared under equal budgets: which one
+finds the tokens that carry the difference between the two models? Thresholds come from a pilot: the base's own
+completions of other problems, with every selector's score recorded and nothing swapped. Swapped tokens change what
+follows, so the share of tokens that is swapped in the end differs from the budget; it is measured, and accuracy is set
+against the measured share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from swerve.config import CrossSamplingConfig, SwapSelector
+from swerve.models.load import LoadedModel, stop_ids
+from swerve.rewards import grade_all
+from swerve.rollout import SamplingParams
+from swerve.rollout.groups import completion_text
+from swerve.rollout.mixed import MixedCompletion, generate_mixed
+from swerve.seeds import derive_seed
+from swerve.types import Prompt, RewardStatus
+
+Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
+
+_MAX_PILOT = 100
+
+_PILOT_SHARE = 5  # one problem of so many, where the problems that are not measured are fewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossSample:
+    """One completion that two models wrote together."""
+
+    problem_id: str
+    sample: int
+    direction: Direction
+    selector: SwapSelector
+    share: float
+    """Budget; 0: the base alone, 1: the other model alone."""
+    threshold: float | None
+    """Of the selector's score; None at the ends and for `random`."""
+    completion: MixedCompletion
+    correct: bool
+    status: RewardStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dose:
+    """A selector with the threshold that stands for a budget."""
+
+    selector: SwapSelector
+    share: float
+    threshold: float
+
+
+def pilot_split(prompts: Sequence[Prompt], *, max_problems: int) -> tuple[list[Prompt], list[Prompt]]:
+    """Return the prompts that are measured, the first ones, and those of the pilot, the last up to 100.
+
+    At most `max_problems` are measured, and at least every fifth problem is left to the pilot, up to 100.
+
+    Raises:
+        ValueError: fewer than two prompts, or `max_problems` below 1.
+    """
+    if len(prompts) < 2 or max_problems < 1:
+        raise ValueError(f"need two prompts or more and max_problems of at least 1, got {len(prompts)}, {max_problems}")
+    reserved = min(_MAX_PILOT, math.ceil(len(prompts) / _PILOT_SHARE))
+    num = min(max_problems, len(prompts) - reserved)
+    return list(prompts[:num]), list(prompts[max(num, len(prompts) - _MAX_PILOT) :])
+
+
+def calibrated_thresholds(scores: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Return for each share the least threshold that no more than that share of the scores is above.
+
+    Where scores are tied at the threshold fewer are above it: the budget is never exceeded on these scores.
+
+    Raises:
+        ValueError: no scores, or a share outside (0, 1).
+
+    >>> calibrated_thresholds([0.0, 1.0, 2.0, 3.0, 4.0], [0.2, 0.4])
+    [3.0, 2.0]
+    >>> calibrated_thresholds([1.0, 1.0, 1.0, 1.0], [0.5])
+    [1.0]
+    """
+    if not len(scores) or any(not 0 < share < 1 for share in shares):
+        raise ValueError(f"need scores and shares above 0 and below 1, got {len(scores)} scores and shares {shares}")
+    ordered = sorted(scores, reverse=True)
+    # The share was written in decimals: 0.29 of 100 tokens are 29, not the 28 of 0.29 * 100 = 28.999...
+    return [ordered[min(math.floor(share * len(ordered) + 1e-9), len(ordered) - 1)] for share in shares]
+
+
+def count_cross_samples(settings: CrossSamplingConfig, num_problems: int, num_pilot: int) -> int:
+    """Return how many completions `run_cross_sampling` samples."""
+    doses = 2 + len(settings.selectors) * len(settings.shares)
+    return len(settings.directions) * settings.num_samples * (doses * num_problems + num_pilot)
+
+
+def run_cross_sampling(
+    reference: LoadedModel,
+    checkpoint: LoadedModel,
+    prompts: Sequence[Prompt],
+    pilot: Sequence[Prompt],
+    *,
+    settings: CrossSamplingConfig,
+    max_new_tokens: int,
+    max_rows: int,
+    seed: int,
+    on_finished: Callable[[int], None] | None = None,
+) -> list[CrossSample]:
+    """Generate and grade every problem in both directions with every selector at every budget, and at both ends.
+
+    All configurations of a problem share their random numbers, so that those of equal budget, and the ends, are paired.
+
+    Args:
+        reference: the model Q.
+        checkpoint: the model P, of the same tokenizer.
+        prompts: the problems that are measured.
+        pilot: other problems; the selectors' thresholds are calibrated on the base's own completions of them.
+        settings: directions, selectors, budgets, samples of each problem and temperature.
+        max_new_tokens: longest completion.
+        max_rows: completions decoded at a time.
+        seed: of the run.
+        on_finished: called with the number of completions finished since the last call.
+
+    Raises:
+        ValueError: no prompts, no pilot, a problem in both, or one twice.
+    """
+    measured_ids, pilot_ids = ([each.problem.id for each in group] for group in (prompts, pilot))
+    if not measured_ids or not pilot_ids or len({*measured_ids, *pilot_ids}) < len(measured_ids) + len(pilot_ids):
+        raise ValueError(
+            "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
+        )
+    samples: list[CrossSample] = []
+    for direction in settings.directions:
+        crossing = _Crossing(
+            direction=direction,
+            base=reference if direction == "checkpoint_into_reference" else checkpoint,
+            other=checkpoint if direction == "checkpoint_into_reference" else reference,
+            settings=settings,
+            max_new_tokens=max_new_tokens,
+            max_rows=max_rows,
+            seed=seed,
+            on_finished=on_finished,
+        )
+        for dose in crossing.doses(pilot):
+            samples += crossing.measure(prompts, dose)
+    return samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Crossing:
+    """One direction: which model proposes and whose tokens are taken."""
+
+    direction: Direction
+    base: LoadedModel
+    other: LoadedModel
+    settings: CrossSamplingConfig
+    max_new_tokens: int
+    max_rows: int
+    seed: int
+    on_finished: Callable[[int], None] | None
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        selector: SwapSelector,
+        threshold: float,
+        record: Sequence[SwapSelector] = (),
+    ) -> list[tuple[MixedCompletion, ...]]:
+        model, tokenizer = self.base.model, self.base.tokenizer
+        return generate_mixed(
+            model,
+            self.other.model,
+            [prompt.token_ids for prompt in prompts],
+            SamplingParams(
+                num_samples=self.settings.num_samples,
+                max_new_tokens=self.max_new_tokens,
+                temperature=self.settings.temperature,
+                stop_ids=stop_ids(model, tokenizer),
+            ),
+            selector=selector,
+            threshold=threshold,
+            checkpoint="other" if self.direction == "checkpoint_into_reference" else "base",
+            seeds=[derive_seed(self.seed, "probe", "cross_sampling", prompt.problem.id) for prompt in prompts],
+            pad_id=int(tokenizer.pad_token_id or 0),
+            max_rows=self.max_rows,
+            record=record,
+            on_finished=self.on_finished,
+        )
+
+    def doses(self, pilot: Sequence[Prompt]) -> list[_Dose]:
+        """Return the ends, and every selector at every budget."""
+        ends = [
+            _Dose(selector="random", share=0.0, threshold=math.inf),
+            _Dose(selector="random", share=1.0, threshold=-math.inf),
+        ]
+        groups = self.generate(pilot, "random", math.inf, self.settings.selectors)
+        for selector in self.settings.selectors:
+            scores = [score for group in groups for each in group for score in each.scores[selector]]
+            thresholds = (
+                [1 - share for share in self.settings.shares]
+                if selector == "random"
+                else calibrated_thresholds(scores, self.settings.shares)
+            )
+            ends += [
+                _Dose(selector=selector, share=share, threshold=threshold)
+                for share, threshold in zip(self.settings.shares, thresholds, strict=True)
+            ]
+        return ends
+
+    def measure(self, prompts: Sequence[Prompt], dose: _Dose) -> list[CrossSample]:
+        """Generate and grade every problem at one dose."""
+        groups = self.generate(prompts, dose.selector, dose.threshold)
+        written = [
+            (prompt.problem, sample, completion)
+            for prompt, group in zip(prompts, groups, strict=True)
+            for sample, completion in enumerate(group)
+        ]
+        rewards = grade_all(
+            [
+                (problem, completion_text(self.base.tokenizer, completion.token_ids))
+                for problem, _, completion in written
+            ]
+        )
+        return [
+            CrossSample(
+                problem_id=problem.id,
+                sample=sample,
+                direction=self.direction,
+                selector=dose.selector,
+                share=dose.share,
+                threshold=None if dose.selector == "random" else dose.threshold,
+                completion=completion,
+                correct=reward.is_right,
+                status=reward.status,
+            )
+            for (problem, sample, completion), reward in zip(written, rewards, strict=True)
+        ]
+
+
+def cross_sampling_rows(samples: Sequence[CrossSample]) -> list[Mapping[str, Any]]:
+    """Return the rows of `cross_samples.parquet`; both ends are under the selector `random`."""
+    return [
+        {
+            "problem_id": each.problem_id,
+            "sample": each.sample,
+            "direction": each.direction,
+            "selector": each.selector,
+            "share": each.share,
+            "threshold": each.threshold,
+            "completion_ids": list(each.completion.token_ids),
+            "swapped": list(each.completion.swapped),
+            "num_changed": each.completion.num_changed,
+            "correct": each.correct,
+            "status": each.status,
+        }
+        for each in samples
+    ]

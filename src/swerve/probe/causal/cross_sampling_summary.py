@@ -1,0 +1,313 @@
+"""The summary of cross-sampling: accuracy against the share of tokens taken, computed from the table's rows alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.seeds import derive_seed
+from swerve.statistics import Estimate, bootstrap_mean, share
+
+_Array = NDArray[np.float64]
+
+_AT_ONCE = 256  # resamples whose counts are held at a time
+
+
+def cross_sampling_summary(
+    rows: Sequence[Mapping[str, Any]], *, confidence: float, num_resamples: int, seed: int
+) -> dict[str, Any] | None:
+    """Return the `cross_sampling` part of the summary; None without rows.
+
+    A selector's curve runs from (0, accuracy of the base) through the measured (share of swapped tokens, accuracy) of
+    its budgets. `mean_accuracy` is its mean height up to `largest_common_share`, and
+
+        auc = (mean_accuracy - base) / (other - base)
+
+    is 0 for swaps that do nothing and 1 for swaps that have the whole effect from the first token on. The largest
+    common share is the least of the selectors' largest measured shares; a selector that does not even reach the least
+    budget (ranks are mostly 1) is not counted there, and its curve stays at its last height. `recovered` is the ratio
+    at one budget. Intervals are over problems, all configurations of a problem drawn together; ratios are
+    None where the interval of the gap `other - base` reaches 0, for then there is nothing to recover.
+
+    Args:
+        rows: of `CROSS_SAMPLES_SCHEMA`.
+        confidence: coverage of the intervals.
+        num_resamples: of the bootstrap.
+        seed: of the run.
+
+    Raises:
+        ValueError: a configuration lacks some of the samples of another, or a direction lacks an end.
+    """
+    if not rows:
+        return None
+    names = list(dict.fromkeys(str(row["direction"]) for row in rows))
+    directions = [
+        _Direction.of(name, [row for row in rows if row["direction"] == name], confidence, num_resamples, seed)
+        for name in names
+    ]
+    return {
+        "num_problems": len({row["problem_id"] for row in rows}),
+        "num_samples": 1 + max(int(row["sample"]) for row in rows),
+        "directions": [direction.summary() for direction in directions],
+    }
+
+
+def mean_height(
+    shares: Sequence[float] | _Array, accuracies: Sequence[float] | _Array, *, base: float, limit: float
+) -> float:
+    """Return the mean height over [0, limit] of the straight lines from (0, base) through the points.
+
+    Beyond the last point the curve stays at its height.
+
+    >>> mean_height([0.1, 0.2], [0.5, 0.7], base=0.3, limit=0.2)  # 0.4 over the first half, 0.6 over the second
+    0.5
+    >>> round(mean_height([0.1, 0.2], [0.5, 0.7], base=0.3, limit=0.15), 6)
+    0.45
+    """
+    order = np.argsort(shares, kind="stable")
+    x = np.concatenate([[0.0], np.asarray(shares, dtype=np.float64)[order]])
+    y = np.concatenate([[base], np.asarray(accuracies, dtype=np.float64)[order]])
+    inside = x < limit
+    grid = np.concatenate([x[inside], [limit]])
+    heights = np.concatenate([y[inside], [np.interp(limit, x, y)]])
+    return float((np.diff(grid) * (heights[1:] + heights[:-1]) / 2).sum() / limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dose:
+    """One configuration: what it was set to, and its sums over the samples of each problem."""
+
+    selector: str
+    budget: float
+    threshold: float | None
+    correct: _Array
+    tokens: _Array
+    swapped: _Array
+    changed: _Array
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], problems: Mapping[str, int]) -> _Dose:
+        """Add up one configuration's rows."""
+        index = [problems[row["problem_id"]] for row in rows]
+
+        def summed(values: Sequence[float]) -> _Array:
+            return np.bincount(index, weights=values, minlength=len(problems)).astype(np.float64)
+
+        threshold = rows[0]["threshold"]
+        return cls(
+            selector=str(rows[0]["selector"]),
+            budget=_short(rows[0]["share"]),
+            threshold=None if threshold is None or not math.isfinite(threshold) else _short(threshold),
+            correct=summed([float(row["correct"]) for row in rows]),
+            tokens=summed([len(row["completion_ids"]) for row in rows]),
+            swapped=summed([len(row["swapped"]) for row in rows]),
+            changed=summed([row["num_changed"] for row in rows]),
+        )
+
+
+def _short(value: float) -> float:
+    """Return the number without what the table's single precision did to it."""
+    return float(f"{value:.6g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Direction:
+    """All configurations of one direction, and the weights of the problems in each resample."""
+
+    name: str
+    base: _Dose
+    other: _Dose
+    doses: tuple[_Dose, ...]
+    num_samples: int
+    """Of each problem."""
+    confidence: float
+    num_resamples: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls, name: str, rows: Sequence[Mapping[str, Any]], confidence: float, num_resamples: int, seed: int
+    ) -> _Direction:
+        """Sort the rows of one direction into configurations."""
+        groups: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
+        for row in rows:
+            budget = _short(row["share"])
+            groups.setdefault((budget, "" if budget in (0.0, 1.0) else str(row["selector"])), []).append(row)
+        expected = {(row["problem_id"], row["sample"]) for row in rows}
+        for key, group in groups.items():
+            if len(group) != len(expected) or {(row["problem_id"], row["sample"]) for row in group} != expected:
+                raise ValueError(
+                    f"{name}: the samples of {key} are not those of the other configurations; run it again"
+                )
+        if (0.0, "") not in groups or (1.0, "") not in groups:
+            raise ValueError(f"{name}: the rows of an end, share 0 or 1, are missing; run it again")
+        problems = {problem: index for index, problem in enumerate(dict.fromkeys(row["problem_id"] for row in rows))}
+        doses = {key: _Dose.of(group, problems) for key, group in groups.items()}
+        return cls(
+            name=name,
+            base=doses.pop((0.0, "")),
+            other=doses.pop((1.0, "")),
+            doses=tuple(doses.values()),
+            num_samples=len(expected) // len(problems),
+            confidence=confidence,
+            num_resamples=num_resamples,
+            seed=derive_seed(seed, "probe", "cross_sampling", name),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of the summary on this direction."""
+        gap = self._difference(self.other, self.base)
+        limit = self._common_share()
+        resamples = self._resamples()
+        selectors = list(dict.fromkeys(dose.selector for dose in self.doses))
+        return {
+            "direction": self.name,
+            "base": self._accuracy(self.base),
+            "other": self._accuracy(self.other),
+            "gap": gap,
+            "largest_common_share": limit,
+            "selectors": [self._selector(name, limit, _excludes_zero(gap), resamples) for name in selectors],
+        }
+
+    def _selector(self, name: str, limit: float | None, with_ratios: bool, resamples: _Resamples) -> dict[str, Any]:
+        own = [dose for dose in self.doses if dose.selector == name]
+        reached = limit is not None and max(_ratio(dose.swapped, dose.tokens) for dose in own) > 0
+
+        def curve(ratio: bool, *selectors: str) -> Estimate | None:
+            """Of the first selector's curve, less the second's where one is given."""
+            if limit is None or not reached or (ratio and not with_ratios):
+                return None
+
+            def figure(view: _View) -> float:
+                heights = [view.height(selector, limit, ratio=ratio) for selector in selectors]
+                return heights[0] - sum(heights[1:])
+
+            return resamples.estimate(figure)
+
+        compared = name != "random" and any(dose.selector == "random" for dose in self.doses)
+        return {
+            "selector": name,
+            "points": [self._point(dose, with_ratios, resamples) for dose in own],
+            "mean_accuracy": curve(False, name),
+            "auc": curve(True, name),
+            "mean_accuracy_over_random": curve(False, name, "random") if compared else None,
+            "auc_over_random": curve(True, name, "random") if compared else None,
+        }
+
+    def _point(self, dose: _Dose, with_ratios: bool, resamples: _Resamples) -> dict[str, Any]:
+        return {
+            "budget": dose.budget,
+            "threshold": dose.threshold,
+            "share_swapped": _ratio(dose.swapped, dose.tokens),
+            "share_changed": _ratio(dose.changed, dose.tokens),
+            "accuracy": self._accuracy(dose),
+            "gain": self._difference(dose, self.base),
+            "recovered": resamples.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
+        }
+
+    def _common_share(self) -> float | None:
+        """Return the least of the selectors' largest shares, of those that reach the least budget if any does."""
+        reached: dict[str, float] = {}
+        for dose in self.doses:
+            reached[dose.selector] = max(reached.get(dose.selector, 0.0), _ratio(dose.swapped, dose.tokens))
+        least = min((dose.budget for dose in self.doses), default=0.0)
+        counted = [value for value in reached.values() if value >= least] or [v for v in reached.values() if v > 0]
+        return min(counted, default=None)
+
+    def _accuracy(self, dose: _Dose) -> Estimate | None:
+        if self.num_samples == 1:
+            return share(int(dose.correct.sum()), len(dose.correct), confidence=self.confidence)
+        return bootstrap_mean(
+            dose.correct / self.num_samples,
+            confidence=self.confidence,
+            num_resamples=self.num_resamples,
+            seed=self.seed,
+            bounds=(0.0, 1.0),
+        )
+
+    def _difference(self, dose: _Dose, base: _Dose) -> Estimate | None:
+        return bootstrap_mean(
+            (dose.correct - base.correct) / self.num_samples,
+            confidence=self.confidence,
+            num_resamples=self.num_resamples,
+            seed=self.seed,
+            bounds=(-1.0, 1.0),
+        )
+
+    def _resamples(self) -> _Resamples:
+        everything = (self.base, self.other, *self.doses)
+        sums = np.stack([column for dose in everything for column in (dose.correct, dose.tokens, dose.swapped)], axis=1)
+        num = len(sums)
+        rng = np.random.default_rng(self.seed)
+        totals = [sums.sum(axis=0, keepdims=True)]
+        for start in range(0, self.num_resamples, _AT_ONCE):
+            size = min(_AT_ONCE, self.num_resamples - start)
+            totals.append(rng.multinomial(num, np.full(num, 1 / num), size=size) @ sums)
+        views = np.concatenate(totals).reshape(-1, len(everything), 3)
+        samples = num * self.num_samples
+        return _Resamples(
+            views=tuple(_View(doses=everything, totals=totals, num_samples=samples) for totals in views),
+            confidence=self.confidence,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What one draw of problems says: base, other and all doses, each with its correct samples, tokens and swaps."""
+
+    doses: tuple[_Dose, ...]
+    totals: _Array
+    num_samples: int
+
+    def recovered(self, dose: _Dose) -> float:
+        """Return (accuracy - base) / (other - base); NaN where the ends are equal."""
+        return self._normalised(self._accuracy([each is dose for each in self.doses].index(True)))
+
+    def height(self, selector: str, limit: float, *, ratio: bool) -> float:
+        """Return the mean height of a selector's curve up to `limit`, as an accuracy or as a share of the gap."""
+        own = [index for index, dose in enumerate(self.doses) if index > 1 and dose.selector == selector]
+        mean = mean_height(
+            [self.totals[index, 2] / self.totals[index, 1] for index in own],
+            [self._accuracy(index) for index in own],
+            base=self._accuracy(0),
+            limit=limit,
+        )
+        return self._normalised(mean) if ratio else mean
+
+    def _accuracy(self, index: int) -> float:
+        return float(self.totals[index, 0] / self.num_samples)
+
+    def _normalised(self, accuracy: float) -> float:
+        base, other = self._accuracy(0), self._accuracy(1)
+        return (accuracy - base) / (other - base) if other != base else math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resamples:
+    """The problems as they are, first, and then as many draws of them."""
+
+    views: tuple[_View, ...]
+    confidence: float
+
+    def estimate(self, figure: Callable[[_View], float]) -> Estimate | None:
+        """Return a figure with its percentile interval; draws in which it has no value are left out."""
+        mean = figure(self.views[0])
+        drawn = np.asarray([figure(view) for view in self.views[1:]])
+        drawn = drawn[np.isfinite(drawn)]
+        if not math.isfinite(mean) or not drawn.size:
+            return None
+        low, high = np.quantile(drawn, [(1 - self.confidence) / 2, (1 + self.confidence) / 2])
+        return Estimate(mean=mean, low=float(low), high=float(high))
+
+
+def _ratio(part: _Array, whole: _Array) -> float:
+    return float(part.sum() / whole.sum())
+
+
+def _excludes_zero(estimate: Estimate | None) -> bool:
+    return estimate is not None and estimate.excludes(0)

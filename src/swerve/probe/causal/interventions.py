@@ -1,0 +1,318 @@
+"""Interventions: which tokens are forced at a rollout's highest spike and at its control positions.
+
+At a position of a rollout the same prefix gets the token that the rollout has, the one that the checkpoint finds most
+likely, or a third one. Control positions are matched to the spike, or random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.config import CausalConfig
+from swerve.probe.causal.continuations import Prefix
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.seeds import derive_seed
+
+Selection = Literal["spike", "matched", "random"]
+
+Arm = Literal["reference", "checkpoint", "alternative"]
+
+Policy = Literal["reference", "checkpoint"]
+
+Place = tuple[Policy, Selection, int, int]
+"""Policy, selection, rollout of the spike, position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Whose control a matched position is, and in what it resembles the spike."""
+
+    sequence_id: int
+    """Of the rollout with the spike; the control may be in another."""
+    problem_id: str
+    same_rollout: bool
+    same_category: bool
+    same_third: bool
+    entropy_gap: float
+    """Under the reference, in nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervention:
+    """One token forced at one position of one rollout, and who continues."""
+
+    sequence: ProbeSequence
+    position: int
+    selection: Selection
+    arm: Arm
+    token_id: int
+    policy: Policy = "reference"
+    match: Match | None = None
+    """Of matched positions."""
+
+    @property
+    def forced(self) -> Prefix:
+        """The completion up to and with the forced token."""
+        before = Prefix.of(self.sequence, self.position)
+        return Prefix(
+            problem=before.problem,
+            prompt_ids=before.prompt_ids,
+            completion_ids=(*before.completion_ids, self.token_id),
+        )
+
+    @property
+    def spike_sequence_id(self) -> int:
+        """The rollout whose spike this is, or is a control for."""
+        return self.match.sequence_id if self.match else self.sequence.sequence_id
+
+    @property
+    def spike_problem_id(self) -> str:
+        """The problem of that rollout: the unit of resampling."""
+        return self.match.problem_id if self.match else self.sequence.problem.id
+
+    @property
+    def place(self) -> Place:
+        """What the arms of one position have in common, and no other position has."""
+        return self.policy, self.selection, self.spike_sequence_id, self.position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    sequence: ProbeSequence
+    index: int
+    position: int
+    selection: Selection
+    match: Match | None = None
+
+
+def plan_interventions(
+    sequences: Sequence[ProbeSequence],
+    *,
+    settings: CausalConfig,
+    tops: Sequence[int],
+    argmax: Sequence[Sequence[int]],
+    seed: int,
+    top_ref: Sequence[Sequence[Sequence[int]]] | None = None,
+    spikes: Sequence[Collection[int]] | None = None,
+    categories: Sequence[Sequence[str]] | None = None,
+    entropy_ref: Sequence[Sequence[float]] | None = None,
+) -> list[Intervention]:
+    """Return the arms at each rollout's top spike and at its controls, for every policy of the settings.
+
+    A rollout of a single token has no random control; without a position that is no spike there is no matched one. A
+    position where the reference's top tokens are all the rollout's or the checkpoint's has no `alternative` arm.
+
+    Args:
+        sequences: the rollouts.
+        settings: controls, arms and policies.
+        tops: position of the highest divergence of each.
+        argmax: the checkpoint's most likely token at every position of each.
+        seed: of the random positions.
+        top_ref: the reference's most likely tokens at every position of each, likeliest first; for `alternative`.
+        spikes: positions of the spikes of each; for matched controls, as are the next two.
+        categories: category of every token of each.
+        entropy_ref: the reference's entropy at every position of each, in nats.
+
+    Raises:
+        ValueError: the settings ask for what the arguments do not give, or these differ in length.
+    """
+    if settings.alternative and top_ref is None:
+        raise ValueError("the alternative arm needs top_ref, the reference's top tokens; or set alternative to false")
+    pool = None
+    if "matched" in settings.controls:
+        if spikes is None or categories is None or entropy_ref is None:
+            raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
+        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops)
+    planned: list[Intervention] = []
+    for policy in settings.policies:
+        for index, top in enumerate(tops):
+            for place in _places(sequences, index, int(top), settings, pool, seed):
+                choice = int(argmax[place.index][place.position])
+                likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
+                planned += _arms(place, policy, choice, likely)
+    return planned
+
+
+def _places(
+    sequences: Sequence[ProbeSequence],
+    index: int,
+    top: int,
+    settings: CausalConfig,
+    pool: ControlPool | None,
+    seed: int,
+) -> list[_Place]:
+    """Return the spike of one rollout and its controls."""
+    own = sequences[index]
+    found = [_Place(sequence=own, index=index, position=top, selection="spike")]
+    control = pool.matched(index, top) if pool is not None else None
+    if control is not None:
+        match = Match(
+            sequence_id=own.sequence_id,
+            problem_id=own.problem.id,
+            same_rollout=control.same_rollout,
+            same_category=control.same_category,
+            same_third=control.same_third,
+            entropy_gap=control.entropy_gap,
+        )
+        other = sequences[control.index]
+        found.append(
+            _Place(sequence=other, index=control.index, position=control.position, selection="matched", match=match)
+        )
+    if "random" in settings.controls:
+        drawn = random_positions(
+            len(own.completion_ids), top=top, seed=seed, problem_id=own.problem.id, num=settings.num_random
+        )
+        found += [_Place(sequence=own, index=index, position=position, selection="random") for position in drawn]
+    return found
+
+
+def _arms(place: _Place, policy: Policy, choice: int, likely: Sequence[int]) -> list[Intervention]:
+    own = place.sequence.completion_ids[place.position]
+    tokens: dict[Arm, int] = {"reference": own, "checkpoint": choice}
+    others = [int(token) for token in likely if token not in (own, choice)]
+    if others:
+        tokens["alternative"] = others[0]
+    return [
+        Intervention(
+            sequence=place.sequence,
+            position=place.position,
+            selection=place.selection,
+            arm=arm,
+            token_id=token,
+            policy=policy,
+            match=place.match,
+        )
+        for arm, token in tokens.items()
+    ]
+
+
+def third(position: int, length: int) -> int:
+    """Return which third of a completion a position is in: 0 early, 1 middle, 2 late; exact thirds.
+
+    >>> [third(position, 7) for position in range(7)]
+    [0, 0, 0, 1, 1, 2, 2]
+    """
+    return 3 * position // length
+
+
+def random_positions(length: int, *, top: int, seed: int, problem_id: str, num: int = 1) -> list[int]:
+    """Return `num` different positions other than `top`, drawn uniformly; all others where there are fewer."""
+    others = [position for position in range(length) if position != top]
+    rng = np.random.default_rng(derive_seed(seed, "probe", "random_position", problem_id))
+    drawn: list[int] = []
+    for _ in range(min(num, len(others))):
+        drawn.append(others.pop(int(rng.integers(len(others)))))
+    return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """A position that resembles a spike, and in what."""
+
+    index: int
+    """Of its rollout, among those of the pool."""
+    position: int
+    same_rollout: bool
+    same_category: bool
+    same_third: bool
+    entropy_gap: float
+    """|entropy at the control - entropy at the spike| under the reference, in nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPool:
+    """All positions of all rollouts that are no spike."""
+
+    rollout: NDArray[np.int64]
+    """`[N]`: index of the rollout of each position; all arrays are by position."""
+    position: NDArray[np.int64]
+    third: NDArray[np.int64]
+    category: NDArray[Any]
+    entropy: NDArray[np.float64]
+    free: NDArray[np.bool_]
+    """No spike, nor the highest divergence of its rollout."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        categories: Sequence[Sequence[str]],
+        entropy_ref: Sequence[Sequence[float]],
+        spikes: Sequence[Collection[int]],
+        tops: Sequence[int],
+    ) -> ControlPool:
+        """Lay the rollouts' positions side by side.
+
+        Args:
+            categories: category of every token of each rollout.
+            entropy_ref: the reference's entropy at each, in nats.
+            spikes: positions of each rollout's spikes.
+            tops: position of the highest divergence of each.
+
+        Raises:
+            ValueError: the arguments are not of the same rollouts, or differ in length.
+        """
+        lengths = [len(row) for row in categories]
+        if lengths != [len(row) for row in entropy_ref] or not len(lengths) == len(spikes) == len(tops):
+            raise ValueError(
+                "categories, entropies, spikes and tops must be of the same rollouts, position by position"
+            )
+        places = [(index, position) for index, length in enumerate(lengths) for position in range(length)]
+        taken = {(index, int(spike)) for index, found in enumerate(spikes) for spike in found}
+        taken |= {(index, int(top)) for index, top in enumerate(tops)}
+        return cls(
+            rollout=np.array([index for index, _ in places], dtype=np.int64),
+            position=np.array([position for _, position in places], dtype=np.int64),
+            third=np.array([third(position, lengths[index]) for index, position in places], dtype=np.int64),
+            category=np.array([name for row in categories for name in row], dtype=np.str_),
+            entropy=np.array([value for row in entropy_ref for value in row], dtype=np.float64),
+            free=np.array([place not in taken for place in places], dtype=np.bool_),
+        )
+
+    def matched(self, index: int, position: int) -> Control | None:
+        """Return the free position most like position `position` of rollout `index`; None where none is free.
+
+        Category and third of the completion come before the rollout, that before either of the two alone: positions are
+        looked for that agree in (category, third, rollout), else (category, third), (category, rollout), (category),
+        (third, rollout), (third), (rollout), and at last anywhere; of those the nearest in the reference's entropy, of
+        equally near ones the first.
+        """
+        own = int(np.flatnonzero((self.rollout == index) & (self.position == position))[0])
+        same = {name: getattr(self, name) == getattr(self, name)[own] for name in ("category", "third", "rollout")}
+        for names in _TIERS:
+            candidates = self.free.copy()
+            candidates[own] = False
+            for name in names:
+                candidates &= same[name]
+            if candidates.any():
+                return self._nearest(np.flatnonzero(candidates), own, same)
+        return None
+
+    def _nearest(self, candidates: NDArray[np.int64], own: int, same: dict[str, NDArray[np.bool_]]) -> Control:
+        gaps = np.abs(self.entropy[candidates] - self.entropy[own])
+        chosen = int(candidates[int(np.argmin(gaps))])
+        return Control(
+            index=int(self.rollout[chosen]),
+            position=int(self.position[chosen]),
+            same_rollout=bool(same["rollout"][chosen]),
+            same_category=bool(same["category"][chosen]),
+            same_third=bool(same["third"][chosen]),
+            entropy_gap=float(gaps.min()),
+        )
+
+
+_TIERS = (
+    ("category", "third", "rollout"),
+    ("category", "third"),
+    ("category", "rollout"),
+    ("category",),
+    ("third", "rollout"),
+    ("third",),
+    ("rollout",),
+    (),
+)

@@ -1,0 +1,384 @@
+"""Effects of swapped tokens: at each position, by kind of position, and how well divergence predicts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.artifacts.files import record_fields
+from swerve.config import CausalConfig
+from swerve.probe.causal.continuations import Outcome
+from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
+from swerve.probe.causal.swaps import look_sizes, verdict
+from swerve.seeds import derive_seed
+from swerve.statistics import Estimate, benjamini_hochberg, bootstrap_mean, bootstrap_ranking, paired_wilcoxon, spearman
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredEffect:
+    """All arms at one position under one policy."""
+
+    policy: Policy
+    selection: Selection
+    sequence_id: int
+    """Of the rollout with the position."""
+    position: int
+    spike_sequence_id: int
+    """Of the rollout whose spike this is, or is a control for."""
+    problem_id: str
+    """Of that rollout: the unit of resampling."""
+    arms: Mapping[Arm, tuple[int, Outcome]]
+    """The token each arm forced, and what became of it; `reference` and `checkpoint` at least."""
+    match: Match | None = None
+    """Of matched controls."""
+
+    def value(self, arm: Arm) -> float:
+        """Return an arm's share of right continuations, without bias by when sampling stopped: for means."""
+        return self.arms[arm][1].unbiased_value
+
+    @property
+    def effect(self) -> float:
+        """Success with the checkpoint's token minus success with the rollout's own, without bias: for means."""
+        return self.value("checkpoint") - self.value("reference")
+
+    @property
+    def precise_effect(self) -> float:
+        """The same from all continuations: what is known of this position."""
+        return self.arms["checkpoint"][1].value - self.arms["reference"][1].value
+
+    @property
+    def same_token(self) -> bool:
+        """Whether the checkpoint chooses the rollout's own token."""
+        return self.arms["checkpoint"][0] == self.arms["reference"][0]
+
+
+def measured_effects(interventions: Sequence[Intervention], outcomes: Sequence[Outcome]) -> list[MeasuredEffect]:
+    """Put the arms of each position together, in the order of the plan.
+
+    Raises:
+        ValueError: a position lacks the reference's or the checkpoint's arm.
+    """
+    places: dict[Place, dict[Arm, tuple[Intervention, Outcome]]] = {}
+    for item, outcome in zip(interventions, outcomes, strict=True):
+        places.setdefault(item.place, {})[item.arm] = (item, outcome)
+    return [_effect(arms) for arms in places.values()]
+
+
+def _effect(arms: Mapping[Arm, tuple[Intervention, Outcome]]) -> MeasuredEffect:
+    missing = {"reference", "checkpoint"} - arms.keys()
+    if missing:
+        item = next(iter(arms.values()))[0]
+        raise ValueError(
+            f"position {item.position} of rollout {item.sequence.sequence_id} lacks the arm {sorted(missing)[0]}; an "
+            "effect needs both"
+        )
+    item = arms["reference"][0]
+    return MeasuredEffect(
+        policy=item.policy,
+        selection=item.selection,
+        sequence_id=item.sequence.sequence_id,
+        position=item.position,
+        spike_sequence_id=item.spike_sequence_id,
+        problem_id=item.spike_problem_id,
+        arms={arm: (item.token_id, outcome) for arm, (item, outcome) in arms.items()},
+        match=item.match,
+    )
+
+
+_SELECTIONS: tuple[Selection, ...] = ("spike", "matched", "random")
+
+
+def causal_summary(
+    interventions: Sequence[Intervention],
+    outcomes: Sequence[Outcome],
+    *,
+    settings: CausalConfig,
+    confidence: float,
+    seed: int,
+) -> dict[str, Any] | None:
+    """Return the `causal` part of the summary, problems resampled; None without interventions.
+
+    `policies` has for each policy and selection the success of each arm and the effects (differences of success):
+    `effect` of the checkpoint's token against the rollout's own, `alternative_effect` of another token against it, and
+    `checkpoint_minus_alternative`: whether it is *this* token or any other. The same three under `different_tokens`
+    leave out the positions where the checkpoint chooses the rollout's own token, whose effect is 0 by definition.
+    `differences` are the effects at spikes minus those at their controls. Every `test` is a paired Wilcoxon test at
+    problem level; `p_adjusted` is Benjamini and Hochberg's over all of them. `selections` and `difference` (spike minus
+    random) repeat what the reference's continuations say.
+
+    With several looks, sampling stops at a position where its data are clear; the means here are of the first look's
+    continuations, whose number is fixed, since those of all would be too large. `decisions` uses all: it counts the
+    positions with an effect of exactly 0, inside of +-delta, outside of it, or neither.
+
+    Raises:
+        ValueError: a position lacks one of the two models' arms.
+    """
+    effects = measured_effects(interventions, outcomes)
+    if not effects:
+        return None
+    figures = _Figures(settings=settings, confidence=confidence, seed=seed)
+    found = [figures.policy([one for one in effects if one.policy == name]) for name in _in_order(effects)]
+    policies = _with_adjusted(found)
+    main = next((one for one in policies if one["policy"] == "reference"), None)
+    differences = main["differences"] if main else []
+    return {
+        "num_rollouts": len({one.spike_sequence_id for one in effects if one.selection == "spike"}),
+        "num_continuations": settings.num_continuations,
+        "looks": look_sizes(settings),
+        "delta": settings.delta,
+        "selections": main["selections"] if main else [],
+        "difference": next((one["difference"] for one in differences if one["control"] == "random"), None),
+        "policies": policies,
+    }
+
+
+def _in_order(effects: Sequence[MeasuredEffect]) -> list[str]:
+    return list(dict.fromkeys(one.policy for one in effects))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figures:
+    settings: CausalConfig
+    confidence: float
+    seed: int
+
+    def policy(self, effects: Sequence[MeasuredEffect]) -> dict[str, Any]:
+        """Return the figures of one policy."""
+        selected = {name: [one for one in effects if one.selection == name] for name in _SELECTIONS}
+        return {
+            "policy": effects[0].policy,
+            "selections": [self.selection(name, places) for name, places in selected.items() if places],
+            "differences": [
+                self.difference(name, selected["spike"], places)
+                for name, places in selected.items()
+                if name != "spike" and places
+            ],
+        }
+
+    def selection(self, name: Selection, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
+        """Return the figures of one kind of position."""
+        arms: tuple[Arm, ...] = ("reference", "checkpoint", "alternative")
+        return {
+            "selection": name,
+            "num_rollouts": len({one.spike_sequence_id for one in places}),
+            "num_positions": len(places),
+            **{arm: _success(arm, places) for arm in arms},
+            **self.effects(name, places),
+            "share_same_token": _mean([float(one.same_token) for one in places]),
+            "different_tokens": self.effects(name, [one for one in places if not one.same_token]),
+            "mean_continuations": _mean([float(one.arms["reference"][1].num_continuations) for one in places]),
+            "decisions": self.decisions(places),
+            "match": _match(places),
+            "test": _tested(
+                [one.value("reference") for one in places], [one.value("checkpoint") for one in places], places
+            ),
+        }
+
+    def effects(self, name: str, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
+        """Return the three differences between arms."""
+        other = [one for one in places if "alternative" in one.arms]
+        return {
+            "num_different": sum(not one.same_token for one in places),
+            "effect": self._estimate(lambda one: one.effect, places, name),
+            "alternative_effect": self._estimate(
+                lambda one: one.value("alternative") - one.value("reference"), other, name
+            ),
+            "checkpoint_minus_alternative": self._estimate(
+                lambda one: one.value("checkpoint") - one.value("alternative"), other, name
+            ),
+        }
+
+    def decisions(self, places: Sequence[MeasuredEffect]) -> dict[str, int]:
+        """Return how many positions have an effect of exactly 0, one inside of +-delta, one outside, or neither."""
+        counts = Counter(self._decision(one) for one in places)
+        return {name: counts[name] for name in ("same_token", "inside", "outside", "undecided")}
+
+    def _decision(self, one: MeasuredEffect) -> str:
+        if one.same_token:
+            return "same_token"
+        return verdict(
+            one.arms["reference"][1],
+            one.arms["checkpoint"][1],
+            same_token=False,
+            settings=self.settings,
+            confidence=self.confidence,
+        )
+
+    def difference(
+        self, name: Selection, spikes: Sequence[MeasuredEffect], controls: Sequence[MeasuredEffect]
+    ) -> dict[str, Any]:
+        """Return the effect at spikes minus that at their controls of one kind."""
+        effects: dict[int, list[float]] = {}
+        for one in controls:
+            effects.setdefault(one.spike_sequence_id, []).append(one.effect)
+        by_spike = {spike: sum(values) / len(values) for spike, values in effects.items()}
+        paired = [one for one in spikes if one.spike_sequence_id in by_spike]
+        before = [by_spike[one.spike_sequence_id] for one in paired]
+        return {
+            "control": name,
+            "num_pairs": len(paired),
+            "difference": self._estimate(
+                lambda one: one.effect - by_spike[one.spike_sequence_id], paired, "difference", bound=2.0
+            ),
+            "test": _tested(before, [one.effect for one in paired], paired),
+        }
+
+    def _estimate(
+        self,
+        function: Callable[[MeasuredEffect], float],
+        places: Sequence[MeasuredEffect],
+        name: str,
+        *,
+        bound: float = 1.0,
+    ) -> Estimate | None:
+        return bootstrap_mean(
+            [function(one) for one in places],
+            clusters=[one.problem_id for one in places],
+            confidence=self.confidence,
+            num_resamples=self.settings.num_bootstrap,
+            seed=derive_seed(self.seed, "probe", "bootstrap", name),
+            bounds=(-bound, bound),
+        )
+
+
+def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
+    """Return an arm's share of right continuations; of the alternative also at how many positions there is one."""
+    values = [one.value(arm) for one in places if arm in one.arms]
+    success: dict[str, Any] = {"success": _mean(values)}
+    return {**success, "num_rollouts": len(values)} if arm == "alternative" else success
+
+
+def _match(places: Sequence[MeasuredEffect]) -> dict[str, float | None] | None:
+    """Return the shares of matched controls that meet each criterion."""
+    matches = [one.match for one in places if one.match is not None]
+    if not matches:
+        return None
+    return {
+        "same_rollout": _mean([float(one.same_rollout) for one in matches]),
+        "same_category": _mean([float(one.same_category) for one in matches]),
+        "same_third": _mean([float(one.same_third) for one in matches]),
+        "entropy_gap": _mean([one.entropy_gap for one in matches]),
+    }
+
+
+def _tested(before: Sequence[float], after: Sequence[float], places: Sequence[MeasuredEffect]) -> dict[str, Any] | None:
+    result = paired_wilcoxon(before, after, clusters=[one.problem_id for one in places])
+    return None if result is None else record_fields(result)
+
+
+def _with_adjusted(policies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the adjusted p-values over the family of all tests."""
+    entries = [entry for one in policies for kind in ("selections", "differences") for entry in one[kind]]
+    p_values = [entry["test"]["p_value"] if entry["test"] else None for entry in entries]
+    adjusted = iter(benjamini_hochberg(p_values)[0])
+
+    def completed(entry: dict[str, Any]) -> dict[str, Any]:
+        value = next(adjusted)
+        return {**entry, "test": entry["test"] and {**entry["test"], "p_adjusted": value}}
+
+    return [
+        {**one, **{kind: [completed(entry) for entry in one[kind]] for kind in ("selections", "differences")}}
+        for one in policies
+    ]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def prediction_summary(
+    effects: Sequence[MeasuredEffect],
+    scores: Mapping[str, Sequence[float] | NDArray[np.floating[Any]]],
+    *,
+    delta: float,
+    confidence: float,
+    num_bootstrap: int,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Return, for each policy, how well each selector's score tells the positions with an effect; problems resampled.
+
+    A position counts once for each policy however often it was selected. `auc` is of |effect| >= delta, `spearman` of
+    |effect|; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to tell apart.
+
+    The effect is a difference of two sampled shares. Where the checkpoint chooses the rollout's own token it is exactly
+    0, elsewhere it has noise: so any score that tells whether the tokens differ is above chance on all positions
+    (`positions: all`) even if no token mattered. Among positions where they differ (`positions: different_tokens`)
+    chance is 0.5 and 0, and noise in the effects draws the figures towards it.
+
+    Args:
+        effects: of the swaps (`measured_effects`).
+        scores: by selector, one value a position, in the order of `effects`.
+        delta: smallest effect of interest.
+        confidence: coverage of the intervals.
+        num_bootstrap: resamples.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: a selector has not as many scores as there are effects.
+    """
+    for name, values in scores.items():
+        if len(values) != len(effects):
+            raise ValueError(f"selector {name!r} needs a score for each of {len(effects)} positions, got {len(values)}")
+    entries = []
+    for policy in dict.fromkeys(one.policy for one in effects):
+        first = {
+            (one.sequence_id, one.position): i for i, one in reversed([*enumerate(effects)]) if one.policy == policy
+        }
+        rows = sorted(first.values())
+        different = [index for index in rows if not effects[index].same_token]
+        for positions, chosen in (("all", rows), ("different_tokens", different)):
+            entries.append(
+                {
+                    "policy": policy,
+                    "positions": positions,
+                    "num_positions": len(chosen),
+                    "num_effects": sum(_size(effects[index]) >= delta - 1e-9 for index in chosen),
+                    "delta": delta,
+                    "selectors": _selectors(
+                        [effects[index] for index in chosen],
+                        {name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
+                        delta=delta,
+                        confidence=confidence,
+                        num_bootstrap=num_bootstrap,
+                        seed=seed,
+                    ),
+                }
+            )
+    return entries
+
+
+def _size(one: MeasuredEffect) -> float:
+    return abs(one.precise_effect)
+
+
+def _selectors(
+    effects: Sequence[MeasuredEffect],
+    scores: Mapping[str, NDArray[np.float64]],
+    *,
+    delta: float,
+    confidence: float,
+    num_bootstrap: int,
+    seed: int,
+) -> list[dict[str, Any]]:
+    sizes = np.array([_size(one) for one in effects])
+    common: dict[str, Any] = {
+        "clusters": [one.problem_id for one in effects],
+        "confidence": confidence,
+        "num_resamples": num_bootstrap,
+        "seed": derive_seed(seed, "probe", "bootstrap", "prediction"),
+    }
+    found: list[dict[str, Any]] = []
+    p_values: list[float | None] = []
+    for name, values in scores.items():
+        ranked = bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
+        # a rank correlation needs numbers: the largest finite one stands for what is infinite
+        correlation = spearman(np.nan_to_num(values), sizes, **common)
+        found.append({"selector": name, "auc": ranked.auc if ranked else None, "spearman": correlation})
+        p_values.append(correlation.p_value if correlation else None)
+    adjusted, _ = benjamini_hochberg(p_values)
+    return [{**one, "p_adjusted": value} for one, value in zip(found, adjusted, strict=True)]

@@ -1,0 +1,284 @@
+"""Teacher forcing: the same sequences through several models, each model's distribution over every completion token.
+
+What is kept of a model is its hidden states at the completion positions (after the final norm) and its output head,
+never logits: those are formed for one chunk of tokens at a time. So the reference runs once for any number of
+checkpoints, and one model besides its head is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from swerve.batch import TokenBatch, TokenSequence, check_head, completion_hidden, token_batches
+from swerve.errors import MismatchError
+from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from swerve.functional.head_divergence import HeadBackend, head_divergence
+from swerve.models.head import Head, model_head
+from swerve.models.load import LoadedModel, tokenizer_fingerprint
+
+# The head is checked on so few tokens that the logits are small for any vocabulary and any length.
+_CHECKED_PROMPT = 32
+
+_CHECKED_COMPLETION = 8
+
+_STATISTICS = tuple(field.name for field in dataclasses.fields(DivergenceStats))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForcedStates:
+    """A model's hidden states before the head at every completion position of every sequence, one after the other."""
+
+    label: str
+    """The checkpoint, as messages and tables name it."""
+    head: Head
+    hidden: Float[Tensor, "N D"]
+    tokenizer_sha256: str
+
+
+def forced_states(
+    loaded: LoadedModel,
+    sequences: Sequence[TokenSequence],
+    *,
+    label: str,
+    tokens_per_batch: int,
+    on_batch: Callable[[int], None] | None = None,
+) -> ForcedStates:
+    """Run a model over sequences (prompt ids, completion ids) and keep its hidden states at the completion positions.
+
+    Row n of the result belongs to the n-th completion token, counted over all sequences in the order given: it predicts
+    that token.
+
+    Args:
+        loaded: the model, in evaluation mode.
+        sequences: at least one.
+        label: names the model in messages and tables.
+        tokens_per_batch: padded tokens of one forward pass.
+        on_batch: called with the number of sequences done since the last call.
+
+    Raises:
+        MismatchError: the model's logits cannot be formed from its hidden states.
+    """
+    model, head = loaded.model, checked_model_head(loaded, sequences[0])
+    pad_id = int(loaded.tokenizer.pad_token_id or 0)
+    rows: dict[int, Tensor] = {}
+    with torch.inference_mode():
+        for batch in token_batches(sequences, pad_id=pad_id, tokens_per_batch=tokens_per_batch):
+            moved = batch.to(model.device)
+            hidden = completion_hidden(model, moved, head).cpu()
+            lengths = batch.mask.sum(dim=1).tolist()
+            rows.update(zip(batch.rows, torch.split(hidden, lengths), strict=True))
+            if on_batch is not None:
+                on_batch(len(batch.rows))
+    return ForcedStates(
+        label=label,
+        head=head,
+        hidden=torch.cat([rows[index] for index in range(len(sequences))]),
+        tokenizer_sha256=tokenizer_fingerprint(loaded.tokenizer),
+    )
+
+
+def checked_model_head(loaded: LoadedModel, sequence: TokenSequence) -> Head:
+    """Return a model's output head after comparing it with the model's own logits on the start of a completion.
+
+    Raises:
+        MismatchError: the model's logits cannot be formed from its hidden states.
+    """
+    prompt, completion = sequence
+    head, pad_id = model_head(loaded.model), int(loaded.tokenizer.pad_token_id or 0)
+    (batch,) = token_batches([(prompt[-_CHECKED_PROMPT:], completion[:_CHECKED_COMPLETION])], pad_id=pad_id)
+    with torch.inference_mode():
+        check_head(loaded.model, head, batch.to(loaded.model.device))
+    return head
+
+
+def unit_hidden(loaded: LoadedModel, head: Head, sequences: Sequence[TokenSequence]) -> Float[Tensor, "N D"]:
+    """Run a model over sequences in one batch; return the hidden states of all completion positions, on the CPU."""
+    (batch,) = token_batches(sequences, pad_id=int(loaded.tokenizer.pad_token_id or 0), in_order=True)
+    with torch.inference_mode():
+        hidden = completion_hidden(loaded.model, batch.to(loaded.model.device), head)
+    return hidden.cpu()
+
+
+def rebatched_hidden(loaded: LoadedModel, head: Head, sequences: Sequence[TokenSequence]) -> Float[Tensor, "N D"]:
+    """Return what `unit_hidden` does, up to rounding: two batches, the last sequence first, one more padded position.
+
+    How far the two differ is the noise that batching alone makes.
+    """
+    pad_id = int(loaded.tokenizer.pad_token_id or 0)
+    backwards = list(range(len(sequences)))[::-1]
+    middle = (len(backwards) + 1) // 2
+    parts: dict[int, Tensor] = {}
+    for chosen in (backwards[:middle], backwards[middle:]):
+        if not chosen:
+            continue
+        (batch,) = token_batches([sequences[index] for index in chosen], pad_id=pad_id, in_order=True)
+        with torch.inference_mode():
+            hidden = completion_hidden(loaded.model, _wider(batch, pad_id).to(loaded.model.device), head)
+        lengths = [len(sequences[index][1]) for index in chosen]
+        parts.update(zip(chosen, torch.split(hidden.cpu(), lengths), strict=True))
+    return torch.cat([parts[index] for index in range(len(sequences))])
+
+
+def _wider(batch: TokenBatch, pad_id: int) -> TokenBatch:
+    def padded(tensor: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(tensor, (1, 0), value=value)
+
+    return dataclasses.replace(
+        batch,
+        input_ids=padded(batch.input_ids, pad_id),
+        attention_mask=padded(batch.attention_mask, 0),
+        position_ids=padded(batch.position_ids, 0),
+        prompt_width=batch.prompt_width + 1,
+    )
+
+
+def _check_same_vocabulary(checkpoint: ForcedStates, reference: ForcedStates) -> None:
+    ours, theirs = checkpoint.head.vocabulary_size, reference.head.vocabulary_size
+    if ours != theirs:
+        raise MismatchError(
+            f"{checkpoint.label} has a vocabulary of {ours} tokens and {reference.label} one of {theirs}; "
+            "only models with the same tokenizer can be compared"
+        )
+    if checkpoint.tokenizer_sha256 != reference.tokenizer_sha256:
+        raise MismatchError(
+            f"the tokenizers of {checkpoint.label} and {reference.label} differ; "
+            "only models with the same tokenizer can be compared"
+        )
+    if len(checkpoint.hidden) != len(reference.hidden):
+        raise MismatchError(f"{checkpoint.label} and {reference.label} were run over different sequences")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopTokens:
+    """The most likely tokens at each position, the most likely first."""
+
+    probs: Float[Tensor, "N K"]
+    ids: Int[Tensor, "N K"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStatistics:
+    """What two models say of the same positions, on the CPU."""
+
+    stats: DivergenceStats
+    top: TopTokens | None
+    """The checkpoint's; None where none were asked for."""
+    top_ref: TopTokens | None
+
+
+def pair_statistics(
+    hidden: Float[Tensor, "N D"],
+    ref_hidden: Float[Tensor, "N E"],
+    head: Head,
+    ref_head: Head,
+    ids: Int[Tensor, " N"],
+    *,
+    vocabulary_size: int,
+    tokens_per_chunk: int,
+    top_k: int = 0,
+    backend: HeadBackend = "eager",
+) -> PairStatistics:
+    """Compare two models' distributions over the first `vocabulary_size` tokens, one chunk of logits at a time.
+
+    Args:
+        hidden: `[N, D]`, the checkpoint's (P), before its head.
+        ref_hidden: `[N, E]`, the reference's (Q).
+        head: the checkpoint's output head.
+        ref_head: the reference's.
+        ids: `[N]`, the realised tokens.
+        vocabulary_size: tokens of the vocabulary that both share.
+        tokens_per_chunk: rows of `[rows, vocabulary]` formed at a time.
+        top_k: how many of each model's most likely tokens to return as well; 0 for none.
+        backend: how sums over the vocabulary are computed (see `head_divergence`); heads that are no plain linear layer
+            are always computed the eager way.
+    """
+    linear, ref_linear = head.linear(), ref_head.linear()
+    if linear is None or ref_linear is None:
+        return _module_statistics((hidden, ref_hidden), (head, ref_head), ids, vocabulary_size, top_k, tokens_per_chunk)
+    found = head_divergence(
+        hidden,
+        ref_hidden,
+        linear,
+        ref_linear,
+        ids,
+        vocabulary_size=vocabulary_size,
+        top_k=top_k,
+        rows_per_chunk=tokens_per_chunk,
+        backend=backend,
+    )
+    top, ref_top = (
+        None if one is None else TopTokens(probs=one.probs.cpu(), ids=one.ids.int().cpu())
+        for one in (found.top, found.top_ref)
+    )
+    stats = DivergenceStats(**{name: getattr(found.stats, name).cpu() for name in _STATISTICS})
+    return PairStatistics(stats=stats, top=top, top_ref=ref_top)
+
+
+def _module_statistics(
+    states: tuple[Tensor, Tensor],
+    heads: tuple[Head, Head],
+    ids: Tensor,
+    vocabulary_size: int,
+    top_k: int,
+    tokens_per_chunk: int,
+) -> PairStatistics:
+    """Compare heads that only their own forward pass can compute."""
+    parts: list[DivergenceStats] = []
+    tops: list[list[tuple[Tensor, Tensor]]] = [[], []]
+    with torch.inference_mode():
+        chunks = (torch.split(tensor, tokens_per_chunk) for tensor in (*states, ids))
+        for *hidden, chunk_ids in zip(*chunks, strict=True):
+            logits = [head(chunk)[:, :vocabulary_size] for head, chunk in zip(heads, hidden, strict=True)]
+            parts.append(divergence_stats(logits[0], logits[1], chunk_ids.to(logits[0].device)))
+            for found, side in zip(tops if top_k else [], logits, strict=False):
+                found.append(topk_probs(side, top_k))
+    stats = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in _STATISTICS}
+    return PairStatistics(stats=DivergenceStats(**stats), top=_stacked(tops[0]), top_ref=_stacked(tops[1]))
+
+
+def _stacked(parts: list[tuple[Tensor, Tensor]]) -> TopTokens | None:
+    if not parts:
+        return None
+    probs, ids = (torch.cat([part.cpu() for part in column]) for column in zip(*parts, strict=True))
+    return TopTokens(probs=probs, ids=ids.int())
+
+
+def compare(
+    checkpoint: ForcedStates, reference: ForcedStates, ids: Int[Tensor, " N"], *, tokens_per_chunk: int
+) -> DivergenceStats:
+    """Compare a checkpoint (P) with the reference (Q) at each position, one chunk of logits at a time.
+
+    Args:
+        checkpoint: P.
+        reference: Q, over the same sequences.
+        ids: `[N]`, the realised tokens.
+        tokens_per_chunk: rows of `[rows, vocabulary]` formed at a time.
+
+    Raises:
+        MismatchError: vocabulary, tokenizer or sequences of the two differ; the message names them.
+    """
+    _check_same_vocabulary(checkpoint, reference)
+    return pair_statistics(
+        checkpoint.hidden,
+        reference.hidden,
+        checkpoint.head,
+        reference.head,
+        ids,
+        vocabulary_size=checkpoint.head.vocabulary_size,
+        tokens_per_chunk=tokens_per_chunk,
+    ).stats
+
+
+def top_tokens(states: ForcedStates, *, k: int, tokens_per_chunk: int) -> TopTokens:
+    """Return each position's `k` most likely tokens (the whole vocabulary, if it is smaller)."""
+    with torch.inference_mode():
+        parts = [topk_probs(states.head(chunk), k) for chunk in torch.split(states.hidden, tokens_per_chunk)]
+    return TopTokens(
+        probs=torch.cat([probs.cpu() for probs, _ in parts]), ids=torch.cat([ids.cpu() for _, ids in parts])
+    )

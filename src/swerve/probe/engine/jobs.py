@@ -1,0 +1,270 @@
+"""A measurement's settings, its work laid out in units and comparisons, and its result.
+
+The plan is the same in every process: units (forward batches), jobs (comparisons of two models over units), the order
+in which models take their turns, and the keys under which results are stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from swerve.batch import TokenSequence, token_batches
+from swerve.functional.divergence import DivergenceStats
+from swerve.probe.engine.forward import (
+    TopTokens,
+)
+from swerve.probe.engine.model_sources import ModelSource
+from swerve.probe.engine.store import digest_of
+
+
+class MeasureWorld(Protocol):
+    """The processes that measure together."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+
+    def barrier(self) -> None:
+        """Wait for every process."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every process's JSON value, by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSettings:
+    """How models are run and compared, and where their states wait."""
+
+    tokens_per_batch: int = 16384
+    """Padded tokens of one forward pass; also what an interruption can lose."""
+    tokens_per_chunk: int = 256
+    """Rows of `[tokens, vocabulary]` formed at a time."""
+    top_k: int = 0
+    """Most likely tokens returned of every model; 0 for none."""
+    kernel: Literal["auto", "eager", "compiled"] = "auto"
+    """`auto` compiles where a compiler is available and the work is large enough to pay for it."""
+    store: Path | None = None
+    """Folder for hidden states and statistics; None keeps them in memory."""
+    keep: bool = False
+    """Keep the hidden states of every model in the store, so that further pairs need no forward pass."""
+    clear: bool = True
+    """Empty the store at the end, unless `keep`; False leaves that to `clear_store`, once the results are safe."""
+    noise_tokens: int | None = None
+    """Completion positions of the null pairs, at most (but at least one unit); None for all."""
+    noise_dtype: Literal["bfloat16", "float16"] | None = None
+    """Also compare the model of the null pair with itself in this type."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens_per_batch", 1), ("tokens_per_chunk", 1), ("top_k", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Statistics of every pair at every completion position, all sequences one after the other (N positions)."""
+
+    stats: dict[tuple[str, str], DivergenceStats]
+    """(checkpoint, reference) -> `[N]` each, on the CPU."""
+    tops: dict[str, TopTokens]
+    """Label -> `[N, K]`; empty without `top_k`."""
+    noise: dict[str, DivergenceStats]
+    """Null pairs, `[M]` each: `batching`, the model against itself in other batches, and one named like the dtype."""
+    noise_positions: Int[Tensor, " M"]
+    """Which of the N positions the null pairs cover."""
+    vocabulary_sizes: dict[str, int]
+    """Label -> logits of its head. A pair is compared over the smaller number of its two."""
+    pieces: list[str]
+    """Text of every token id, up to the largest of `vocabulary_sizes`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A comparison of two models, or of one model with itself, over some units."""
+
+    kind: str
+    """`pair`, `batching`, or the dtype of the second run of the same model."""
+    labels: tuple[str, str]
+    """(checkpoint P, reference Q); the same label twice in a null pair."""
+    tops: tuple[bool, bool]
+    """Whose most likely tokens this job delivers, so that every model's are delivered once."""
+    units: tuple[int, ...]
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurePlan:
+    """All that follows from the arguments, the same in every process."""
+
+    sources: Mapping[str, ModelSource]
+    order: tuple[str, ...]
+    """Labels in the order of their turns: the most compared one first, the others as given."""
+    sequences: tuple[TokenSequence, ...]
+    units: tuple[tuple[int, ...], ...]
+    """The sequences of each forward batch."""
+    jobs: tuple[Job, ...]
+    state_keys: Mapping[str, str]
+    largest_id: int
+
+    def unit_sequences(self, unit: int) -> list[TokenSequence]:
+        """Return a unit's (prompt ids, completion ids)."""
+        return [self.sequences[row] for row in self.units[unit]]
+
+    def unit_ids(self, unit: int) -> Int[Tensor, " N"]:
+        """Return the completion tokens of a unit."""
+        return torch.tensor([token for _, completion in self.unit_sequences(unit) for token in completion])
+
+    def num_tokens(self, unit: int) -> int:
+        """Return the number of completion tokens of a unit."""
+        return sum(len(completion) for _, completion in self.unit_sequences(unit))
+
+    @property
+    def num_positions(self) -> int:
+        """Number of completion tokens of all sequences."""
+        return sum(len(completion) for _, completion in self.sequences)
+
+    def positions(self, units: Sequence[int]) -> Int[Tensor, " N"]:
+        """Return, for every position of these units in turn, its number among the positions of all sequences."""
+        lengths = torch.tensor([len(completion) for _, completion in self.sequences])
+        starts = lengths.cumsum(0) - lengths
+        rows = [row for unit in units for row in self.units[unit]]
+        return torch.cat([torch.arange(int(lengths[row])) + starts[row] for row in rows])
+
+
+def plan_measurement(
+    models: Sequence[ModelSource],
+    pairs: Sequence[tuple[str, str]],
+    sequences: Sequence[TokenSequence],
+    *,
+    noise_of: str | None,
+    noise_tokens: int | None,
+    noise_dtype: str | None,
+    tokens_per_batch: int,
+    variant: Sequence[Any],
+    with_digests: bool,
+) -> MeasurePlan:
+    """Plan a measurement; nothing is loaded.
+
+    Args:
+        models: sources with labels of their own.
+        pairs: (checkpoint, reference) by label.
+        sequences: (prompt ids, completion ids).
+        noise_of: model of the null pairs.
+        noise_tokens: positions of the null pairs, at most.
+        noise_dtype: type of the second null pair.
+        tokens_per_batch: padded tokens of one forward pass.
+        variant: JSON values: what else statistics depend on.
+        with_digests: whether keys must tell content apart, which takes reading fingerprints; else labels do.
+
+    Raises:
+        ValueError: a label is given twice or is unknown, a pair is of a model with itself or given twice, there are
+            no pairs or no sequences, or a sequence has an empty part.
+    """
+    _check(models, pairs, sequences, noise_of)
+    labels = [label for pair in pairs for label in pair] + ([noise_of] if noise_of else [])
+    most = Counter(labels)
+    used = [model for model in models if model.label in most]
+    order = tuple(one.label for one in sorted(used, key=lambda one: most[one.label] < max(most.values())))
+    batches = token_batches(sequences, pad_id=0, tokens_per_batch=tokens_per_batch)
+    units = tuple(batch.rows for batch in batches)
+    content = _content(sequences, units) if with_digests else ""
+    state_keys = {
+        one.label: digest_of("states", content, one.fingerprint if with_digests else one.label) for one in used
+    }
+    plan = MeasurePlan(
+        sources={one.label: one for one in used},
+        order=order,
+        sequences=tuple(sequences),
+        units=units,
+        jobs=(),
+        state_keys=state_keys,
+        largest_id=max(int(token) for pair in sequences for part in pair for token in part),
+    )
+    jobs = _pair_jobs(plan, pairs, variant) + _null_jobs(plan, noise_of, noise_tokens, noise_dtype, variant)
+    return MeasurePlan(
+        sources=plan.sources,
+        order=order,
+        sequences=plan.sequences,
+        units=units,
+        jobs=tuple(jobs),
+        state_keys=state_keys,
+        largest_id=plan.largest_id,
+    )
+
+
+def _check(
+    models: Sequence[ModelSource],
+    pairs: Sequence[tuple[str, str]],
+    sequences: Sequence[TokenSequence],
+    noise_of: str | None,
+) -> None:
+    known = [model.label for model in models]
+    if len(set(known)) < len(known):
+        raise ValueError(f"every model needs a label of its own, got {', '.join(known)}")
+    if not pairs or not sequences:
+        raise ValueError(f"there are no {'sequences' if pairs else 'pairs of models'} to measure; give at least one")
+    for label in [*(label for pair in pairs for label in pair), *([noise_of] if noise_of else [])]:
+        if label not in known:
+            raise ValueError(f"there is no model '{label}'; there are {', '.join(known)}")
+    for pair in pairs:
+        if pair[0] == pair[1]:
+            raise ValueError(f"{pair[0]} cannot be paired with itself; noise_of compares a model with itself")
+    if len(set(pairs)) < len(pairs):
+        raise ValueError("a pair is given twice")
+
+
+def _content(sequences: Sequence[TokenSequence], units: Sequence[Sequence[int]]) -> str:
+    ids = [[[int(token) for token in part] for part in pair] for pair in sequences]
+    return digest_of("sequences", ids, [list(unit) for unit in units])
+
+
+def _pair_jobs(plan: MeasurePlan, pairs: Sequence[tuple[str, str]], variant: Sequence[Any]) -> list[Job]:
+    jobs, delivered = [], set[str]()
+    for pair in pairs:
+        tops = (pair[0] not in delivered, pair[1] not in delivered)
+        delivered |= set(pair)
+        key = digest_of("pair", [plan.state_keys[label] for label in pair], list(tops), list(variant))
+        jobs.append(Job(kind="pair", labels=pair, tops=tops, units=tuple(range(len(plan.units))), key=key))
+    return jobs
+
+
+def _null_jobs(
+    plan: MeasurePlan, noise_of: str | None, num_tokens: int | None, dtype: str | None, variant: Sequence[Any]
+) -> list[Job]:
+    if noise_of is None:
+        return []
+    kinds = ["batching", *([dtype] if dtype else [])]
+    units = _spread_units(plan, num_tokens)
+    key = plan.state_keys[noise_of]
+    return [
+        Job(
+            kind=kind,
+            labels=(noise_of, noise_of),
+            tops=(False, False),
+            units=units,
+            key=digest_of("null", kind, key, list(variant)),
+        )
+        for kind in kinds
+    ]
+
+
+def _spread_units(plan: MeasurePlan, num_tokens: int | None) -> tuple[int, ...]:
+    """Return every unit, or every n-th so that the positions are at most `num_tokens`; units are sorted by length."""
+    everything = range(len(plan.units))
+    for step in everything:
+        units = everything[step // 2 :: step + 1]
+        if num_tokens is None or sum(plan.num_tokens(unit) for unit in units) <= num_tokens:
+            return tuple(units)
+    return (len(plan.units) // 2,)

@@ -1,0 +1,314 @@
+"""The engine of the probe: any number of models and pairs, each model run once over the same sequences.
+
+The unit of work is one forward batch of sequences of similar length. Models take turns: each is loaded once, run over
+the units that need it, and every pair whose other model was there before is compared at once. What is kept of a model
+between turns is its hidden states at the completion positions, and its output head for as long as a pair needs it.
+With a folder as store, an interrupted measurement continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from swerve.batch import TokenSequence
+from swerve.errors import ArtifactError
+from swerve.functional.divergence import DivergenceStats
+from swerve.functional.head_divergence import HeadBackend, compiled_available
+from swerve.models.head import Head, model_head
+from swerve.models.load import LoadedModel
+from swerve.probe.engine.forward import (
+    PairStatistics,
+    TopTokens,
+    checked_model_head,
+    pair_statistics,
+    rebatched_hidden,
+    unit_hidden,
+)
+from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, MeasureWorld, plan_measurement
+from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
+from swerve.probe.engine.model_sources import ModelSource
+from swerve.probe.engine.store import StateStore, clear_store, open_store, pack_units, unpack_units
+
+_STATS = tuple(one.name for one in dataclasses.fields(DivergenceStats))
+
+# Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
+# a pair that is continued beside others must be computed as before.
+_COMPILED_PAYS_FROM = 2e9
+
+_CHANGED = "hidden states or statistics were deleted while they were in use; run the command again"
+
+
+def measure(
+    models: Sequence[ModelSource],
+    pairs: Sequence[tuple[str, str]],
+    sequences: Sequence[TokenSequence],
+    *,
+    settings: MeasureSettings,
+    noise_of: str | None = None,
+    world: MeasureWorld | None = None,
+    on_tokens: Callable[[int], None] | None = None,
+) -> Measured:
+    """Compare pairs of models at every completion position of the sequences; each model is run once.
+
+    The result does not depend on the number of processes, on interruptions, nor on where states are kept.
+
+    Args:
+        models: sources with labels of their own; those in no pair are left alone.
+        pairs: (checkpoint P, reference Q) by label.
+        sequences: (prompt ids, completion ids), at least one.
+        settings: batches, chunks, kernel and store.
+        noise_of: the label of a model to compare with itself, run again in other batches; None for no null pair.
+        world: the processes that share the work, each with the same arguments; None for this one alone.
+        on_tokens: called with the number of completion positions done since the last call: in the end all positions
+            once for each model in a pair, all processes together; those found in the store count too.
+
+    Raises:
+        ValueError: labels, pairs, sequences or settings are wrong, or a kernel is asked for that cannot be had.
+        MismatchError: the models of a pair have different tokenizers, or one has too few positions; the message names
+            them.
+        DiskFullError: the store has no room.
+    """
+    plan = plan_measurement(
+        models,
+        pairs,
+        sequences,
+        noise_of=noise_of,
+        noise_tokens=settings.noise_tokens,
+        noise_dtype=settings.noise_dtype,
+        tokens_per_batch=settings.tokens_per_batch,
+        variant=[settings.tokens_per_chunk, settings.kernel, settings.top_k],
+        with_digests=settings.store is not None,
+    )
+    with_world = _Alone() if world is None else world
+    engine = _Engine(plan=plan, settings=settings, world=with_world, on_tokens=on_tokens or (lambda count: None))
+    engine.run()
+    measured = engine.collect()
+    with_world.barrier()
+    if settings.store is not None and settings.clear and not settings.keep:
+        clear_store(settings.store)
+    return measured
+
+
+class _Alone:
+    rank, size = 0, 1
+
+    def barrier(self) -> None:
+        return None
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Turn:
+    """A model that is loaded."""
+
+    label: str
+    loaded: LoadedModel
+    checked: bool = False
+    narrow: LoadedModel | None = None
+
+    def second_run(self, kind: str, sequences: Sequence[TokenSequence]) -> tuple[Tensor, Head]:
+        """Return the hidden states of another run of the model, and the head that belongs to them."""
+        if kind == "batching":
+            head = model_head(self.loaded.model)
+            return rebatched_hidden(self.loaded, head, sequences), head
+        if self.narrow is None:
+            # The model may belong to the caller, so it is a copy that changes its type.
+            model = copy.deepcopy(self.loaded.model).to(getattr(torch, kind))
+            self.narrow = dataclasses.replace(self.loaded, model=model)
+        head = model_head(self.narrow.model)
+        return unit_hidden(self.narrow, head, sequences), head
+
+
+@dataclass(slots=True, kw_only=True)
+class _Engine:
+    plan: MeasurePlan
+    settings: MeasureSettings
+    world: MeasureWorld
+    on_tokens: Callable[[int], None]
+    store: StateStore = field(init=False)
+    heads: dict[str, Head] = field(init=False, default_factory=dict)
+    facts: dict[str, ModelFacts] = field(init=False, default_factory=dict)
+    device_type: str = field(init=False, default="cpu")
+    missing: dict[Job, set[int]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store = open_store(self.settings.store)
+        mine = set(self._mine())
+        for job in self.plan.jobs:
+            todo = mine & set(job.units)
+            self.missing[job] = {unit for unit in todo if self.store.load(job.key, unit) is None}
+
+    def run(self) -> None:
+        for label in self.plan.order:
+            self._recall_facts(label)
+            units = [unit for unit in self._mine() if self._waiting(label, unit)]
+            if units or (label not in self.facts and self.world.rank == 0):
+                self._run_model(label, set(units))
+            else:
+                self._check(label)
+                self.on_tokens(sum(self.plan.num_tokens(unit) for unit in self._mine()))
+
+    def _mine(self) -> range:
+        return range(self.world.rank, len(self.plan.units), self.world.size)
+
+    def _waiting(self, label: str, unit: int) -> bool:
+        return any(unit in units for job, units in self.missing.items() if label in job.labels)
+
+    def _run_model(self, label: str, units: set[int]) -> None:
+        loaded = self.plan.sources[label].load()
+        self._learn_facts(label, loaded)
+        self._check(label)
+        self.device_type = loaded.model.device.type
+        if self.settings.kernel == "compiled" and not compiled_available(self.device_type):
+            raise ValueError("kernel 'compiled' needs a C++ compiler (Triton on a GPU); use 'auto' or 'eager'")
+        turn = _Turn(label=label, loaded=loaded)
+        self.heads[label] = model_head(loaded.model)
+        for unit in self._mine():
+            if unit in units:
+                self._run_unit(turn, unit)
+            self.on_tokens(self.plan.num_tokens(unit))
+        del loaded, turn
+        for other in list(self.heads):
+            if not any(other in job.labels and left for job, left in self.missing.items()):
+                del self.heads[other]
+
+    def _run_unit(self, turn: _Turn, unit: int) -> None:
+        label, key = turn.label, self.plan.state_keys[turn.label]
+        stored = self._states(label, unit)
+        hidden = self._forward(turn, unit) if stored is None else stored
+        open_jobs = self._open_jobs(label, unit)
+        # Facts are known of the models that had their turn, and of this one.
+        ready = [job for job in open_jobs if set(job.labels) <= self.facts.keys()]
+        if stored is None and (self._keep or len(ready) < len(open_jobs)):
+            self.store.save(key, unit, {"hidden": hidden})
+        for job in ready:
+            self._run_job(job, unit, turn, hidden)
+        for other in {label, *(one for job in ready for one in job.labels)}:
+            if not self._keep and not self._open_jobs(other, unit):
+                self.store.drop(self.plan.state_keys[other], unit)
+
+    def _forward(self, turn: _Turn, unit: int) -> Tensor:
+        if not turn.checked:
+            checked_model_head(turn.loaded, self.plan.sequences[0])
+            turn.checked = True
+        return unit_hidden(turn.loaded, self.heads[turn.label], self.plan.unit_sequences(unit))
+
+    @property
+    def _keep(self) -> bool:
+        return self.settings.keep and self.settings.store is not None
+
+    def _open_jobs(self, label: str, unit: int) -> list[Job]:
+        return [job for job, units in self.missing.items() if label in job.labels and unit in units]
+
+    def _states(self, label: str, unit: int) -> Tensor | None:
+        tensors = self.store.load(self.plan.state_keys[label], unit)
+        return None if tensors is None else tensors["hidden"]
+
+    def _run_job(self, job: Job, unit: int, turn: _Turn, hidden: Tensor) -> None:
+        if job.kind == "pair":
+            states = [hidden if one == turn.label else self._states(one, unit) for one in job.labels]
+            head, ref_head = (self.heads[one] for one in job.labels)
+        else:
+            again, head = turn.second_run(job.kind, self.plan.unit_sequences(unit))
+            states, ref_head = [again, hidden], self.heads[turn.label]
+        if states[0] is None or states[1] is None:
+            raise ArtifactError(_CHANGED)
+        result = self._compare(job, states[0], states[1], head, ref_head, self.plan.unit_ids(unit))
+        self.store.save(job.key, unit, _as_tensors(result, job.tops))
+        self.missing[job].discard(unit)
+
+    def _compare(self, job: Job, p: Tensor, q: Tensor, head: Head, ref_head: Head, ids: Tensor) -> PairStatistics:
+        size = min(self.facts[label].vocabulary_size for label in job.labels)
+        return pair_statistics(
+            p,
+            q,
+            head,
+            ref_head,
+            ids,
+            vocabulary_size=size,
+            tokens_per_chunk=self.settings.tokens_per_chunk,
+            top_k=self.settings.top_k if any(job.tops) else 0,
+            backend=self._backend(size),
+        )
+
+    def _backend(self, vocabulary_size: int) -> HeadBackend:
+        if self.settings.kernel != "auto":
+            return self.settings.kernel
+        num_logits = self.plan.num_positions * vocabulary_size
+        return "compiled" if num_logits >= _COMPILED_PAYS_FROM and compiled_available(self.device_type) else "eager"
+
+    def _recall_facts(self, label: str) -> None:
+        facts = read_facts(self.store.load_record(self.plan.state_keys[label]))
+        if facts is not None and (facts.pieces or label != self.plan.order[0]):
+            self.facts[label] = facts
+
+    def _learn_facts(self, label: str, loaded: LoadedModel) -> None:
+        self.facts[label] = model_facts(loaded, with_pieces=label == self.plan.order[0])
+        if self.world.rank == 0:
+            self.store.save_record(self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
+
+    def _check(self, label: str) -> None:
+        # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
+        for job in self.plan.jobs:
+            if label in job.labels and set(job.labels) <= self.facts.keys():
+                check_pair(job.labels, (self.facts[job.labels[0]], self.facts[job.labels[1]]))
+        if label in self.facts:
+            longest = max(len(prompt) + len(completion) for prompt, completion in self.plan.sequences)
+            check_sequences(label, self.facts[label], largest_id=self.plan.largest_id, longest=longest)
+
+    def collect(self) -> Measured:
+        facts: dict[str, Any] = self.world.gather({one: dataclasses.asdict(self.facts[one]) for one in self.facts})[0]
+        results = {job: self._gathered(job) for job in self.plan.jobs}
+        main = [job for job in self.plan.jobs if job.kind == "pair"]
+        null = [job for job in self.plan.jobs if job.kind != "pair"]
+        positions = self.plan.positions(null[0].units).sort().values if null else torch.empty(0, dtype=torch.long)
+        return Measured(
+            stats={job.labels: _stats(results[job]) for job in main},
+            tops={
+                label: TopTokens(probs=results[job][f"{side}_probs"], ids=results[job][f"{side}_ids"])
+                for job in main
+                for label, side, wanted in zip(job.labels, ("top", "top_ref"), job.tops, strict=True)
+                if wanted and self.settings.top_k
+            },
+            noise={job.kind: _stats(results[job]) for job in null},
+            noise_positions=positions,
+            vocabulary_sizes={label: facts[label]["vocabulary_size"] for label in self.plan.order},
+            pieces=facts[self.plan.order[0]]["pieces"],
+        )
+
+    def _gathered(self, job: Job) -> dict[str, Tensor]:
+        """Return a job's tensors from all processes, in the order of the sequences."""
+        found: dict[int, dict[str, Tensor]] = {}
+        for unit in sorted(set(self._mine()) & set(job.units)):
+            tensors = self.store.load(job.key, unit)
+            if tensors is None:
+                raise ArtifactError(_CHANGED)
+            found[unit] = tensors
+        if self.world.size > 1:
+            parts = self.world.gather(pack_units(found))
+            found = {unit: tensors for part in parts for unit, tensors in unpack_units(part).items()}
+        units = sorted(found)
+        assert units == sorted(job.units), "a unit is missing"
+        order = self.plan.positions(units).argsort()
+        return {name: torch.cat([found[unit][name] for unit in units])[order] for name in found[units[0]]}
+
+
+def _as_tensors(result: PairStatistics, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
+    tensors = {name: getattr(result.stats, name) for name in _STATS}
+    for side, top, asked in zip(("top", "top_ref"), (result.top, result.top_ref), wanted, strict=True):
+        if asked and top is not None:
+            tensors |= {f"{side}_probs": top.probs, f"{side}_ids": top.ids}
+    return tensors
+
+
+def _stats(tensors: dict[str, Tensor]) -> DivergenceStats:
+    return DivergenceStats(**{name: tensors[name] for name in _STATS})

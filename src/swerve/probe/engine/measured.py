@@ -1,0 +1,287 @@
+"""The measurements of a plan, held by column, and their tables `tokens.parquet` and `topk.parquet`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from swerve.artifacts.probe_findings import DIVERGENCES
+from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
+from swerve.functional.divergence import DivergenceStats
+from swerve.probe.engine.forward import TopTokens
+from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
+from swerve.probe.engine.measure import measure
+from swerve.probe.plan import ProbePlan
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.token_categories import token_categories
+from swerve.progress import Progress, ProgressTask
+
+MEASURES = (
+    *DIVERGENCES,
+    "entropy",
+    "entropy_ref",
+    "logprob",
+    "logprob_ref",
+    "rank",
+    "rank_ref",
+    "argmax",
+    "argmax_ref",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """What was measured on N completion tokens (all sequences, one after the other) at K checkpoints."""
+
+    sequences: tuple[ProbeSequence, ...]
+    checkpoints: tuple[str, ...]
+    """Labels, K of them."""
+    references: tuple[str, ...]
+    """Label of the other model of each pair, K of them; all the same unless the pairs are consecutive checkpoints."""
+    columns: dict[str, NDArray[Any]]
+    """Each of `MEASURES`, `[K, N]`."""
+    categories: tuple[str, ...]
+    """One a token, N of them."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each sequence."""
+        return np.array([len(sequence.completion_ids) for sequence in self.sequences], dtype=np.int64)
+
+    @property
+    def sequence_index(self) -> NDArray[np.int64]:
+        """`[N]`: which sequence each token belongs to."""
+        return np.repeat(np.arange(len(self.sequences)), self.lengths)
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """`[N]`: each token's position in its completion."""
+        return np.concatenate([np.arange(0), *map(np.arange, self.lengths)])
+
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        """`[N]`."""
+        return np.array([token for one in self.sequences for token in one.completion_ids], dtype=np.int64)
+
+    @property
+    def problem_ids(self) -> list[str]:
+        """The problem of each token, N of them."""
+        return [one.problem.id for one in self.sequences for _ in one.completion_ids]
+
+    def by_sequence(self, name: str, checkpoint: str) -> list[NDArray[Any]]:
+        """Return a column at one checkpoint, cut into one array a sequence."""
+        values = self.columns[name][self.checkpoints.index(checkpoint)]
+        return np.split(values, np.cumsum(self.lengths)[:-1]) if self.sequences else []
+
+    def pick(self, wanted: Callable[[str, str], bool]) -> Measurements:
+        """Return the pairs (checkpoint, reference) for which `wanted` holds, in the same order."""
+        pairs = list(zip(self.checkpoints, self.references, strict=True))
+        kept = [index for index, pair in enumerate(pairs) if wanted(*pair)]
+        return replace(
+            self,
+            checkpoints=tuple(self.checkpoints[index] for index in kept),
+            references=tuple(self.references[index] for index in kept),
+            columns={name: column[kept] for name, column in self.columns.items()},
+        )
+
+    def select(self, wanted: Callable[[ProbeSequence], bool]) -> Measurements:
+        """Return the part of the sequences for which `wanted` holds, in the same order."""
+        kept = np.array([wanted(one) for one in self.sequences], dtype=np.bool_)
+        tokens = np.repeat(kept, self.lengths)
+        return replace(
+            self,
+            sequences=tuple(one for one, keep in zip(self.sequences, kept.tolist(), strict=True) if keep),
+            columns={name: column[:, tokens] for name, column in self.columns.items()},
+            categories=tuple(one for one, keep in zip(self.categories, tokens.tolist(), strict=True) if keep),
+        )
+
+
+def stack_measurements(
+    sequences: Sequence[ProbeSequence],
+    stats: dict[tuple[str, str], DivergenceStats],
+    categories: Sequence[str],
+) -> Measurements:
+    """Put the statistics of each pair (labels of checkpoint and reference) side by side."""
+    columns = {name: np.stack([getattr(one, name).numpy() for one in stats.values()]) for name in MEASURES}
+    return Measurements(
+        sequences=tuple(sequences),
+        checkpoints=tuple(checkpoint for checkpoint, _ in stats),
+        references=tuple(reference for _, reference in stats),
+        columns=columns,
+        categories=tuple(categories),
+    )
+
+
+def _labels(values: Sequence[str], repeats: NDArray[Any]) -> pa.DictionaryArray:
+    """Return `values[repeats]` as a column of labels, each distinct label stored once."""
+    names = list(dict.fromkeys(values))
+    codes = np.array([names.index(value) for value in values], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(codes[repeats]), pa.array(names, pa.string()))
+
+
+def token_table(data: Measurements) -> pa.Table:
+    """Return `tokens.parquet`: one row a token and checkpoint, by sequence, position and checkpoint."""
+    num_checkpoints, num_tokens = len(data.checkpoints), len(data.categories)
+
+    names = sorted(set(data.categories))
+    codes = {name: code for code, name in enumerate(names)}
+    categories = np.array([codes[category] for category in data.categories], dtype=np.int64)
+
+    def repeated(values: NDArray[Any]) -> NDArray[Any]:
+        return np.repeat(values, num_checkpoints)
+
+    pairs = np.tile(np.arange(num_checkpoints), num_tokens)
+    columns = {
+        "sequence_id": repeated(np.array([one.sequence_id for one in data.sequences])[data.sequence_index]),
+        "position": repeated(data.positions),
+        "token_id": repeated(data.token_ids),
+        "checkpoint": _labels(data.checkpoints, pairs),
+        "reference": _labels(data.references, pairs),
+        **{name: column.T.reshape(-1) for name, column in data.columns.items()},
+        "category": _labels(names, repeated(categories)),
+    }
+    return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
+
+
+def topk_table(sequences: Sequence[ProbeSequence], tops: dict[str, TopTokens], pieces: Sequence[str]) -> pa.Table:
+    """Return `topk.parquet`: one row a token and model (by label), by sequence, position and model.
+
+    Args:
+        sequences: the rollouts.
+        tops: the most likely tokens of each model at all N tokens.
+        pieces: the text of every token of the vocabulary.
+    """
+    lengths = [len(sequence.completion_ids) for sequence in sequences]
+    probs = np.stack([top.probs.numpy() for top in tops.values()], axis=1)  # [N, models, k]
+    ids = np.stack([top.ids.numpy() for top in tops.values()], axis=1)
+    num_rows, k = probs.shape[0] * probs.shape[1], probs.shape[2]
+    offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * k)
+    names = pa.DictionaryArray.from_arrays(
+        pa.array(ids.reshape(-1).astype(np.int32)), pa.array(list(pieces), pa.string())
+    )
+
+    def repeated(values: Any) -> NDArray[Any]:
+        return np.repeat(values, len(tops))
+
+    columns = {
+        "sequence_id": repeated(np.repeat([sequence.sequence_id for sequence in sequences], lengths)),
+        "position": repeated(np.concatenate([np.arange(length) for length in lengths])),
+        "checkpoint": _labels(list(tops), np.tile(np.arange(len(tops)), probs.shape[0])),
+        "token_ids": pa.ListArray.from_arrays(offsets, pa.array(ids.reshape(-1).astype(np.int32))),
+        "tokens": pa.ListArray.from_arrays(offsets, names.cast(pa.string())),
+        "probs": pa.ListArray.from_arrays(offsets, pa.array(probs.reshape(-1).astype(np.float32))),
+    }
+    return pa.table({name: columns[name] for name in TOPK_SCHEMA.names})
+
+
+_MAX_NOISE_TOKENS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured on all rollouts of a plan."""
+
+    pairs: Measurements
+    """Every pair: each checkpoint against the reference, consecutive ones, the reference against the baseline."""
+    null: Measurements
+    """The reference against itself, run in other batches, on whole rollouts."""
+    tops: dict[str, TopTokens]
+    """By label: the likeliest tokens of the reference and the checkpoints at every position."""
+    pieces: list[str]
+    """Text of every token id."""
+    vocabulary_size: int
+    """Number of tokens that the distributions are over."""
+
+    def against(self, reference: str) -> Measurements:
+        """Return the pairs with this reference."""
+        return self.pairs.pick(lambda _, other: other == reference)
+
+
+@dataclass(slots=True)
+class _SharedProgress:
+    """Shows the work of all processes by this one's share: the others do about as much in the same time."""
+
+    task: ProgressTask
+    left: int
+    num_processes: int
+
+    def advance(self, num: int) -> None:
+        done = min(num * self.num_processes, self.left)
+        self.left -= done
+        self.task.advance(done)
+
+    def finish(self) -> None:
+        """Say that the other processes are done too."""
+        if self.left:
+            self.advance(self.left)
+
+
+def plan_pairs(plan: ProbePlan) -> list[tuple[str, str]]:
+    """Return the pairs (checkpoint, reference) that a plan asks for, by label, each once."""
+    labels = [one.label for one in plan.checkpoints]
+    pairs = [(label, plan.reference.label) for label in labels]
+    if "consecutive" in plan.settings.pairs:
+        pairs += zip(labels[1:], labels, strict=False)
+    if plan.baseline is not None:
+        pairs.append((plan.reference.label, plan.baseline.label))
+    return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+
+def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | None, progress: Progress) -> Measurement:
+    """Run every model of a plan once over all rollouts; all processes must call it.
+
+    Raises:
+        MismatchError: the models have different tokenizers or vocabularies.
+        CheckpointError: a model is missing or damaged.
+    """
+    settings = plan.settings
+    models = [plan.reference, *plan.checkpoints]
+    if plan.baseline is not None and plan.baseline.label not in {one.label for one in models}:
+        models.append(plan.baseline)
+    lengths = [len(one.completion_ids) for one in plan.sequences]
+    with progress.task("probe", len(models) * sum(lengths)) as task:
+        shown = _SharedProgress(task, left=len(models) * sum(lengths), num_processes=1 if world is None else world.size)
+        measured = measure(
+            models,
+            plan_pairs(plan),
+            [(one.prompt_ids, one.completion_ids) for one in plan.sequences],
+            settings=MeasureSettings(
+                tokens_per_batch=settings.tokens_per_batch,
+                tokens_per_chunk=settings.tokens_per_chunk,
+                top_k=settings.top_k,
+                kernel=settings.kernel,
+                store=store,
+                keep=settings.keep_states,
+                clear=False,
+                noise_tokens=_MAX_NOISE_TOKENS,
+            ),
+            noise_of=plan.reference.label,
+            world=world,
+            on_tokens=shown.advance,
+        )
+        shown.finish()
+    categories = [category for one in plan.sequences for category in token_categories(one.text, one.spans)]
+    return Measurement(
+        pairs=stack_measurements(plan.sequences, measured.stats, categories),
+        null=_null(plan, measured.noise["batching"], measured.noise_positions.numpy(), categories),
+        tops=measured.tops,
+        pieces=measured.pieces,
+        vocabulary_size=min(measured.vocabulary_sizes.values()),
+    )
+
+
+def _null(plan: ProbePlan, stats: DivergenceStats, positions: NDArray[Any], categories: Sequence[str]) -> Measurements:
+    """Return the null pair on the rollouts it covers."""
+    ends = np.cumsum([len(one.completion_ids) for one in plan.sequences])
+    known = set(positions.tolist())
+    covered: list[ProbeSequence] = [
+        one for one, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known
+    ]
+    label = plan.reference.label
+    return stack_measurements(covered, {(label, label): stats}, [categories[index] for index in positions.tolist()])

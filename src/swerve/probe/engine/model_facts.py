@@ -1,0 +1,97 @@
+"""What must be known of a model to compare it, kept so that a resumed measurement need not load it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swerve.errors import MismatchError
+from swerve.models.head import model_head
+from swerve.models.load import LoadedModel, tokenizer_fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Vocabulary, tokenizer and positions of a model."""
+
+    vocabulary_size: int
+    """Logits of its head, which may be padded beyond the tokenizer's ids."""
+    largest_id: int
+    """Of its tokenizer."""
+    tokenizer_sha256: str
+    max_positions: int | None
+    """Tokens that it can read; None where its configuration sets no limit."""
+    pieces: list[str]
+    """Text of every token id; empty where nobody asked."""
+
+
+def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
+    """Return the facts of a loaded model."""
+    tokenizer, size = loaded.tokenizer, model_head(loaded.model).vocabulary_size
+    return ModelFacts(
+        vocabulary_size=size,
+        largest_id=max(tokenizer.get_vocab().values(), default=-1),
+        tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+        max_positions=max_positions(loaded.model.config),
+        pieces=[str(tokenizer.decode([token])) for token in range(size)] if with_pieces else [],
+    )
+
+
+def max_positions(config: Any) -> int | None:
+    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
+
+    >>> from types import SimpleNamespace
+    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
+    128
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
+    return None if limit is None else int(limit * max(float(factor), 1.0))
+
+
+def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:
+    """Return facts that were stored as a JSON object; None where there are none or they are of another form."""
+    names = {one.name for one in dataclasses.fields(ModelFacts)}
+    return None if record is None or record.keys() != names else ModelFacts(**record)
+
+
+def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) -> None:
+    """Raise MismatchError unless two models can be compared.
+
+    Heads may be padded to different sizes: the smaller one counts, if every token of the tokenizer is among its.
+
+    Raises:
+        MismatchError: their tokenizers differ, or have tokens beyond the smaller head; the message names both models.
+    """
+    sizes = [one.vocabulary_size for one in facts]
+    if facts[0].tokenizer_sha256 != facts[1].tokenizer_sha256:
+        what = f"the tokenizers of {labels[0]} and {labels[1]} differ"
+        if sizes[0] != sizes[1]:
+            what = f"{labels[0]} has a vocabulary of {sizes[0]} tokens and {labels[1]} one of {sizes[1]}"
+        raise MismatchError(f"{what}; only models with the same tokenizer can be compared")
+    if facts[0].largest_id >= min(sizes):
+        raise MismatchError(
+            f"{labels[0]} and {labels[1]} share {min(sizes)} tokens, but their tokenizer has the id "
+            f"{facts[0].largest_id}; compare models that cover the whole tokenizer"
+        )
+
+
+def check_sequences(label: str, facts: ModelFacts, *, largest_id: int, longest: int) -> None:
+    """Raise unless a model has every token id of the sequences, and positions for the longest.
+
+    Raises:
+        ValueError: it lacks an id.
+        MismatchError: it has too few positions: rotary ones could be computed, but mean nothing.
+    """
+    if largest_id >= facts.vocabulary_size:
+        raise ValueError(
+            f"the sequences have the token id {largest_id}, but {label} has {facts.vocabulary_size} tokens; tokenise "
+            "the sequences with the models' own tokenizer"
+        )
+    if facts.max_positions is not None and longest > facts.max_positions:
+        raise MismatchError(
+            f"a sequence has {longest} tokens, prompt and completion, but {label} has {facts.max_positions} positions; "
+            "leave longer ones out, or compare models that can read them"
+        )

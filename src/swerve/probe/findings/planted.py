@@ -1,0 +1,238 @@
+"""How well scores and spikes find the steps that are known to be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
+from swerve.functional import bernoulli_kl
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.spikes import Spike
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.statistics import Estimate, bootstrap_ranking
+from swerve.statistics.resampling import cluster_counts, membership, percentile_estimate, ratio_or_nan, rule_of_three
+
+Array = NDArray[np.float64]
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+def _logprob_change(columns: Columns) -> Array:
+    checkpoint, reference = (columns[name].astype(np.float64) for name in ("logprob", "logprob_ref"))
+    with np.errstate(invalid="ignore"):
+        change = checkpoint - reference
+    return np.where(checkpoint == reference, 0.0, change)  # both may be minus infinity
+
+
+def _bernoulli_kl(columns: Columns) -> Array:
+    logprobs, ref_logprobs = (torch.from_numpy(np.asarray(columns[name])) for name in ("logprob", "logprob_ref"))
+    result: Array = bernoulli_kl(logprobs.clamp(max=0), ref_logprobs.clamp(max=0)).numpy()
+    return result
+
+
+_SELECTORS: Mapping[str, Callable[[Columns], Array]] = {
+    "js": lambda columns: columns["js"].astype(np.float64),
+    "kl_forward": lambda columns: columns["kl_forward"].astype(np.float64),
+    "kl_reverse": lambda columns: columns["kl_reverse"].astype(np.float64),
+    "bernoulli_kl": _bernoulli_kl,
+    "abs_logprob_change": lambda columns: np.abs(_logprob_change(columns)),
+    "logprob_drop": lambda columns: -_logprob_change(columns),
+    "entropy": lambda columns: columns["entropy_ref"].astype(np.float64),
+    "entropy_change": lambda columns: columns["entropy"].astype(np.float64) - columns["entropy_ref"],
+    "rank": lambda columns: columns["rank"].astype(np.float64),
+    "argmax_changed": lambda columns: (columns["argmax"] != columns["argmax_ref"]).astype(np.float64),
+}
+
+
+def selector_scores(columns: Columns) -> dict[str, Array]:
+    """Return each selector's score of each token; the higher, the sooner the selector picks the token.
+
+    - `js`, `kl_forward`, `kl_reverse`: the divergence, nats;
+    - `bernoulli_kl`: the part of the forward KL that is about the realised token alone, nats;
+    - `abs_logprob_change`: |logprob - logprob_ref| of the realised token, nats;
+    - `logprob_drop`: logprob_ref - logprob: how much less likely the checkpoint finds the realised token, nats;
+    - `entropy`: the reference's, nats; `entropy_change`: the checkpoint's less the reference's;
+    - `rank`: of the realised token under the checkpoint (1 = most likely);
+    - `argmax_changed`: 1 where the models' most likely tokens differ, else 0.
+
+    Args:
+        columns: columns of `Measurements` by name, of any one shape.
+
+    >>> columns = {name: np.zeros(2) for name in ("js", "kl_forward", "kl_reverse", "entropy", "entropy_ref")}
+    >>> columns |= {"rank": np.array([1, 7]), "argmax": np.array([4, 4]), "argmax_ref": np.array([4, 9])}
+    >>> columns |= {"logprob": np.array([-1.0, -3.0]), "logprob_ref": np.array([-1.5, -1.0])}
+    >>> scores = selector_scores(columns)
+    >>> scores["logprob_drop"].tolist(), scores["rank"].tolist(), scores["argmax_changed"].tolist()
+    ([-0.5, 2.0], [1.0, 7.0], [0.0, 1.0])
+    """
+    return {name: score(columns) for name, score in _SELECTORS.items()}
+
+
+def planted_recovery(
+    data: Measurements,
+    spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
+    *,
+    confidence: float,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> Recovery:
+    """Return how well each score and each kind of spike finds the tokens of known wrong steps; problems resampled.
+
+    Only rollouts with a known wrong step count. `selectors`, for each checkpoint and score: `auc` and
+    `average_precision` over tokens (by chance 0.5 and `base_rate`). `spikes`, for each checkpoint, divergence and
+    method:
+
+    - `precision`: share of spikes on wrong tokens; `recall`: share of wrong tokens with a spike; `f1`: their harmonic
+      mean, 2 hits / (spikes + wrong tokens);
+    - `recall_first`: share of rollouts with a spike on their first wrong token; `rollouts_hit`: on any wrong token;
+    - `chance_precision`, `chance_recall`, `chance_recall_first`: the same if each rollout's spikes lay on positions
+      drawn uniformly from its own.
+
+    Spikes keep a distance, so `recall` cannot reach 1 where wrong tokens are neighbours. Where every problem shows the
+    same share the interval is that of `rule_of_three`; figures of nothing are None.
+
+    Args:
+        data: measurements of checkpoints against one reference.
+        spikes: (checkpoint, divergence, method) -> the spikes of each sequence of `data`, in the same order.
+        confidence: coverage of the intervals.
+        num_resamples: number of resamples.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: the spikes are of another number of sequences.
+    """
+    for key, by_sequence in spikes.items():
+        if len(by_sequence) != len(data.sequences):
+            raise ValueError(
+                f"spikes of {key} are of {len(by_sequence)} sequences, the measurements of {len(data.sequences)}; "
+                "find them in the same measurements"
+            )
+    known = [index for index, sequence in enumerate(data.sequences) if sequence.wrong]
+    marked = data.select(lambda sequence: bool(sequence.wrong))
+    wrong = _wrong_tokens(marked)
+    resampling: dict[str, Any] = {"confidence": confidence, "num_resamples": num_resamples, "seed": seed}
+    chosen = {key: [by_sequence[index] for index in known] for key, by_sequence in spikes.items()}
+    return Recovery(
+        num_rollouts=len(known),
+        num_rollouts_unknown=len(data.sequences) - len(known),
+        num_tokens=len(wrong),
+        num_wrong=int(wrong.sum()),
+        base_rate=float(wrong.mean()) if len(wrong) else None,
+        selectors=_selector_recovery(marked, wrong, resampling),
+        spikes=_spike_recovery(marked.sequences, chosen, **resampling),
+    )
+
+
+def _wrong_tokens(data: Measurements) -> NDArray[np.bool_]:
+    """Return which of the N tokens belong to a step known to be wrong."""
+    return np.array(
+        [position in one.wrong for one in data.sequences for position in range(len(one.completion_ids))], bool
+    )
+
+
+def _selector_recovery(
+    data: Measurements, wrong: NDArray[np.bool_], resampling: dict[str, Any]
+) -> tuple[SelectorRecovery, ...]:
+    _, clusters = membership(data.problem_ids, len(wrong))
+    found = []
+    for index, checkpoint in enumerate(data.checkpoints):
+        columns = {name: column[index] for name, column in data.columns.items()}
+        for name, scores in selector_scores(columns).items():
+            ranking = bootstrap_ranking(scores, wrong, clusters=clusters, **resampling)
+            found.append(
+                SelectorRecovery(
+                    checkpoint=checkpoint, selector=name, auc=ranking.auc, average_precision=ranking.average_precision
+                )
+            )
+    return tuple(found)
+
+
+_RATIOS = {
+    "precision": ("hits", "spikes"),
+    "recall": ("hits", "wrong"),
+    "f1": ("twice_hits", "spikes_and_wrong"),
+    "recall_first": ("first_hits", "rollouts"),
+    "rollouts_hit": ("rollouts_hit", "rollouts"),
+}
+
+_CHANCES = {
+    "chance_precision": ("chance_hits", "spikes"),
+    "chance_recall": ("chance_hits", "wrong"),
+    "chance_recall_first": ("chance_first_hits", "rollouts"),
+}
+
+
+def _spike_recovery(
+    sequences: Sequence[ProbeSequence],
+    spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
+    *,
+    confidence: float,
+    num_resamples: int,
+    seed: int,
+) -> tuple[SpikeRecovery, ...]:
+    """Count by problem; a resample reweighs the problems' counts, so that no token is resampled."""
+    num_problems, index = membership([one.problem.id for one in sequences], len(sequences))
+    if not num_problems:
+        return ()
+    weights = np.concatenate(list(cluster_counts(num_problems, num_resamples, seed))).astype(np.float64)
+    found = []
+    for (checkpoint, divergence, method), by_sequence in spikes.items():
+        counts = {
+            name: np.bincount(index, weights=values, minlength=num_problems).astype(np.float64)
+            for name, values in _counts(sequences, by_sequence).items()
+        }
+        sums = {name: float(values.sum()) for name, values in counts.items()}
+        resampled = {name: weights @ values for name, values in counts.items()}
+        estimates: dict[str, Any] = {
+            name: _estimate(counts[top], counts[bottom], resampled[top], resampled[bottom], confidence)
+            for name, (top, bottom) in _RATIOS.items()
+        }
+        chances = {name: sums[top] / sums[bottom] if sums[bottom] else None for name, (top, bottom) in _CHANCES.items()}
+        found.append(
+            SpikeRecovery(
+                checkpoint=checkpoint,
+                divergence=divergence,
+                method=method,
+                num_spikes=int(sums["spikes"]),
+                **{**estimates, **chances},
+            )
+        )
+    return tuple(found)
+
+
+def _counts(sequences: Sequence[ProbeSequence], spikes: Sequence[Sequence[Spike]]) -> dict[str, Array]:
+    """Return the counts of each rollout, and what they would be by chance."""
+    found = [{spike.position for spike in one} for one in spikes]
+    pairs = list(zip(sequences, found, strict=True))
+    num_spikes = np.array([len(one) for one in found], dtype=np.float64)
+    num_wrong = np.array([len(one.wrong) for one in sequences], dtype=np.float64)
+    lengths = np.array([len(one.completion_ids) for one in sequences], dtype=np.float64)
+    hits = np.array([len(positions & one.wrong.keys()) for one, positions in pairs], dtype=np.float64)
+    return {
+        "spikes": num_spikes,
+        "wrong": num_wrong,
+        "rollouts": np.ones(len(pairs)),
+        "hits": hits,
+        "twice_hits": 2 * hits,
+        "spikes_and_wrong": num_spikes + num_wrong,
+        "first_hits": np.array([one.first_wrong in positions for one, positions in pairs], dtype=np.float64),
+        "rollouts_hit": (hits > 0).astype(np.float64),
+        "chance_hits": num_spikes * num_wrong / lengths,
+        "chance_first_hits": num_spikes / lengths,
+    }
+
+
+def _estimate(tops: Array, bottoms: Array, top: Array, bottom: Array, confidence: float) -> Estimate | None:
+    """Return the ratio of the problems' sums with its interval from the resampled sums."""
+    counted = bottoms > 0
+    if not counted.any():
+        return None
+    value = float(tops.sum() / bottoms.sum())
+    if np.ptp(tops[counted] / bottoms[counted]) == 0:
+        return rule_of_three(value, int(counted.sum()), confidence=confidence, bounds=(0.0, 1.0))
+    return percentile_estimate(value, ratio_or_nan(top, bottom), confidence)

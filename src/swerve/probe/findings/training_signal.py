@@ -1,0 +1,288 @@
+"""Divergence against the signal that training gave: does a token move where, and the way, it was pushed?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.artifacts.probe_findings import (
+    ClippedTokens,
+    SignalDirection,
+    SignalSteps,
+    SignalTokens,
+    TrainingSignal,
+)
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.rollouts.recorded import POPULATION
+from swerve.statistics import Correlation, Estimate, bootstrap_mean, bootstrap_ratio, bootstrap_statistic, spearman
+
+Array = NDArray[np.float64]
+
+Mask = NDArray[np.bool_]
+
+_NUM_BINS = 8
+
+_MAX_RANKINGS = 200
+
+
+def training_signals(
+    data: Measurements,
+    signals: Sequence[Mapping[str, Any]],
+    *,
+    steps: Mapping[str, int],
+    divergence: str,
+    confidence: float,
+    seed: int,
+    noise: float = 0.01,
+    num_resamples: int = 1000,
+) -> tuple[TrainingSignal, ...]:
+    """Return, for each pair of checkpoint and reference, how its divergence goes with the recorded training signal.
+
+    A pair has *seen* the tokens of the steps after its reference's up to its checkpoint's. Of these a token *has a
+    signal* if an update used it with an advantage other than 0. The move of a token is `logprob - logprob_ref`,
+    nats. Agreement is the share of tokens with the sign of their advantage among those with a signal that moved, and
+    chance the agreement that the shares of rises and of positive advantages give by themselves:
+
+        chance = P(rise) P(A > 0) + P(fall) P(A < 0)
+
+    All intervals resample problems. Tokens without a signal show how far training spills over, with a reservation:
+    groups are left out of an update where all completions agree, so their problems are easier, or harder, than others.
+
+    Args:
+        data: measurements; only sequences of the population `training` are read.
+        signals: rows of `signals.parquet`, one for each of their tokens.
+        steps: global step of each checkpoint of the stage by label; pairs with other checkpoints are left out.
+        divergence: `kl_forward`, `kl_reverse` or `js`.
+        confidence: coverage of the intervals.
+        seed: of the resampling.
+        noise: moves of at most this many nats count as none: most tokens are nearly certain, and the sign of what
+            little they move is chance.
+        num_resamples: of each interval; of the correlations at most 200, for each has to rank all tokens anew.
+
+    Raises:
+        ValueError: a token of the population has no row in `signals`.
+    """
+    part = data.select(lambda sequence: sequence.population == POPULATION)
+    if not part.sequences:
+        return ()
+    tokens = _Tokens.of(part, signals)
+    found = []
+    for index, (label, reference) in enumerate(zip(part.checkpoints, part.references, strict=True)):
+        if label in steps:
+            move = part.columns["logprob"][index].astype(np.float64) - part.columns["logprob_ref"][index]
+            pair = _Pair(
+                tokens=tokens,
+                divergence=part.columns[divergence][index].astype(np.float64),
+                move=np.where(np.abs(move) <= noise, 0.0, move),
+                seen=(tokens.step > steps.get(reference, -1)) & (tokens.step <= steps[label]),
+                options={"confidence": confidence, "seed": seed, "num_resamples": num_resamples},
+            )
+            found.append(pair.signal_of(label, reference))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """The signal at each of N tokens; NaN where training recorded nothing."""
+
+    problem: NDArray[np.int64]
+    """Index of the token's problem."""
+    sequence: NDArray[np.int64]
+    step: NDArray[np.int64]
+    advantage: Array
+    clipped: Array
+    kl: Array
+    used: Mask
+
+    @classmethod
+    def of(cls, data: Measurements, signals: Sequence[Mapping[str, Any]]) -> _Tokens:
+        by_token = {(row["sequence_id"], row["position"]): row for row in signals}
+        keys = [(one.sequence_id, position) for one in data.sequences for position in range(len(one.completion_ids))]
+        missing = sum(key not in by_token for key in keys)
+        if missing:
+            raise ValueError(
+                f"{missing} of {len(keys)} tokens of the population 'training' have no row in the signals; "
+                "give the rows that were read with these rollouts"
+            )
+        rows = [by_token[key] for key in keys]
+
+        def column(name: str) -> Array:
+            return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
+
+        return cls(
+            problem=np.unique(data.problem_ids, return_inverse=True)[1].astype(np.int64),
+            sequence=data.sequence_index,
+            step=np.array([row["step"] for row in rows], dtype=np.int64),
+            advantage=column("advantage"),
+            clipped=column("clipped"),
+            kl=column("kl"),
+            used=np.array([bool(row["used"]) for row in rows]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """One checkpoint against its reference."""
+
+    tokens: _Tokens
+    divergence: Array
+    move: Array
+    seen: Mask
+    options: Mapping[str, Any]
+
+    @property
+    def signal(self) -> Mask:
+        """Tokens seen with an advantage other than 0."""
+        found: Mask = self.seen & self.tokens.used & (np.nan_to_num(self.tokens.advantage) != 0)
+        return found
+
+    @property
+    def silent(self) -> Mask:
+        """Tokens seen that no advantage pushed: of groups left out of the update, or with an advantage of 0."""
+        found: Mask = self.seen & (~self.tokens.used | (self.tokens.advantage == 0))
+        return found
+
+    def signal_of(self, checkpoint: str, reference: str) -> TrainingSignal:
+        tokens = self.tokens
+        trained_on = self.seen & tokens.used & np.isfinite(tokens.advantage)
+        return TrainingSignal(
+            checkpoint=checkpoint,
+            reference=reference,
+            num_rollouts_seen=len(np.unique(tokens.sequence[self.seen])),
+            num_problems_seen=len(np.unique(tokens.problem[self.seen])),
+            divergence={
+                "signal": self._class(self.signal),
+                "no_signal": self._class(self.silent),
+                "not_seen": self._class(~self.seen),
+            },
+            spill_over=self._ratio_of_means(self.silent, self.signal),
+            advantage_correlation=self._correlation(np.abs(tokens.advantage), trained_on),
+            kl_correlation=self._correlation(tokens.kl, self.seen & np.isfinite(tokens.kl)),
+            direction=self._direction(self.signal),
+            clipped=self._clipped(),
+            by_step=self._by_step(),
+        )
+
+    def _class(self, mask: Mask) -> SignalTokens:
+        """Return how much tokens of one class diverge and move."""
+        return SignalTokens(
+            num_tokens=int(mask.sum()),
+            mean=self._mean(self.divergence, mask),
+            mean_abs_move=self._mean(np.abs(self.move), mask),
+        )
+
+    def _mean(self, values: Array, mask: Mask) -> Estimate | None:
+        """Return the mean over one class of tokens; None of nothing, and where a value is infinite."""
+        if not np.isfinite(values[mask]).all():
+            return None
+        return bootstrap_mean(values[mask], clusters=self.tokens.problem[mask], **self.options)
+
+    def _correlation(self, signal: Array, mask: Mask) -> Correlation | None:
+        """Return the rank correlation of the divergence with a signal over tokens; None where one is infinite."""
+        if not np.isfinite(self.divergence[mask]).all():
+            return None
+        options = {**self.options, "num_resamples": min(_MAX_RANKINGS, self.options["num_resamples"])}
+        return spearman(self.divergence[mask], signal[mask], clusters=self.tokens.problem[mask], **options)
+
+    def _problem_sums(self, *columns: NDArray[np.floating]) -> Array:
+        """Return `[problems, columns]`, each column summed over each problem's tokens."""
+        number = int(self.tokens.problem.max()) + 1
+        sums = [np.bincount(self.tokens.problem, weights=column, minlength=number) for column in columns]
+        return np.stack(sums, axis=1)
+
+    def _ratio_of_means(self, above: Mask, below: Mask) -> Estimate | None:
+        """Return the mean divergence of one class of tokens over that of another; None where one is infinite."""
+        if not np.isfinite(self.divergence[above | below]).all():
+            return None
+        finite = np.where(above | below, self.divergence, 0.0)
+        sums = self._problem_sums(finite * above, above.astype(np.float64), finite * below, below.astype(np.float64))
+
+        def ratio(rows: NDArray[np.int64]) -> float | None:
+            top, num_top, bottom, num_bottom = sums[rows].sum(axis=0)
+            return None if not num_top or not num_bottom or not bottom else top / num_top / (bottom / num_bottom)
+
+        return bootstrap_statistic(ratio, len(sums), **self.options)
+
+    def _direction(self, mask: Mask) -> SignalDirection | None:
+        """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
+        if not mask.any() or not np.isfinite(self.move[mask]).all():
+            return None
+        move = np.where(mask, self.move, 0.0)
+        pushed, rose = np.nan_to_num(self.tokens.advantage) > 0, move > 0
+        up, down, moved = mask & pushed, mask & ~pushed, mask & (move != 0)
+        cells = self._problem_sums(
+            *(1.0 * (moved & (pushed == push) & (rose == rise)) for push in (True, False) for rise in (True, False))
+        )
+        moves = self._problem_sums(np.where(up, move, 0.0), up * 1.0, np.where(down, move, 0.0), down * 1.0)
+
+        def above_chance(rows: NDArray[np.int64]) -> float | None:
+            agreement, chance = _agreement(cells[rows].sum(axis=0))
+            return None if agreement is None or chance is None else agreement - chance
+
+        def difference(rows: NDArray[np.int64]) -> float | None:
+            top, num_top, bottom, num_bottom = moves[rows].sum(axis=0)
+            return None if not num_top or not num_bottom else top / num_top - bottom / num_bottom
+
+        return SignalDirection(
+            num_tokens=int(mask.sum()),
+            num_moved=int(moved.sum()),
+            agreement=self._mean(1.0 * (pushed == rose), moved),
+            chance=_agreement(cells.sum(axis=0))[1],
+            above_chance=bootstrap_statistic(above_chance, len(cells), **self.options),
+            mean_move_positive=self._mean(self.move, up),
+            mean_move_negative=self._mean(self.move, down),
+            difference=bootstrap_statistic(difference, len(moves), **self.options),
+        )
+
+    def _clipped(self) -> ClippedTokens | None:
+        """Return the share of the divergence that lies on tokens whose gradient was cut off at least once."""
+        known = self.seen & np.isfinite(self.tokens.clipped)
+        if not known.any():
+            return None
+        cut, problems = (self.tokens.clipped > 0)[known], self.tokens.problem[known]
+        divergence = self.divergence[known]
+        finite = bool(np.isfinite(divergence).all())
+        return ClippedTokens(
+            num_tokens=int(cut.sum()),
+            share_of_tokens=bootstrap_ratio(cut * 1.0, np.ones(len(cut)), clusters=problems, **self.options),
+            share_of_divergence=bootstrap_ratio(cut * divergence, divergence, clusters=problems, **self.options)
+            if finite
+            else None,
+        )
+
+    def _by_step(self) -> tuple[SignalSteps, ...]:
+        """Return divergence and direction for successive parts of the training, whether seen or yet to come."""
+        steps = np.unique(self.tokens.step)
+        found = []
+        for part in np.array_split(steps, min(_NUM_BINS, len(steps))) if len(steps) > 1 else ():
+            here = np.isin(self.tokens.step, part)
+            direction = self._direction(here & self.signal)
+            found.append(
+                SignalSteps(
+                    first_step=int(part[0]),
+                    last_step=int(part[-1]),
+                    share_seen=float(self.seen[here].mean()),
+                    num_tokens=int(here.sum()),
+                    mean=self._mean(self.divergence, here),
+                    above_chance=None if direction is None else direction.above_chance,
+                )
+            )
+        return tuple(found)
+
+
+def _agreement(cells: Array) -> tuple[float | None, float | None]:
+    """Return the agreement of signs and what chance gives, from the numbers of tokens by push and move.
+
+    >>> _agreement(np.array([30.0, 10.0, 20.0, 40.0]))  # pushed up: 30 rose, 10 fell; pushed down: 20 rose, 40 fell
+    (0.7, 0.5)
+    """
+    up_rose, up_fell, down_rose, down_fell = cells.tolist()
+    number = up_rose + up_fell + down_rose + down_fell
+    if not number:
+        return None, None
+    rose, up = (up_rose + down_rose) / number, (up_rose + up_fell) / number
+    return (up_rose + down_fell) / number, rose * up + (1 - rose) * (1 - up)

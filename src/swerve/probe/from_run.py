@@ -1,0 +1,178 @@
+"""The probe of a run: evaluations, checkpoints and recorded rollouts in, tables and a summary out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from swerve.artifacts.probe_summary import Compared, ProbeSummary
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.config import Config
+from swerve.errors import CheckpointError, ConfigError
+from swerve.models.load import load_tokenizer, resolve_device
+from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
+from swerve.probe.execute import execute_in
+from swerve.probe.plan import ProbePlan
+from swerve.probe.rollouts.population import (
+    POPULATION,
+    Selection,
+    check_same_settings,
+    probe_sequences,
+    read_evaluated,
+    select_rollouts,
+)
+from swerve.probe.rollouts.recorded import training_rollouts
+from swerve.problems import load_family
+from swerve.progress import Progress
+from swerve.prompts import encode_prompts
+from swerve.rewards.checks import refuse_ungradable
+from swerve.seeds import derive_seed
+from swerve.statistics import bootstrap_mean, mcnemar
+from swerve.types import Problem, Prompt
+from swerve.world import joined_world
+
+
+def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary | None:
+    """Compare a stage's checkpoints with the reference on rollouts of both; return the summary.
+
+    Writes the tables of `probe/` and, last, `probe/summary.json`. Interrupted, it continues where it stopped the next
+    time. Under torchrun the rollouts are dealt out to the processes; the first one writes.
+
+    Raises:
+        CheckpointError: a checkpoint that `config.probe` names is missing or damaged.
+        ArtifactError: the reference or the final checkpoint was not evaluated, or another process holds the run.
+        MismatchError: the checkpoints have different tokenizers or vocabularies.
+        ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
+            or the like.
+    """
+    run.read_provenance()
+    with joined_world(resolve_device(config.runtime.device)) as world:
+        return execute_in(run, plan_run(config, run), progress=progress, world=world)
+
+
+def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
+    """Return what a run's configuration asks to probe; nothing is written and no model is loaded."""
+    return _Planner(config, run).plan()
+
+
+class _Planner:
+    def __init__(self, config: Config, run: RunDirectory) -> None:
+        self._config, self._run = config, run
+        probe = config.probe
+        labels = [stage.label for stage in config.stages]
+        if probe.reference is None and len(labels) < 2:
+            raise ConfigError("the recipe has one stage only: name the checkpoint to compare with in probe.reference")
+        self._stage = probe.checkpoints or labels[-1]
+        self._reference = _evaluated(run, probe.reference or labels[-2], "probe.reference")
+        self._final = _evaluated(run, probe.final or labels[-1], "probe.final")
+        compared = _compared_checkpoints(run, self._stage, self._final)
+        self._checkpoints = tuple(one for one in compared if one.path != self._reference.path)
+        self._baseline = self._find_baseline() if "baseline" in probe.pairs else None
+        self._family = load_family(config.task)
+
+    def _find_baseline(self) -> CheckpointRef | None:
+        """Return the baseline that is named, else the last checkpoint of the stage before the reference's."""
+        if self._config.probe.baseline is not None:
+            return self._run.select_checkpoint(self._config.probe.baseline)
+        labels = [stage.label for stage in self._config.stages]
+        place = labels.index(self._reference.stage) if self._reference.stage in labels else 0
+        earlier = [one for one in self._run.checkpoints() if place and one.stage == labels[place - 1] and one.final]
+        return earlier[-1] if earlier else None
+
+    def plan(self) -> ProbePlan:
+        config, run = self._config, self._run
+        heldout = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
+        refuse_ungradable(heldout)
+        check_same_settings(run, self._reference, self._final)
+        reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
+        if self._reference.path == self._final.path:
+            raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
+        selection = select_rollouts(reference, final, config.probe)
+        tokenizer = load_tokenizer(self._reference.path)
+        sequences = probe_sequences(
+            selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
+        )
+        signals: Sequence[Any] = ()
+        if "training" in config.probe.populations:
+            recorded = training_rollouts(
+                config,
+                run,
+                stage=self._stage,
+                family=self._family,
+                tokenizer=tokenizer,
+                max_rollouts=config.probe.max_other_rollouts,
+                first_id=len(sequences),
+            )
+            sequences, signals = [*sequences, *recorded.sequences], recorded.signals
+        return ProbePlan(
+            settings=config.probe,
+            runtime=config.runtime,
+            seed=config.seed,
+            confidence=config.eval.confidence,
+            max_new_tokens=config.max_new_tokens,
+            reference=self._source(self._reference),
+            checkpoints=tuple(map(self._source, self._checkpoints)),
+            final=self._final.label,
+            steps={one.label: one.step for one in self._run.checkpoints()},
+            baseline=None if self._baseline is None else self._source(self._baseline),
+            sequences=tuple(sequences),
+            population=POPULATION,
+            path=run.probe_path,
+            compared=self._compared(selection),
+            prompts=self._prompts(tokenizer, heldout),
+            signals=signals,
+        )
+
+    def _compared(self, selection: Selection) -> Compared:
+        config = self._config
+        compared = (self._reference, *self._checkpoints)
+        return Compared(
+            reference=self._reference.label,
+            final=self._final.label,
+            baseline=None if self._baseline is None else self._baseline.label,
+            checkpoints=tuple(checkpoint.label for checkpoint in self._checkpoints),
+            weights_sha256={one.label: one.weights_sha256 for one in compared},
+            num_problems=selection.num_problems,
+            num_reference_wrong=selection.num_reference_wrong,
+            num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
+            selection=config.probe.selection,
+            mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
+            reselected=bootstrap_mean(
+                selection.reselected,
+                confidence=config.eval.confidence,
+                num_resamples=config.probe.causal.num_bootstrap,
+                seed=derive_seed(config.seed, "probe", "bootstrap", "reselected"),
+                bounds=(0.0, 1.0),
+            ),
+        )
+
+    def _source(self, checkpoint: CheckpointRef) -> CheckpointSource:
+        return checkpoint_source(checkpoint.label, checkpoint.path, self._config.runtime)
+
+    def _prompts(self, tokenizer: Any, heldout: Sequence[Problem]) -> list[Prompt]:
+        """Return the held-out problems that cross-sampling draws from: all of them, not those that were selected."""
+        config = self._config
+        if not config.probe.cross_sampling.max_problems:
+            return []
+        return encode_prompts(tokenizer, heldout[: config.eval.num_problems])
+
+
+def _evaluated(run: RunDirectory, selector: str, key: str) -> CheckpointRef:
+    checkpoint = run.select_checkpoint(selector)
+    if not checkpoint.scheduled:
+        raise CheckpointError(
+            f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
+        )
+    return checkpoint
+
+
+def _compared_checkpoints(run: RunDirectory, stage: str, final: CheckpointRef) -> tuple[CheckpointRef, ...]:
+    """Return the stage's scheduled checkpoints and the final one, by step."""
+    known = run.checkpoints()
+    chosen = [one for one in known if one.stage == stage and one.scheduled]
+    if not chosen:
+        stages = ", ".join(dict.fromkeys(one.stage for one in known))
+        raise CheckpointError(f"{run.path} has no checkpoint of a stage '{stage}' (probe.checkpoints); it has {stages}")
+    if all(one.path != final.path for one in chosen):
+        chosen.append(final)
+    return tuple(sorted(chosen, key=lambda one: one.step))

@@ -1,0 +1,286 @@
+"""Import responses written elsewhere: each is tokenised once, with its own problem's prompt.
+
+Prompt and response are tokenised together, as one text, and the boundary between them is taken from the tokens'
+character offsets. Where a token stands for characters of both, they are tokenised apart and the sequence says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.artifacts.files import sha256_file
+from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.formats.problems import IMPORTED, ProblemRecord, join_problems, refuse_without_prompt
+from swerve.formats.response_table import read_provenance
+from swerve.formats.responses import ResponseRecord, read_responses
+from swerve.models.load import tokenizer_fingerprint
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.tokenise import (
+    Boundary,
+    EncodedResponse,
+    encode_after_ids,
+    encode_response,
+    marked_positions,
+    token_spans,
+)
+from swerve.problems import ProblemFamily
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade_all, known_graders
+
+_BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
+
+_POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "imported_wrong", None: "imported"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """How responses become tokens.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+
+    template: Literal["auto", "raw"] = "auto"
+    """auto: the tokenizer's chat template around a `problem`, where it has one; raw: the problem's text alone. A
+    `prompt` is taken as it is either way."""
+    ends: Literal["none", "eos"] = "none"
+    """eos: the end-of-sequence token is added as the last position of each response."""
+
+    def __post_init__(self) -> None:
+        if self.template not in ("auto", "raw"):
+            raise ConfigError(f"template '{self.template}' is not allowed; use auto or raw")
+        if self.ends not in ("none", "eos"):
+            raise ConfigError(f"ends '{self.ends}' is not allowed; use none or eos")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedResponses:
+    """The sequences of a file of responses, and where they are from."""
+
+    sequences: tuple[ProbeSequence, ...]
+    """Population `imported_right`, `imported_wrong` or, where it is not known which, `imported`."""
+    provenance: Mapping[str, Any]
+    """JSON values: file and digest, settings, numbers of responses and of each kind of boundary."""
+
+
+def import_responses(
+    path: Path,
+    *,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Mapping[str, ProblemRecord] | None = None,
+    fields: Mapping[str, str] | None = None,
+    settings: ImportSettings | None = None,
+    family: ProblemFamily | None = None,
+) -> ImportedResponses:
+    """Read a file of responses and tokenise each with its own problem's prompt.
+
+    Args:
+        path: JSON, JSONL, CSV or Parquet; see `read_responses`. A table that `swerve data import` tokenised is taken
+            with its ids and offsets.
+        tokenizer: of the models that will be compared.
+        problems: by id, for responses that do not bring their prompt or gold answer.
+        fields: names of the file's fields, where they are others than the known ones.
+        settings: chat template and end of sequence.
+        family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
+
+    Raises:
+        ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
+            prompts, or the tokenizer has no token for a text or for an id.
+        ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+        MismatchError: the file was tokenised by another tokenizer.
+    """
+    chosen = settings or ImportSettings()
+    read = read_responses(path, fields=fields)
+    _check_tokenizer(path, tokenizer)
+    records, _ = join_problems(read, problems or {})
+    refuse_without_prompt(path, records)
+    encoder = ResponseEncoder(tokenizer, chosen)
+    encoded = [encoder.encode(record) for record in records]
+    families = [None if one.problem.has_prompt else family for one in read]
+    sequences = tuple(
+        _sequence(index, *parts, ends=chosen.ends)
+        for index, parts in enumerate(zip(records, encoded, families, strict=True))
+    )
+    provenance = {
+        "path": str(path),
+        "sha256": sha256_file(path),
+        "format": records[0].dialect,
+        "fields": dict(fields or {}),
+        "template": chosen.template,
+        "ends": chosen.ends,
+        "num_responses": len(records),
+        "num_problems": len({one.problem.id for one in records}),
+        "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
+    }
+    return ImportedResponses(sequences=_with_verdicts(sequences), provenance=provenance)
+
+
+def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRecord]:
+    """Return the problems of an evaluation's rows by id, for responses to a run's own problems."""
+    return {
+        row["problem_id"]: ProblemRecord(
+            id=row["problem_id"], question=row["question"], gold=row["gold"], kind=row["kind"]
+        )
+        for row in rows
+    }
+
+
+def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    made_by = read_provenance(path).get("tokenizer")
+    if made_by and made_by["sha256"] != tokenizer_fingerprint(tokenizer):
+        raise MismatchError(
+            f"{path} holds the token ids of another tokenizer ({made_by['name']}); import the responses again with "
+            "--tokenizer and one of these models, or without --tokenizer"
+        )
+
+
+def _sequence(
+    index: int, record: ResponseRecord, encoded: EncodedResponse, family: ProblemFamily | None, *, ends: str
+) -> ProbeSequence:
+    own = record.problem.as_problem(question=encoded.prompt)
+    metadata = {**own.metadata, "boundary": encoded.boundary, "ends": ends}
+    if record.set:
+        metadata["set"] = record.set
+    problem = replace(own, metadata=metadata)
+    if family is not None:
+        problem = replace(problem, family=family.name)
+    elif record.problem.gold is None:  # without a right answer there is nothing that a grader could verify
+        problem = replace(problem, family=IMPORTED, grader="")
+    return ProbeSequence(
+        sequence_id=index,
+        problem=problem,
+        prompt_ids=encoded.prompt_ids,
+        completion_ids=encoded.completion_ids,
+        text=encoded.text,
+        spans=encoded.spans,
+        wrong=marked_positions(family.check(problem, encoded.text), encoded.spans) if family else {},
+        extracted=record.extracted,
+        correct=bool(record.correct),
+        population=_POPULATIONS[record.correct],
+        source=IMPORTED,
+    )
+
+
+def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence, ...]:
+    """Grade the sequences of which the file does not say whether they are right, where there is a grader."""
+    graders = known_graders()
+    left = [
+        one
+        for one in sequences
+        if one.population == _POPULATIONS[None] and (one.problem.grader or one.problem.family) in graders
+    ]
+    rewards = grade_all([(one.problem, one.text) for one in left])
+    graded = {
+        one.sequence_id: replace(
+            one,
+            correct=reward.is_right,
+            extracted=one.extracted or reward.extracted,
+            population=_POPULATIONS[None if reward.status in ("timeout", "error") else reward.is_right],
+        )
+        for one, reward in zip(left, rewards, strict=True)
+    }
+    return tuple(graded.get(one.sequence_id, one) for one in sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEncoder:
+    """Turns responses into tokens under one tokenizer and one setting."""
+
+    tokenizer: PreTrainedTokenizerBase
+    settings: ImportSettings
+
+    def encode(self, record: ResponseRecord) -> EncodedResponse:
+        """Return a response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
+
+        Raises:
+            ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it.
+            ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+        """
+        if record.completion_ids is not None:
+            return self._given(record)
+        if not record.response:
+            raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
+        try:
+            encoded = self._encode(record.response, record.problem)
+        except ValueError as error:
+            raise ArtifactError(f"{record.place}: {error}") from None
+        self._check_no_unknown(record, encoded)
+        return self._ended(encoded)
+
+    def _encode(self, response: str, problem: ProblemRecord) -> EncodedResponse:
+        if problem.prompt_ids is not None:
+            return encode_after_ids(self.tokenizer, problem.prompt_ids, response)
+        if problem.prompt is not None:
+            return self._after_text(problem.prompt, response)
+        if self.settings.template == "raw" or not self.tokenizer.chat_template:
+            return self._after_text(_bare_text(problem), response)
+        (prompt,) = encode_prompts(self.tokenizer, [problem.as_problem()])
+        return encode_after_ids(self.tokenizer, prompt.token_ids, response)
+
+    def _after_text(self, prompt: str, response: str) -> EncodedResponse:
+        begin = self.tokenizer.bos_token
+        already = isinstance(begin, str) and prompt.startswith(begin)  # a rendered template brings its begin token
+        return encode_response(self.tokenizer, prompt, response, add_special_tokens=not already)
+
+    def _given(self, record: ResponseRecord) -> EncodedResponse:
+        """Take ids as they are: no text is tokenised, and no end is added."""
+        ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
+        assert ids is not None
+        assert prompt_ids is not None
+        largest, size = max(*prompt_ids, *ids), _num_ids(self.tokenizer)
+        if largest >= size:
+            raise ArtifactError(
+                f"{record.place} has the token id {largest}, but the tokenizer has ids below {size} only; "
+                "probe it with the models it was sampled from"
+            )
+        if record.spans is not None and record.response is not None:
+            text, spans = record.response, record.spans
+        else:
+            text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+            spans = tuple(token_spans(self.tokenizer, ids, text))
+        return EncodedResponse(
+            prompt=str(self.tokenizer.decode(list(prompt_ids), skip_special_tokens=True)),
+            text=text,
+            prompt_ids=prompt_ids,
+            completion_ids=ids,
+            spans=spans,
+            boundary=_BOUNDARIES.get(record.boundary or "", "ids"),
+        )
+
+    def _ended(self, encoded: EncodedResponse) -> EncodedResponse:
+        end = self.tokenizer.eos_token_id
+        if self.settings.ends == "none" or encoded.completion_ids[-1] == end:
+            return encoded
+        if end is None:
+            raise ConfigError("the tokenizer has no end-of-sequence token to add; leave the responses without one")
+        length = len(encoded.text)
+        return replace(
+            encoded, completion_ids=(*encoded.completion_ids, int(end)), spans=(*encoded.spans, (length, length))
+        )
+
+    def _check_no_unknown(self, record: ResponseRecord, encoded: EncodedResponse) -> None:
+        unknown, tokenizer = self.tokenizer.unk_token_id, self.tokenizer
+        if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
+            return  # some tokenizers name another special token as the unknown one and never use it as that
+        for what, ids in (("prompt", encoded.prompt_ids), ("response", encoded.completion_ids)):
+            if unknown in ids:
+                raise ArtifactError(
+                    f"{record.place}: the tokenizer has no token for a word of the {what} of problem "
+                    f"{record.problem.id!r}; give models whose vocabulary covers the text"
+                )
+
+
+def _bare_text(problem: ProblemRecord) -> str:
+    """Return the texts of a prompt as a model without a chat template reads them."""
+    texts = [text for _, text in problem.messages] or [problem.question or ""]
+    return "\n\n".join([*texts, *([problem.prefix] if problem.prefix else [])])
+
+
+def _num_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)

@@ -1,0 +1,188 @@
+"""Rollouts that training recorded, and what it recorded of each token: advantage, KL, clipping.
+
+The recorded rollouts are the very tokens that the updates saw. Tokens of steps that a checkpoint has not seen, and
+tokens without an advantage, tell how much of the divergence came from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.config import Config, DistillStage
+from swerve.errors import ArtifactError
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.tokenise import marked_positions, token_spans
+from swerve.problems import ProblemFamily
+from swerve.seeds import derive_seed
+from swerve.types import Problem, Reward
+
+POPULATION = "training"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRollouts:
+    """Rollouts that a stage was trained on, and the signal at each of their tokens."""
+
+    sequences: tuple[ProbeSequence, ...]
+    signals: tuple[Row, ...]
+    """Rows of `signals.parquet`, one per token, by sequence and position."""
+
+
+def stage_start(config: Config, stage: str) -> int:
+    """Return the global step after which a stage begins: the steps of the stages before it.
+
+    Raises:
+        ArtifactError: the recipe has no such stage.
+    """
+    first = 0
+    for one in config.stages:
+        if one.label == stage:
+            return first
+        first += one.steps
+    raise ArtifactError(f"the recipe has no stage '{stage}'; it has {', '.join(one.label for one in config.stages)}")
+
+
+def training_rollouts(
+    config: Config,
+    run: RunDirectory,
+    *,
+    stage: str,
+    family: ProblemFamily,
+    tokenizer: PreTrainedTokenizerBase,
+    max_rollouts: int,
+    first_id: int = 0,
+) -> TrainingRollouts:
+    """Return a sample of the rollouts a stage recorded, spread evenly over its steps, with what training did to them.
+
+    The same recipe gives the same sample. Steps whose updates were undone by a return to an earlier checkpoint are left
+    out.
+
+    Args:
+        config: the run's.
+        run: the run.
+        stage: label of the stage.
+        family: of the run's problems.
+        tokenizer: of the run's checkpoints.
+        max_rollouts: at most so many.
+        first_id: `sequence_id` of the first.
+
+    Raises:
+        ArtifactError: the stage recorded no rollouts, they were recorded without the signal, or they are of problems
+            that the recipe does not have.
+    """
+    steps = _recorded_steps(config, run, stage)
+    problems = {one.id: one for one in family.problems("train", seed=derive_seed(config.seed, "problems"))}
+    learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
+    sequences: list[ProbeSequence] = []
+    signals: list[Row] = []
+    for step, count in zip(steps, _quotas(len(steps), max_rollouts), strict=True):
+        for row in _sampled(run, step, count, config.seed) if count else ():
+            if row["problem_id"] not in problems:
+                raise ArtifactError(
+                    f"{run.rollouts_path(step)} has the problem '{row['problem_id']}', which the recipe's task does "
+                    "not; the rollouts are of another recipe: train again, or leave out the population 'training'"
+                )
+            sequence = _sequence(first_id + len(sequences), row, problems[row["problem_id"]], family, tokenizer)
+            sequences.append(sequence)
+            signals += _signal_rows(sequence.sequence_id, step, row, learns_from_all=learns_from_all)
+    return TrainingRollouts(sequences=tuple(sequences), signals=tuple(signals))
+
+
+def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> list[int]:
+    """Return the global steps of the stage that have a table of rollouts and whose updates were not undone."""
+    first = stage_start(config, stage)
+    (length,) = (one.steps for one in config.stages if one.label == stage)
+    undone = _undone_steps(record for record in read_metrics(run.metrics_path) if record["stage"] == stage)
+    numbers = [number for number in range(1, length + 1) if number not in undone]
+    steps = [first + number for number in numbers if run.rollouts_path(first + number).is_file()]
+    if not steps:
+        raise ArtifactError(
+            f"{run.path} has no rollouts of stage '{stage}' for the population 'training'; rl and distill stages write "
+            "them with keep_rollouts: true: name such a stage with probe.checkpoints, or leave the population out"
+        )
+    return steps
+
+
+def _undone_steps(records: Iterable[Row]) -> set[int]:
+    """Return the steps of a stage whose updates are in no later weights.
+
+    >>> sorted(_undone_steps([{"stage_step": 4}, {"stage_step": 5, "rolled_back_to": 2}, {"stage_step": 6}]))
+    [3, 4, 5]
+    """
+    return {
+        step
+        for record in records
+        if "rolled_back_to" in record
+        for step in range(record["rolled_back_to"] + 1, record["stage_step"] + 1)
+    }
+
+
+def _quotas(num_steps: int, total: int) -> list[int]:
+    """Return how many rollouts to take of each step, evenly spread.
+
+    >>> _quotas(3, 7), _quotas(5, 2)
+    ([2, 2, 3], [0, 0, 1, 0, 1])
+    """
+    return [(place + 1) * total // num_steps - place * total // num_steps for place in range(num_steps)]
+
+
+def _sampled(run: RunDirectory, step: int, count: int, seed: int) -> list[Row]:
+    table = read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA)
+    rng = np.random.default_rng(derive_seed(seed, "probe", "training", step))
+    chosen = sorted(rng.permutation(table.num_rows)[:count].tolist())
+    rows: list[Row] = table.take(chosen).to_pylist()
+    return rows
+
+
+def _sequence(
+    index: int, row: Row, problem: Problem, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
+) -> ProbeSequence:
+    text = row["text"]
+    spans = token_spans(tokenizer, row["completion_ids"], text)
+    return ProbeSequence(
+        sequence_id=index,
+        problem=problem,
+        prompt_ids=tuple(row["prompt_ids"]),
+        completion_ids=tuple(row["completion_ids"]),
+        text=text,
+        spans=tuple(spans),
+        wrong=marked_positions(family.check(problem, text), spans),
+        extracted=row["extracted"],
+        correct=_is_right(row),
+        population=POPULATION,
+        source=POPULATION,
+    )
+
+
+def _is_right(row: Row) -> bool:
+    return Reward(value=row["reward"], status=row["status"], parts=json.loads(row["parts"])).is_right
+
+
+def _signal_rows(sequence_id: int, step: int, row: Row, *, learns_from_all: bool) -> list[Row]:
+    length = len(row["completion_ids"])
+    columns: dict[str, Sequence[float | None]] = {
+        name: [None] * length if row[name] is None else row[name] for name in ("advantages", "kl", "clipped")
+    }
+    return [
+        {
+            "sequence_id": sequence_id,
+            "position": position,
+            "step": step,
+            "advantage": columns["advantages"][position],
+            "clipped": columns["clipped"][position],
+            "kl": columns["kl"][position],
+            "used": learns_from_all or row["advantages"] is not None,
+        }
+        for position in range(length)
+    ]

@@ -1,0 +1,201 @@
+"""Token ids of a prompt and a response, and the characters of the text that each token stands for.
+
+Prompt and response are tokenised as one text; the boundary between them is taken from the tokens' offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenizers.decoders import DecodeStream
+from transformers import PreTrainedTokenizerBase
+
+from swerve.types import StepMark
+
+Boundary = Literal["joint", "split", "ids"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedResponse:
+    """A prompt and a response as token ids."""
+
+    prompt: str
+    text: str
+    """The response."""
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    """Character offsets of each completion token in `text`; they touch and begin at 0."""
+    boundary: Boundary
+    """joint: tokenised together, no token across the boundary; split: tokenised apart; ids: came as token ids."""
+
+
+def encode_response(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, response: str, *, add_special_tokens: bool = True
+) -> EncodedResponse:
+    """Tokenise a prompt and its response as one text and cut between them by the tokens' character offsets.
+
+    The cut is kept where no token reaches across it and the tokens before it are the prompt's text, no more and no less
+    (offsets alone can leave out white space). Otherwise, and for a tokenizer without offsets, both are tokenised apart.
+
+    Args:
+        tokenizer: of the models.
+        prompt: the text that the model read.
+        response: the text that it wrote; with at least one token.
+        add_special_tokens: whether the tokenizer puts its own tokens, such as a begin token, before the prompt.
+
+    Raises:
+        ValueError: prompt or response has no tokens.
+    """
+    before = _tokenize(tokenizer, prompt, special=add_special_tokens)
+    if not before.ids:
+        raise ValueError("the prompt has no tokens; a position needs tokens before it")
+    joint = _tokenize(tokenizer, prompt + response, special=add_special_tokens)
+    num_prompt = _cut(tokenizer, joint, before.ids, len(prompt))
+    if num_prompt is None:
+        return _split(tokenizer, prompt, tuple(before.ids), response)
+    offsets = [(max(start - len(prompt), 0), end - len(prompt)) for start, end in joint.offsets[num_prompt:]]
+    rest = _Pieces(joint.ids[num_prompt:], offsets)
+    return EncodedResponse(
+        prompt=prompt,
+        text=response,
+        prompt_ids=tuple(joint.ids[:num_prompt]),
+        completion_ids=tuple(rest.ids),
+        spans=_touching(tokenizer, rest, response),
+        boundary="joint",
+    )
+
+
+def encode_after_ids(tokenizer: PreTrainedTokenizerBase, prompt_ids: tuple[int, ...], response: str) -> EncodedResponse:
+    """Tokenise a response after a prompt that is given as ids, such as a filled chat template.
+
+    Together with the prompt's text where that text has the prompt's own ids again, else apart.
+
+    Raises:
+        ValueError: the response has no tokens.
+    """
+    prompt = str(tokenizer.decode(list(prompt_ids)))
+    if tuple(_tokenize(tokenizer, prompt, special=False).ids) == prompt_ids:
+        return encode_response(tokenizer, prompt, response, add_special_tokens=False)
+    return _split(tokenizer, prompt, prompt_ids, response)
+
+
+def _split(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], response: str
+) -> EncodedResponse:
+    after = _tokenize(tokenizer, response, special=False)
+    if not after.ids:
+        raise ValueError("the response has no tokens; there is no position to look at")
+    return EncodedResponse(
+        prompt=prompt,
+        text=response,
+        prompt_ids=prompt_ids,
+        completion_ids=tuple(after.ids),
+        spans=_touching(tokenizer, after, response),
+        boundary="split",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Token ids with the characters each stands for; no offsets where the tokenizer has none."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+def _tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> _Pieces:
+    """Tokenise a text; of the tokens that the tokenizer adds, those before it are kept and those after it are not."""
+    if not tokenizer.is_fast:
+        return _Pieces(list(tokenizer(text, add_special_tokens=special)["input_ids"]), [])
+    found: Any = tokenizer(
+        text, add_special_tokens=special, return_offsets_mapping=True, return_special_tokens_mask=True
+    )
+    ids, offsets = list(found["input_ids"]), [(int(start), int(end)) for start, end in found["offset_mapping"]]
+    length = len(ids)
+    while length > 1 and found["special_tokens_mask"][length - 1]:
+        length -= 1
+    return _Pieces(ids[:length], offsets[:length])
+
+
+def _cut(tokenizer: PreTrainedTokenizerBase, joint: _Pieces, prompt_ids: list[int], boundary: int) -> int | None:
+    """Return how many tokens of the joint text are the prompt's; None where the boundary falls inside a token."""
+    if not joint.offsets:
+        return None
+    count = next((index for index, (_, end) in enumerate(joint.offsets) if end > boundary), len(joint.ids))
+    if not 0 < count < len(joint.ids) or joint.offsets[count][0] < boundary:
+        return None
+    if joint.ids[:count] == prompt_ids:
+        return count
+    return count if tokenizer.decode(joint.ids[:count]) == tokenizer.decode(prompt_ids) else None
+
+
+def _touching(tokenizer: PreTrainedTokenizerBase, pieces: _Pieces, text: str) -> tuple[tuple[int, int], ...]:
+    """Return spans that touch and cover the text; of tokens that share a character the last one has it."""
+    if not pieces.offsets:
+        return tuple(token_spans(tokenizer, pieces.ids, text))
+    starts = [start for start, _ in pieces.offsets[1:]] + [len(text)]
+    ends: list[int] = []
+    for (_, end), following in zip(pieces.offsets, starts, strict=True):
+        ends.append(max(min(end, following), ends[-1] if ends else 0))
+    ends[-1] = len(text)
+    return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def token_spans(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+    """Return the (start, end) character offsets of each token in `text`, the completion decoded as a whole.
+
+    The span of token t is what decoding one more token adds to the text. Special tokens have an empty span, and so has
+    a token that holds only part of a character (the token that completes it gets the character). Spans touch and
+    together cover the text.
+    """
+    ends = _streamed_ends(tokenizer, token_ids)
+    if ends is None or (ends and ends[-1] != len(text)):
+        ends = _prefix_ends(tokenizer, token_ids, text)
+    return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
+
+
+def _streamed_ends(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[int] | None:
+    """Decode incrementally, in linear time; None for tokenizers that cannot."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    stream = DecodeStream(skip_special_tokens=True)
+    ends, length = [], 0
+    for token_id in token_ids:
+        length += len(stream.step(backend, int(token_id)) or "")
+        ends.append(length)
+    return ends
+
+
+def _prefix_ends(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: str) -> list[int]:
+    """Decode every prefix: quadratic, for the rare text whose pieces do not add up to the whole."""
+    ends: list[int] = []
+    for count in range(1, len(token_ids) + 1):
+        prefix = str(tokenizer.decode(list(token_ids[:count]), skip_special_tokens=True))
+        common = next((i for i, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b), None)
+        agreed = min(len(prefix), len(text)) if common is None else common
+        ends.append(max(agreed, ends[-1] if ends else 0))
+    if ends:
+        ends[-1] = len(text)
+    return ends
+
+
+def marked_positions(marks: Iterable[StepMark], spans: Sequence[tuple[int, int]]) -> dict[int, str]:
+    """Return the wrong positions, ascending, each with what a right step has there.
+
+    A mark falls on every token whose span overlaps it. One that overlaps none (a text that ends too early) falls on the
+    first token that starts at or after it, such as the end-of-sequence token. Of two marks on a token the first counts.
+
+    >>> marked_positions([StepMark(start=4, end=5, expected="1")], [(0, 3), (3, 5), (5, 7)])
+    {1: '1'}
+    """
+    found: dict[int, str] = {}
+    for mark in sorted(marks, key=lambda mark: (mark.start, mark.end)):
+        touched = [t for t, (start, end) in enumerate(spans) if max(start, mark.start) < min(end, mark.end)]
+        following = [t for t, (start, _) in enumerate(spans) if start >= mark.start]
+        for position in touched or following[:1]:
+            found.setdefault(position, mark.expected)
+    return dict(sorted(found.items()))

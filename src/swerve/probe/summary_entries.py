@@ -1,0 +1,317 @@
+"""The entries of `summary.json` that need no further model run, and the notes that the entries call for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from swerve.artifacts.probe_findings import (
+    DIVERGENCES,
+    Divergence,
+    DivergenceMeans,
+    EntropySummary,
+    NoiseFloor,
+    NullPair,
+    Population,
+    Recovery,
+    TrainingSignal,
+)
+from swerve.artifacts.probe_summary import Measured, ProbeSummary
+from swerve.config import ProbeConfig
+from swerve.probe.engine.measured import Measurement, Measurements
+from swerve.probe.findings.biography import (
+    Biographies,
+    BiographySettings,
+    biographies,
+    biography_settings,
+    summarise_biographies,
+)
+from swerve.probe.findings.correlates import divergence_correlates, move_directions
+from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
+from swerve.probe.findings.parts import (
+    Resampling,
+    category_shares,
+    rank_shifts,
+    region_shares,
+    style_shares,
+)
+from swerve.probe.findings.planted import planted_recovery
+from swerve.probe.findings.spike_table import SpikeTable, spike_hits
+from swerve.probe.findings.spikes import null_false_discoveries
+from swerve.probe.findings.training_signal import training_signals
+from swerve.probe.plan import ProbePlan
+from swerve.seeds import derive_seed
+from swerve.statistics import Estimate, bootstrap_mean
+from swerve.statistics.resampling import membership
+
+_FLOOR_FACTOR = 10.0
+_MOSTLY_SAME = 0.9
+# Enough for a 95% interval's ends; figures over many parts would take minutes with more.
+_NUM_RESAMPLES = 500
+
+_WITHOUT_OUTCOME = ("training", "imported")
+"""Populations that do not tell right from wrong answers: written by changing weights, or not graded."""
+
+_LEAST_MOVE = 0.01
+"""Nats: where training says nothing of a token, its log-probability drifts by about this much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """Everything that is computed from the measurements of a plan."""
+
+    plan: ProbePlan
+    measured: Measurement
+    everything: Measurements
+    """The checkpoints against the reference, all populations."""
+    headline: Measurements
+    """The checkpoints against the reference, the headline population."""
+    spikes: SpikeTable
+    """Of the headline population."""
+
+    def entries(self) -> Measured:
+        """Return the entries of the summary, by name."""
+        plan, headline, spikes = self.plan, self.headline, self.spikes
+        divergence, resampling = plan.settings.divergence, self._resampling
+        rows = spikes.rows(spikes.method)
+        last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
+        return Measured(
+            noise_floor=noise_floor(self.measured.null),
+            null=self._null(),
+            spikes=spike_hits(headline, spikes, confidence=plan.confidence),
+            divergences=self._means(headline),
+            pairs=self._means(self._other_pairs()),
+            populations=self._populations(),
+            categories=category_shares(headline, spikes, divergence=divergence, resampling=resampling),
+            regions=region_shares(headline, rows, resampling=resampling),
+            style=style_shares(headline, divergence=divergence, resampling=resampling),
+            entropy=EntropySummary(
+                means=checkpoint_entropies(
+                    headline, vocabulary_size=self.measured.vocabulary_size, resampling=resampling
+                ),
+                forking=forking_overlaps(headline, rows, resampling=resampling),
+            ),
+            rank_shift=rank_shifts(
+                self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), resampling=resampling
+            ),
+            recovery=self._recovery(last),
+            biographies=summarise_biographies(
+                headline, self.biographies, settings=self._biography_settings, resampling=resampling
+            ),
+            direction=move_directions(
+                self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, resampling=resampling
+            ),
+            correlates=divergence_correlates(self._with_outcomes(), divergence=divergence, resampling=resampling),
+            training_signal=self._signals(),
+        )
+
+    @property
+    def _resampling(self) -> Resampling:
+        seed = derive_seed(self.plan.seed, "probe", "bootstrap", "findings")
+        return Resampling(confidence=self.plan.confidence, num_resamples=_NUM_RESAMPLES, seed=seed)
+
+    def _means(self, data: Measurements) -> tuple[DivergenceMeans, ...]:
+        return divergence_means(
+            data,
+            confidence=self.plan.confidence,
+            num_resamples=self.plan.settings.causal.num_bootstrap,
+            seed=derive_seed(self.plan.seed, "probe", "bootstrap", "divergences"),
+        )
+
+    def _other_pairs(self) -> Measurements:
+        """Return the pairs that are not a checkpoint against the reference, on the headline population."""
+        reference = self.plan.reference.label
+        others = self.measured.pairs.pick(lambda _, other: other != reference)
+        return others.select(lambda one: one.population == self.plan.population)
+
+    def _populations(self) -> tuple[Population, ...]:
+        """Return the size of each population and the checkpoints' mean divergences on it."""
+        found = []
+        for name in dict.fromkeys(one.population for one in self.everything.sequences):
+            part = self.everything.select(lambda one, name=name: one.population == name)  # type: ignore[misc]
+            found.append(
+                Population(
+                    population=name,
+                    source=part.sequences[0].source,
+                    num_rollouts=len(part.sequences),
+                    num_tokens=len(part.categories),
+                    num_correct=sum(one.correct for one in part.sequences),
+                    divergences=self._means(part),
+                )
+            )
+        return tuple(found)
+
+    def _with_outcomes(self) -> Measurements:
+        """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
+        labels = {one.label for one in self.plan.checkpoints}
+        return self.everything.select(lambda one: one.source not in labels and one.population not in _WITHOUT_OUTCOME)
+
+    def _null(self) -> NullPair:
+        """Return what each method finds where there is nothing: in the null pair, by each divergence."""
+        null, label = self.measured.null, self.plan.reference.label
+        clusters = [one.problem.id for one in null.sequences]
+        return NullPair(
+            num_tokens=len(null.categories),
+            false_discoveries={
+                name: null_false_discoveries(
+                    null.by_sequence(name, label),
+                    self.plan.settings.spikes,
+                    pooled=self.headline.columns[name].ravel(),
+                    clusters=clusters,
+                    confidence=self.plan.confidence,
+                    seed=self.plan.seed,
+                )
+                for name in DIVERGENCES
+            },
+        )
+
+    def _recovery(self, last: Measurements) -> Recovery | None:
+        """Return how well divergences and other scores find the steps known to be wrong, at the final checkpoint."""
+        if not any(one.wrong for one in last.sequences):
+            return None
+        found = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
+        return planted_recovery(last, found, confidence=self.plan.confidence, seed=self.plan.seed)
+
+    @property
+    def _biography_settings(self) -> BiographySettings:
+        return biography_settings(self._move_noise, confidence=self.plan.confidence)
+
+    @property
+    def _move_noise(self) -> float:
+        """The largest difference of log-probabilities (nats) of the reference from itself."""
+        moves = np.abs(self.measured.null.columns["logprob"] - self.measured.null.columns["logprob_ref"])
+        return float(moves[np.isfinite(moves)].max(initial=0.0))
+
+    @cached_property
+    def biographies(self) -> Biographies:
+        """Every token of the headline population over the checkpoints."""
+        steps = [self.plan.steps[label] for label in self.headline.checkpoints]
+        start = self.plan.steps.get(self.plan.reference.label)
+        first = start if start is not None and start < steps[0] else None
+        return biographies(self.headline, steps, start_step=first, settings=self._biography_settings)
+
+    def _signals(self) -> tuple[TrainingSignal, ...]:
+        if not self.plan.signals:
+            return ()
+        return training_signals(
+            self.measured.pairs,
+            self.plan.signals,
+            steps=self.plan.steps,
+            divergence=self.plan.settings.divergence,
+            confidence=self.plan.confidence,
+            seed=self.plan.seed,
+            noise=max(_LEAST_MOVE, self._move_noise),
+        )
+
+
+def divergence_means(
+    data: Measurements, *, confidence: float, num_resamples: int, seed: int
+) -> tuple[DivergenceMeans, ...]:
+    """Return each pair's mean divergences and entropies over all tokens (nats), problems resampled.
+
+    A divergence that is infinite somewhere has no mean: None.
+    """
+    _, problems = membership(data.problem_ids, len(data.categories))  # sorts names once, not once a figure
+
+    def estimate(name: str, index: int) -> Estimate | None:
+        values = data.columns[name][index]
+        if not np.isfinite(values).all():
+            return None
+        return bootstrap_mean(values, clusters=problems, confidence=confidence, num_resamples=num_resamples, seed=seed)
+
+    names = (*DIVERGENCES, "entropy", "entropy_ref")
+    return tuple(
+        DivergenceMeans(checkpoint=checkpoint, reference=reference, **{name: estimate(name, index) for name in names})
+        for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
+    )
+
+
+def noise_floor(null: Measurements) -> dict[Divergence, NoiseFloor]:
+    """Return mean and largest divergence (nats) of a model from itself, run with other batches."""
+    columns = {name: null.columns[name].astype(np.float64) for name in DIVERGENCES}
+    return {name: NoiseFloor(mean=float(values.mean()), max=float(values.max())) for name, values in columns.items()}
+
+
+def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
+    """Return the caveats that the metrics themselves call for."""
+    num_rollouts = summary.num_rollouts
+    found = []
+    if num_rollouts < settings.min_rollouts:
+        found.append(
+            f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
+            "probe.min_rollouts: the figures are not to be relied upon"
+        )
+    num_marked = summary.spikes[0].num_rollouts if summary.spikes else 0
+    if num_marked < num_rollouts:
+        found.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
+    noisy = _within_noise(summary)
+    if noisy:
+        found.append(
+            f"the mean {summary.divergence} of {', '.join(noisy)} is within {_FLOOR_FACTOR:.0f} times the rounding "
+            "noise: its spikes are noise"
+        )
+    for entry in summary.causal.selections if summary.causal else ():
+        if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
+            found.append(
+                f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
+                "reference's own token, so the control says that nothing changed there, not what another token would do"
+            )
+    num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
+    if num_problems < settings.min_rollouts <= num_rollouts:
+        found.append(
+            f"the {num_rollouts} rollouts are of {num_problems} problem{'s' * (num_problems != 1)} only: intervals "
+            "resample problems and are too narrow with so few"
+        )
+    found += _left_out(summary, settings) if num_rollouts else []
+    if num_rollouts and summary.selection == "greedy":
+        found.append(
+            "problems were selected by the same greedy completions that are described here, so accuracies over them "
+            f"are not estimates for new problems{_again(summary)}"
+        )
+    return found
+
+
+def _within_noise(summary: ProbeSummary) -> list[str]:
+    """Return the checkpoints whose mean divergence is hardly above that of the reference from itself."""
+    floor = 0.0 if summary.noise_floor is None else summary.noise_floor[summary.divergence].mean
+    means = [(one.checkpoint, one.of(summary.divergence)) for one in summary.divergences]
+    return [name for name, mean in means if mean is not None and mean.mean <= _FLOOR_FACTOR * floor]
+
+
+def _left_out(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
+    """Say that metrics which set right rollouts against wrong ones lack wrong ones, because of what the final did."""
+    missing = (summary.num_reference_wrong or 0) - (summary.num_reference_wrong_final_right or 0)
+    if missing <= 0 or "reference_wrong" in settings.populations or not summary.direction:
+        return []
+    reference, final = summary.reference, summary.final
+    return [
+        f"{missing} problems that both {reference} and {final} get wrong are not read, so the wrong rollouts are those "
+        f"{final} moved away from, and direction and correlates say too much about right and wrong: add "
+        "reference_wrong to probe.populations"
+    ]
+
+
+def _again(summary: ProbeSummary) -> str:
+    """Say how much of the selection another draw would make again."""
+    again = summary.reselected
+    if again is None:
+        return ""
+    return (
+        f": of those selected, another draw of sampled completions would select {100 * again.mean:.0f}% "
+        f"[{100 * again.low:.0f}, {100 * again.high:.0f}] again"
+    )
+
+
+def cut_off_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:
+    """Say where rollouts go beyond what the causal tests let a completion be."""
+    lengths = [len(one.completion_ids) for one in plan.headline]
+    longer = sum(length > plan.max_new_tokens for length in lengths)
+    if not longer or not (summary.causal or summary.pivots):
+        return []
+    return [
+        f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
+        "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
+        f"{max(lengths)} or more"
+    ]

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from swerve.config import CausalConfig
+from swerve.probe.causal.continuations import Outcome
+from swerve.probe.causal.interventions import Intervention, Match
+from swerve.probe.causal.swap_effects import causal_summary, measured_effects
+from swerve.statistics import benjamini_hochberg
+
+SETTINGS = CausalConfig(num_continuations=4, num_bootstrap=400)
+
+
+def outcome(successes: int, num: int = 4, failures: int = 0) -> Outcome:
+    return Outcome(num_continuations=num, num_successes=successes, num_failures=failures)
+
+
+def arms(toys, index: int, selection: str, tokens: str, *, policy="reference", spike_of: int | None = None):
+    """One intervention a letter: the reference's, the checkpoint's and the alternative token."""
+    match = None
+    if spike_of is not None:
+        match = Match(
+            sequence_id=spike_of,
+            problem_id=f"p{spike_of}",
+            same_rollout=False,
+            same_category=True,
+            same_third=spike_of == 0,
+            entropy_gap=0.25 * spike_of,
+        )
+    return [
+        Intervention(
+            sequence=toys.rollout(index, "a b c"),
+            position={"spike": 1, "random": 0, "matched": 2}[selection],
+            selection=selection,
+            arm=arm,
+            token_id={"a": toys.a, "b": toys.b, "c": toys.c}[token],
+            policy=policy,
+            match=match,
+        )
+        for arm, token in zip(("reference", "checkpoint", "alternative"), tokens, strict=False)
+    ]
+
+
+def summarised(interventions, outcomes, settings=SETTINGS, confidence=0.95):
+    return causal_summary(interventions, outcomes, settings=settings, confidence=confidence, seed=0)
+
+
+@pytest.fixture
+def measured(toys):
+    """Two rollouts; at the second spike both models have the same token. Successes of 4."""
+    interventions = [
+        *arms(toys, 0, "spike", "bac"),
+        *arms(toys, 1, "matched", "cba", spike_of=0),
+        *arms(toys, 0, "random", "ab"),
+        *arms(toys, 1, "spike", "bba"),
+        *arms(toys, 0, "matched", "cca", spike_of=1),
+        *arms(toys, 1, "random", "aa"),
+        *arms(toys, 0, "spike", "bac", policy="checkpoint"),
+    ]
+    outcomes = [*map(outcome, (0, 4, 1, 1, 0, 3, 1, 2, 2, 2, 4, 3, 3, 1, 2, 2, 1, 3, 3))]
+    return interventions, outcomes
+
+
+def test_summary_of_literal_outcomes(measured) -> None:
+    summary = summarised(*measured)
+    assert (summary["num_rollouts"], summary["num_continuations"], summary["looks"]) == (2, 4, [4])
+    spike, matched, random = summary["selections"]
+    assert [one["selection"] for one in summary["selections"]] == ["spike", "matched", "random"]
+    assert (spike["reference"], spike["checkpoint"]) == ({"success": 0.25}, {"success": 0.75})
+    assert spike["alternative"] == {"success": 0.625, "num_rollouts": 2}
+    assert spike["effect"] == {"mean": 0.5, "low": 0.0, "high": 1.0}
+    assert spike["alternative_effect"]["mean"] == (0.25 + 0.5) / 2
+    assert spike["checkpoint_minus_alternative"]["mean"] == (0.75 - 0.5) / 2
+    assert spike["share_same_token"] == 0.5
+    different = spike["different_tokens"]
+    assert (different["num_different"], different["effect"]["mean"]) == (1, 1.0)
+    assert different["alternative_effect"]["mean"] == 0.25
+    assert different["checkpoint_minus_alternative"]["mean"] == 0.75
+    assert spike["decisions"] == {"same_token": 1, "inside": 0, "outside": 1, "undecided": 0}
+    assert matched["effect"]["mean"] == -0.125
+    assert matched["match"] == {"same_rollout": 0.0, "same_category": 1.0, "same_third": 0.5, "entropy_gap": 0.125}
+    assert spike["match"] is None
+    assert random["effect"]["mean"] == 0.125
+    assert random["alternative"] == {"success": None, "num_rollouts": 0}
+    assert random["alternative_effect"] is None
+    assert summary["difference"]["mean"] == 0.375
+    by_matched, by_random = summary["policies"][0]["differences"]
+    assert (by_matched["control"], by_matched["num_pairs"]) == ("matched", 2)
+    # 1 - (-0.25) and 0 - 0: the controls belong to the spike they were matched with, not to the rollout they are in
+    assert by_matched["difference"] == {"mean": 0.625, "low": 0.0, "high": 1.25}
+    assert by_random["difference"] == summary["difference"]
+    assert by_matched["test"]["median_difference"] == 0.625
+    assert by_matched["test"]["effect_size"] == 1.0
+
+
+def test_policies_stand_apart_and_the_family_of_tests_is_all_of_them(measured) -> None:
+    summary = summarised(*measured)
+    reference, checkpoint = summary["policies"]
+    assert (reference["policy"], checkpoint["policy"]) == ("reference", "checkpoint")
+    assert summary["selections"] == reference["selections"]
+    assert checkpoint["selections"][0]["effect"]["mean"] == 0.5
+    assert checkpoint["differences"] == []
+    tests = [
+        entry["test"] for one in summary["policies"] for kind in ("selections", "differences") for entry in one[kind]
+    ]
+    assert len(tests) == 6
+    adjusted, _ = benjamini_hochberg([test["p_value"] for test in tests])
+    assert [test["p_adjusted"] for test in tests] == adjusted
+    json.dumps(summary, allow_nan=False)
+
+
+def test_without_the_references_continuations_the_headline_is_empty(toys) -> None:
+    summary = summarised(arms(toys, 0, "spike", "ba", policy="checkpoint"), [outcome(0), outcome(4)])
+    assert (summary["selections"], summary["difference"]) == ([], None)
+    assert summary["policies"][0]["selections"][0]["effect"]["mean"] == 1.0
+    assert summarised([], []) is None
+
+
+def test_means_are_of_the_first_look_and_decisions_of_all(toys) -> None:
+    settings = CausalConfig(num_continuations=4, max_continuations=64, num_bootstrap=100)
+    outcomes = [outcome(2).extended(outcome(0, 60)), outcome(3).extended(outcome(60, 60))]
+    summary = summarised(arms(toys, 0, "spike", "ba"), outcomes, settings)
+    (spike,) = summary["selections"]
+    assert (spike["reference"]["success"], spike["checkpoint"]["success"]) == (0.5, 0.75)
+    assert spike["effect"]["mean"] == 0.25
+    assert spike["mean_continuations"] == 64
+    assert spike["decisions"]["outside"] == 1
+    assert summary["looks"] == [4, 8, 16, 32, 64]
+    (effect,) = measured_effects(arms(toys, 0, "spike", "ba"), outcomes)
+    assert effect.precise_effect == 63 / 64 - 2 / 64
+
+
+def test_a_control_counts_for_the_problem_of_its_spike(measured) -> None:
+    matched = [one for one in measured_effects(*measured) if one.selection == "matched"]
+    assert [(one.sequence_id, one.spike_sequence_id, one.problem_id) for one in matched] == [(1, 0, "p0"), (0, 1, "p1")]
+
+
+def test_a_position_with_one_arm_is_refused(toys) -> None:
+    with pytest.raises(ValueError, match="position 1 of rollout 0 lacks the arm checkpoint"):
+        measured_effects(arms(toys, 0, "spike", "b"), [outcome(1)])
+
+
+def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
+    """Each arm is another sample set of the same tokens; the means over problems then differ by chance alone."""
+    held, significant = [], []
+    settings = CausalConfig(num_continuations=16, num_bootstrap=200)
+    toy = toys.random(0)
+    prefixes = [toys.prefix((toys.a,), problem=f"p{index}") for index in range(30)]
+    interventions = [item for index in range(30) for item in arms(toys, index, "spike", "ab")]
+    for seed in range(150):
+        first, second = (toy.sampler(seed=seed).sample(prefixes, 16, look=look) for look in (0, 1))
+        outcomes = [one for pair in zip(first, second, strict=True) for one in pair]
+        (spike,) = summarised(interventions, outcomes, settings, confidence=0.9)["selections"]
+        held.append(spike["effect"]["low"] <= 0 <= spike["effect"]["high"])
+        significant.append(spike["test"]["p_value"] <= 0.1)
+    assert 0.83 <= np.mean(held) <= 0.96
+    assert np.mean(significant) <= 0.16

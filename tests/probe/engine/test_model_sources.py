@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swerve.artifacts.files import atomic_directory
+from swerve.errors import CheckpointError
+from swerve.models.load import LoadedModel
+from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.engine.model_sources import CheckpointSource, LoadedSource, folder_fingerprint
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sources") / "model"
+    model, tokenizer = tiny
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def source(path: Path | str, **changes: Any) -> CheckpointSource:
+    return CheckpointSource(**{"label": "a", "path": path, "device": "cpu", "dtype": "float32", **changes})
+
+
+def test_a_checkpoint_is_loaded_in_its_type(folder: Path, tiny: Any) -> None:
+    loaded = source(folder, dtype="bfloat16").load()
+    assert loaded.model.dtype == torch.bfloat16
+    weight = tiny[0].get_output_embeddings().weight
+    assert torch.equal(loaded.model.get_output_embeddings().weight, weight.bfloat16())
+
+
+def test_a_fingerprint_is_of_content_type_and_device(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder, tmp_path / "copy")
+    first = source(folder).fingerprint
+    assert source(copied, label="b").fingerprint == first
+    assert source(folder, dtype="bfloat16").fingerprint != first
+    assert source(folder, device="cuda:1").fingerprint == source(folder, device="cuda:0").fingerprint != first
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        changed = shutil.copytree(folder, tmp_path / name)
+        (changed / name).write_bytes((changed / name).read_bytes() + b" ")
+        assert source(changed).fingerprint != first, name
+
+
+def test_a_manifest_stands_for_the_files(folder: Path, tmp_path: Path) -> None:
+    with atomic_directory(tmp_path / "checkpoint") as temporary:
+        shutil.copytree(folder, temporary, dirs_exist_ok=True)
+    checkpoint = tmp_path / "checkpoint"
+    before = folder_fingerprint(checkpoint)
+    (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    assert folder_fingerprint(checkpoint) == before
+    with pytest.raises(CheckpointError, match="damaged"):
+        source(checkpoint).load()
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="no weights in safetensors files"):
+        folder_fingerprint(tmp_path)
+
+
+def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def cached(name: str, file: str, *, revision: str | None) -> str:
+        asked.append((name, file, revision))
+        return f"/cache/models--{name}/snapshots/{'c1' if revision is None else 'c2'}/config.json"
+
+    monkeypatch.setattr("swerve.probe.engine.model_sources.cached_file", cached)
+    assert source("owner/name").fingerprint != source("owner/name#v2").fingerprint
+    assert asked == [("owner/name", "config.json", None), ("owner/name", "config.json", "v2")]
+
+
+def test_a_hub_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cached(*args: Any, **kwargs: Any) -> str:
+        raise OSError("no connection\nlong story")
+
+    monkeypatch.setattr("swerve.probe.engine.model_sources.cached_file", cached)
+    with pytest.raises(CheckpointError, match=r"^cannot find a model owner/name: no connection$"):
+        _ = source("owner/name").fingerprint
+
+
+def test_a_loaded_model_is_known_by_weights_type_configuration_and_tokenizer(tiny: Any) -> None:
+    model, tokenizer = tiny
+
+    def fingerprint(model: Any, tokenizer: Any) -> str:
+        return LoadedSource(label="a", loaded=LoadedModel(model=model, tokenizer=tokenizer)).fingerprint
+
+    first = fingerprint(model, tokenizer)
+    assert fingerprint(copy.deepcopy(model), tokenizer) == first
+    changed, capped = copy.deepcopy(model), copy.deepcopy(model)
+    with torch.no_grad():
+        next(iter(changed.parameters())).view(-1)[0] += 1e-3
+    capped.config.final_logit_softcapping = 3.0
+    others = [
+        fingerprint(changed, tokenizer),
+        fingerprint(capped, tokenizer),
+        fingerprint(copy.deepcopy(model).bfloat16(), tokenizer),
+        fingerprint(model, build_word_tokenizer(["a", "b"])),
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_a_loaded_model_is_handed_out_as_it_is(tiny: Any) -> None:
+    loaded = LoadedModel(model=tiny[0], tokenizer=tiny[1])
+    assert LoadedSource(label="a", loaded=loaded).load() is loaded

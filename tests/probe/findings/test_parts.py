@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swerve.artifacts.files import dump_json
+from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.findings.parts import (
+    REGIONS,
+    Resampling,
+    by_source,
+    problem_clusters,
+    region_shares,
+    spike_masks,
+    token_regions,
+)
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.types import Problem
+
+FAST = Resampling(num_resamples=100)
+
+
+def sequence(index: int, length: int, *, problem: str | None = None, source: str = "reference") -> ProbeSequence:
+    return ProbeSequence(
+        sequence_id=index,
+        problem=Problem(id=problem or f"p{index}", family="addition", question="", answer=""),
+        prompt_ids=(1,),
+        completion_ids=tuple(range(length)),
+        text="",
+        spans=(),
+        wrong={},
+        extracted=None,
+        correct=False,
+        source=source,
+    )
+
+
+def measurements(js: list[list[float]], sequences: list[ProbeSequence]) -> Measurements:
+    """The other columns are 1 throughout."""
+    columns: dict[str, Any] = {name: np.ones((len(js), len(js[0])), dtype=np.float32) for name in MEASURES}
+    columns["js"] = np.array(js, dtype=np.float32)
+    return Measurements(
+        sequences=tuple(sequences),
+        checkpoints=tuple(f"rl-{number}" for number in range(1, len(js) + 1)),
+        references=("reference",) * len(js),
+        columns=columns,
+        categories=("word",) * len(js[0]),
+    )
+
+
+# Regions: early 0 1 | mid 2 3 | late 4 of 5 tokens; early | mid | late of 3.
+DATA = measurements([[1, 2, 4, 0, 3, 5, 0, 1], [0] * 8], [sequence(7, 5), sequence(9, 3)])
+
+
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_regions_are_exact_thirds(lengths: list[int]) -> None:
+    expected = [math.floor(Fraction(3 * t, n)) for n in lengths for t in range(n)]
+    assert token_regions(lengths).tolist() == expected
+    for n in lengths:
+        sizes = Counter(token_regions([n]).tolist())
+        assert max(sizes[region] for region in range(3)) - min(sizes[region] for region in range(3)) <= 1
+
+
+def test_figures_of_each_third() -> None:
+    entries = region_shares(DATA, resampling=FAST)[:3]
+    assert [(one.checkpoint, one.region, one.num_tokens) for one in entries] == [
+        ("rl-1", "early", 3),
+        ("rl-1", "mid", 3),
+        ("rl-1", "late", 2),
+    ]
+    assert [one.share_tokens for one in entries] == [3 / 8, 3 / 8, 2 / 8]
+    assert [one.mean["js"].mean for one in entries] == pytest.approx([8 / 3, 4 / 3, 2.0])
+    assert [one.share_divergence["js"].mean for one in entries] == pytest.approx([8 / 16, 4 / 16, 4 / 16])
+    assert [one.share_divergence["kl_forward"].mean for one in entries] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
+
+
+def test_intervals_resample_problems() -> None:
+    """Two problems: a resample has the first twice, both, or the second twice."""
+    early = region_shares(DATA, resampling=Resampling(num_resamples=400))[0]
+    assert (early.mean["js"].low, early.mean["js"].high) == pytest.approx((1.5, 5.0))
+    assert (early.share_divergence["js"].low, early.share_divergence["js"].high) == pytest.approx((3 / 10, 5 / 6))
+    same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
+    one = region_shares(same, resampling=FAST)[0].mean["js"]
+    assert one.low == one.high == one.mean
+
+
+def test_spikes_are_counted_where_they_are() -> None:
+    rows = [
+        {"sequence_id": 7, "position": 2, "checkpoint": "rl-1", "divergence": "js"},
+        {"sequence_id": 9, "position": 2, "checkpoint": "rl-1", "divergence": "js"},
+        {"sequence_id": 9, "position": 0, "checkpoint": "rl-2", "divergence": "js"},
+        {"sequence_id": 7, "position": 0, "checkpoint": "rl-1", "divergence": "kl_forward"},
+        {"sequence_id": 8, "position": 9, "checkpoint": "rl-1", "divergence": "js"},  # not among the sequences
+    ]
+    masks = spike_masks(DATA, rows)
+    assert np.flatnonzero(masks["rl-1", "js"]).tolist() == [2, 7]
+    assert np.flatnonzero(masks["rl-2", "js"]).tolist() == [5]
+    assert np.flatnonzero(masks["rl-1", "kl_forward"]).tolist() == [0]
+    entries = region_shares(DATA, rows, resampling=FAST)
+    assert [one.num_spikes["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
+    assert entries[2].spike_rate["js"] == 1 / 2
+    assert entries[2].base_rate["js"] == 2 / 8
+    with pytest.raises(ValueError, match="position 3 of sequence 9, which has 3 tokens"):
+        spike_masks(DATA, [{"sequence_id": 9, "position": 3, "checkpoint": "rl-1", "divergence": "js"}])
+
+
+def test_nothing_measured_is_none() -> None:
+    zero = region_shares(DATA, resampling=FAST)[3]
+    assert zero.share_divergence["js"] is None
+    assert zero.mean["js"].mean == 0
+    infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
+    early, mid, _ = region_shares(infinite, resampling=FAST)
+    assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
+    assert mid.mean["js"].mean == 1
+    short = region_shares(measurements([[1.0]], [sequence(0, 1)]), resampling=FAST)
+    assert [one.num_tokens for one in short] == [1, 0, 0]
+    assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
+    empty = region_shares(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), resampling=FAST)
+    assert empty[0].share_tokens is None
+    dump_json([zero, early, short, empty])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.floats(0.1, 100), st.randoms(use_true_random=False))
+def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: float, random: Any) -> None:
+    values = [random.random() + 0.01 for _ in range(sum(lengths))]
+    sequences = [sequence(index, length) for index, length in enumerate(lengths)]
+
+    def shares(data: Measurements) -> list[float]:
+        entries = region_shares(data, resampling=Resampling(num_resamples=20))
+        return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
+
+    first = shares(measurements([values], sequences))
+    assert sum(first) == pytest.approx(1)
+    assert shares(measurements([[scale * value for value in values]], sequences)) == pytest.approx(first, rel=1e-5)
+    ends = np.cumsum([0, *lengths])
+    order = random.sample(range(len(lengths)), len(lengths))
+    moved = [value for index in order for value in values[ends[index] : ends[index + 1]]]
+    assert shares(measurements([moved], [sequences[index] for index in order])) == pytest.approx(first)
+
+
+def test_difference_of_ratios() -> None:
+    clusters = np.array([0, 0, 1])
+    ones = np.ones(3)
+    first, second = np.array([1.0, 2.0, 6.0]), np.array([1.0, 0.0, 0.0])
+    estimate = Resampling(num_resamples=400).ratio_difference((first, ones), (second, ones), clusters)
+    assert asdict(estimate) == pytest.approx({"mean": 3 - 1 / 3, "low": 1.5 - 0.5, "high": 6.0})
+    assert FAST.ratio_difference((first, ones), (second, 0 * ones), clusters) is None
+    assert FAST.ratio_difference((first * math.inf, ones), (second, ones), clusters) is None
+    assert FAST.ratio_difference((ones[:0],) * 2, (ones[:0],) * 2, clusters[:0]) is None
+
+
+def test_a_share_of_none_has_an_interval() -> None:
+    estimate = FAST.share(np.zeros(10, dtype=bool), np.arange(10))
+    assert estimate is not None
+    assert (estimate.mean, estimate.low) == (0, 0)
+    assert estimate.high == pytest.approx(1 - 0.05 ** (1 / 10))
+
+
+def test_clusters_and_sources() -> None:
+    data = measurements(
+        [[1, 2, 3, 4]],
+        [sequence(0, 2, problem="b"), sequence(1, 1, problem="a", source="rl-1"), sequence(2, 1, problem="b")],
+    )
+    assert problem_clusters(data).tolist() == [0, 0, 1, 0]
+    parts = by_source(data)
+    assert list(parts) == ["reference", "rl-1"]
+    assert parts["reference"].columns["js"].tolist() == [[1, 2, 4]]
+    assert parts["rl-1"].columns["js"].tolist() == [[3]]
+    assert len(REGIONS) == 3

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swerve.artifacts.files import dump_json
+from swerve.artifacts.probe_findings import RankShift
+from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.findings.parts import Resampling, rank_classes, rank_shifts, style_shares, text_writer
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.types import Problem
+
+FAST = Resampling(num_resamples=100)
+
+
+def sequence(index: int, text: str, source: str) -> ProbeSequence:
+    """One token a word, with the space after it."""
+    ends = [place + 1 for place, character in enumerate(text + " ") if character == " "]
+    ends[-1] -= 1
+    return ProbeSequence(
+        sequence_id=index,
+        problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
+        prompt_ids=(1,),
+        completion_ids=tuple(range(len(ends))),
+        text=text,
+        spans=tuple(zip([0, *ends[:-1]], ends, strict=True)),
+        wrong={},
+        extracted=None,
+        correct=False,
+        source=source,
+    )
+
+
+def measurements(sequences: list[ProbeSequence], categories: list[str], **columns: list[float]) -> Measurements:
+    num = len(categories)
+    filled: dict[str, Any] = {name: np.ones((1, num)) for name in MEASURES}
+    filled.update({name: np.array([values]) for name, values in columns.items()})
+    return Measurements(
+        sequences=tuple(sequences),
+        checkpoints=("rl-9",),
+        references=("dpo-1",),
+        columns=filled,
+        categories=tuple(categories),
+    )
+
+
+DATA = measurements(
+    [sequence(0, "a b c d", "dpo-1"), sequence(1, "a b", "rl-9"), sequence(2, "a", "imported")],
+    ["word", "word", "number", "number", "word", "number", "word"],
+    rank=[1, 2, 3, 4, 1, 1, 2],
+    rank_ref=[1, 1, 1, 9, 5, 3, 1],
+    js=[1, 2, 3, 4, 5, 6, 7],
+)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(1, 0), (2, 1), (3, 1), (4, 2), (100, 2)])
+def test_classes(rank: int, expected: int) -> None:
+    assert rank_classes([rank]).tolist() == [expected]
+
+
+def test_ranks_count_from_one() -> None:
+    with pytest.raises(ValueError, match="count from 1"):
+        rank_classes([1, 0])
+
+
+def test_writers() -> None:
+    names = {"checkpoint": "rl-9", "reference": "dpo-1"}
+    assert [text_writer(one, **names) for one in ("rl-9", "dpo-1", "reference", "rl-1")] == [
+        "checkpoint",
+        "reference",
+        "reference",
+        "other",
+    ]
+
+
+def test_each_writers_shares() -> None:
+    reference, own, other = rank_shifts(DATA, resampling=FAST)
+    assert [(one.source, one.writer, one.shift) for one in (reference, own, other)] == [
+        ("dpo-1", "reference", "rank"),
+        ("rl-9", "checkpoint", "rank_ref"),
+        ("imported", "other", None),
+    ]
+    assert [one.num_tokens for one in (reference, own, other)] == [4, 2, 1]
+
+    def shares(entry: RankShift, name: str) -> list[float]:
+        return [one.share.mean for one in getattr(entry, name).values()]
+
+    assert shares(reference, "rank") == [0.25, 0.5, 0.25]
+    assert shares(reference, "rank_ref") == [0.75, 0, 0.25]
+    assert shares(own, "rank") == [1, 0, 0]
+    assert shares(own, "rank_ref") == [0, 0.5, 0.5]
+    assert list(own.rank) == ["unshifted", "marginal", "shifted"]
+    assert reference.rank["marginal"].num_tokens == 2
+    assert [one.model_dump() for one in reference.categories] == [
+        {
+            "category": "number",
+            "num_tokens": 2,
+            "rank": {"unshifted": 0, "marginal": 1, "shifted": 1},
+            "rank_ref": {"unshifted": 1, "marginal": 0, "shifted": 1},
+        },
+        {
+            "category": "word",
+            "num_tokens": 2,
+            "rank": {"unshifted": 1, "marginal": 1, "shifted": 0},
+            "rank_ref": {"unshifted": 2, "marginal": 0, "shifted": 0},
+        },
+    ]
+    dump_json([reference, own, other])
+
+
+def test_style_shares_from_the_texts() -> None:
+    data = measurements(
+        [sequence(0, "Now 2 + x .", "dpo-1"), sequence(1, "okay 7", "dpo-1")],
+        ["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
+        js=[1, 2, 0, 4, 3, 0.5, 1.5],
+    )
+    (entry,) = style_shares(data, divergence="js", resampling=Resampling(num_resamples=400))
+    assert (entry.num_tokens, entry.num_style_tokens) == (7, 3)
+    assert asdict(entry.share_tokens) == pytest.approx({"mean": 3 / 7, "low": 2 / 5, "high": 1 / 2})
+    assert asdict(entry.share_divergence) == pytest.approx({"mean": 4.5 / 12, "low": 0.25, "high": 0.4})
+    # All of the first problem: 0.4 - 0.4; all of the second: 0.25 - 0.5.
+    assert asdict(entry.excess) == pytest.approx({"mean": 4.5 / 12 - 3 / 7, "low": -0.25, "high": 0.0})
+
+
+def test_given_styles_are_used() -> None:
+    (entry,) = style_shares(DATA, divergence="js", styles=[False] * 6 + [True], resampling=FAST)
+    assert entry.share_divergence.mean == 7 / 28
+    assert entry.share_tokens.mean == 1 / 7
+    with pytest.raises(ValueError, match="7 tokens need as many styles, got 1"):
+        style_shares(DATA, divergence="js", styles=[True])
+
+
+def test_no_divergence_has_no_share() -> None:
+    data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
+    (entry,) = style_shares(data, divergence="js", resampling=FAST)
+    assert (entry.share_divergence, entry.excess) == (None, None)
+    assert entry.share_tokens.mean == 0

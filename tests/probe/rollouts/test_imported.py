@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from swerve.cli.data_import import run_import
+from swerve.config import AdditionTask
+from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.formats.fields import parse_fields
+from swerve.formats.problems import ProblemRecord, read_problems
+from swerve.formats.responses import read_responses
+from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.rollouts.imported import ImportSettings, evaluated_problems, import_responses
+from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
+from swerve.problems import load_family
+from swerve.problems.family import problem_id
+
+CHAT = (
+    "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+def byte_tokenizer(*, trim: bool = False, template: str | None = None) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with a few merges, a begin token, and (with `trim`) offsets that leave white space out."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {symbol: index for index, symbol in enumerate(alphabet)}
+    merges = [("a", "b"), ("ab", "c"), ("Ġ", "x"), ("Ċ", "Ċ"), (".", "Ċ")]
+    for left, right in merges:
+        vocabulary[left + right] = len(vocabulary)
+    backend = Tokenizer(models.BPE(vocabulary, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    specials = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
+    backend.add_special_tokens([AddedToken(one, special=True, normalized=False) for one in specials])
+    begin = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 261), ("</s>", 262)])
+    backend.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=trim), begin])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", clean_up_tokenization_spaces=False
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def pieces(tokenizer: Any, ids: Any) -> list[str]:
+    return [tokenizer.decode([one]) for one in ids]
+
+
+def test_one_text_cut_at_the_boundary() -> None:
+    tokenizer = byte_tokenizer()
+    found = encode_response(tokenizer, "q ab", " xabc")
+    assert found.boundary == "joint"
+    assert pieces(tokenizer, found.prompt_ids) == ["<s>", "q", " ", "ab"]  # the tokenizer's own end is left off
+    assert pieces(tokenizer, found.completion_ids) == [" x", "abc"]
+    assert found.spans == ((0, 2), (2, 5))
+
+
+@pytest.mark.parametrize("trim", [False, True])
+@pytest.mark.parametrize(
+    ("prompt", "response", "apart"),
+    [
+        ("qa", "bc", (["<s>", "q", "a"], ["b", "c"])),  # "abc" is one token
+        ("q ", "x", (["<s>", "q", " "], ["x"])),  # " x" is one token, whose trimmed offsets begin after the boundary
+        ("q.", "\nz", (["<s>", "q", "."], ["\n", "z"])),  # ".\n" is one token, whose trimmed offsets end before it
+        ("q\n", "\nz", (["<s>", "q", "\n"], ["\n", "z"])),
+    ],
+)
+def test_a_token_across_the_boundary_splits(
+    trim: bool, prompt: str, response: str, apart: tuple[list[str], list[str]]
+) -> None:
+    tokenizer = byte_tokenizer(trim=trim)
+    found = encode_response(tokenizer, prompt, response)
+    assert found.boundary == "split"
+    assert (pieces(tokenizer, found.prompt_ids), pieces(tokenizer, found.completion_ids)) == apart
+    assert found.spans == tuple((index, index + 1) for index in range(len(response)))
+
+
+def test_of_the_bytes_of_a_character_the_last_has_it() -> None:
+    found = encode_response(byte_tokenizer(), "q", "é√z")
+    assert found.spans == ((0, 0), (0, 1), (1, 1), (1, 1), (1, 2), (2, 3))
+
+
+@settings(max_examples=150)
+@given(
+    st.text(alphabet="abcx .\né", min_size=1, max_size=8),
+    st.text(alphabet="abcx .\né", min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_ids_are_the_two_texts_whatever_the_boundary(prompt: str, response: str, trim: bool) -> None:
+    tokenizer = byte_tokenizer(trim=trim)
+    found = encode_response(tokenizer, prompt, response)
+    assert tokenizer.decode(found.prompt_ids[1:]) == prompt
+    assert tokenizer.decode(found.completion_ids) == response
+    assert [start for start, _ in found.spans] == [0, *(end for _, end in found.spans)][:-1]
+    assert found.spans[-1][1] == len(response)
+    joint = tokenizer(prompt + response)["input_ids"][:-1]
+    clean = tokenizer(prompt)["input_ids"][:-1] == joint[: len(found.prompt_ids)]
+    assert (found.boundary == "joint") == clean
+    if clean:
+        assert [*found.prompt_ids, *found.completion_ids] == joint
+
+
+def test_words_that_touch_are_tokenised_apart() -> None:
+    tokenizer = build_word_tokenizer(["1", "+", "=", "2"])
+    found = encode_response(tokenizer, "1 + 1 =", "2")  # as one text the last word would be "=2"
+    assert found.boundary == "split"
+    assert pieces(tokenizer, found.prompt_ids) == ["<bos>", "1", "+", "1", "="]
+    assert pieces(tokenizer, found.completion_ids) == ["2"]
+    spaced = encode_response(tokenizer, "1 + 1 =", " 2")
+    assert (spaced.prompt_ids, spaced.completion_ids) == (found.prompt_ids, found.completion_ids)
+    assert (spaced.boundary, spaced.spans) == ("joint", ((0, 2),))
+
+
+def test_after_ids_that_their_text_does_not_give_back() -> None:
+    tokenizer = byte_tokenizer()
+    a, b = tokenizer("a")["input_ids"][1], tokenizer("b")["input_ids"][1]
+    found = encode_after_ids(tokenizer, (a, b), "c")  # the text "ab" has other ids
+    assert (found.prompt_ids, pieces(tokenizer, found.completion_ids), found.boundary) == ((a, b), ["c"], "split")
+    again = encode_after_ids(tokenizer, (b,), "c")
+    assert (again.prompt_ids, again.boundary) == ((b,), "joint")
+
+
+def test_empty_texts_are_refused() -> None:
+    tokenizer = build_word_tokenizer(["1"])
+    with pytest.raises(ValueError, match="the response has no tokens"):
+        encode_response(tokenizer, "1", " ")
+    with pytest.raises(ValueError, match="the response has no tokens"):
+        encode_after_ids(tokenizer, (4,), "")
+    with pytest.raises(ValueError, match="the prompt has no tokens"):
+        encode_response(byte_tokenizer(), "", "a", add_special_tokens=False)
+
+
+ROWS = [
+    {"id": "p1", "problem": "ab", "response": " xc", "correct": True, "gold": "c", "level": 3},
+    {"id": "p2", "problem": "x", "response": "abc", "correct": False},
+    {"id": "p1", "problem": "ab", "response": "c."},
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        text = "\n".join(json.dumps(row) for row in rows) + "\n\n"
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz", "r.json", "r.parquet"])
+def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> None:
+    tokenizer = byte_tokenizer()
+    found = import_responses(write(tmp_path / name, ROWS), tokenizer=tokenizer)
+    assert [one.population for one in found.sequences] == ["imported_right", "imported_wrong", "imported"]
+    assert [one.correct for one in found.sequences] == [True, False, False]
+    assert [one.sequence_id for one in found.sequences] == [0, 1, 2]
+    assert {one.source for one in found.sequences} == {"imported"}
+    first = found.sequences[0]
+    assert (first.problem.id, first.problem.question, first.problem.answer, first.problem.kind) == (
+        "p1",
+        "ab",
+        "c",
+        "3",
+    )
+    assert (first.text, pieces(tokenizer, first.completion_ids), first.wrong) == (" xc", [" x", "c"], {})
+    assert pieces(tokenizer, found.sequences[2].completion_ids) == ["c", "."]
+    assert [one.problem.metadata["boundary"] for one in found.sequences] == ["joint", "joint", "split"]
+    provenance = dict(found.provenance)
+    assert len(provenance.pop("sha256")) == 64
+    assert provenance == {
+        "path": str(tmp_path / name),
+        "format": "plain",
+        "fields": {},
+        "template": "auto",
+        "ends": "none",
+        "num_responses": 3,
+        "num_problems": 2,
+        "boundaries": {"joint": 2, "split": 1},
+    }
+
+
+def test_an_object_by_problem_id_with_problems_from_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "dpo.json"
+    path.write_text(json.dumps({"p2": {"response": "c", "correct": False, "ground_truth": "7"}}))
+    problems = tmp_path / "problems.jsonl"
+    write(
+        problems, [{"unique_id": "p1", "problem": "x", "answer": "8"}, {"unique_id": "p2", "problem": "ab", "level": 4}]
+    )
+    tokenizer = byte_tokenizer()
+    (sequence,) = import_responses(path, tokenizer=tokenizer, problems=read_problems(problems)).sequences
+    assert (sequence.problem.id, sequence.problem.question, sequence.problem.answer) == ("p2", "ab", "7")
+    assert sequence.problem.kind == "4"
+    assert (pieces(tokenizer, sequence.prompt_ids), sequence.problem.metadata["boundary"]) == (["<s>", "ab"], "split")
+
+
+def test_a_response_without_its_prompt_is_refused(tmp_path: Path) -> None:
+    rows = [{"id": f"p{number}", "response": "c"} for number in range(8)]
+    path = write(tmp_path / "r.jsonl", [*rows, {"id": "p0", "response": "d"}])
+    known = {"p3": ProblemRecord(id="p3", question="ab")}
+    message = (
+        r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5' and 2 more\); "
+        "give the problems' file with --problems, or add a field problem or prompt to each response"
+    )
+    with pytest.raises(ArtifactError, match=message):
+        import_responses(path, tokenizer=byte_tokenizer(), problems=known)
+
+
+def test_chat_template_raw_and_prompts_as_they_are(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(template=CHAT)
+    path = write(tmp_path / "r.jsonl", [{"id": "a", "question": "x", "response": "abc"}])
+    (auto,) = import_responses(path, tokenizer=tokenizer).sequences
+    assert pieces(tokenizer, auto.prompt_ids) == ["<|user|>", "x", "<|assistant|>", "\n"]
+    assert (auto.problem.question, auto.problem.metadata["boundary"]) == ("x", "joint")
+    (raw,) = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(template="raw")).sequences
+    assert pieces(tokenizer, raw.prompt_ids) == ["<s>", "x"]
+    given = write(tmp_path / "p.jsonl", [{"id": "a", "prompt": "<s><|user|>y<|assistant|>", "response": "abc"}])
+    (own,) = import_responses(given, tokenizer=tokenizer).sequences
+    assert pieces(tokenizer, own.prompt_ids) == [
+        "<s>",
+        "<|user|>",
+        "y",
+        "<|assistant|>",
+    ]  # one begin token, no template
+
+
+def test_end_of_sequence_only_if_asked_and_once(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    rows = [{"problem": "x", "response": "abc"}, {"problem": "x", "response": "abc</s>"}]
+    path = write(tmp_path / "r.jsonl", rows)
+    plain = import_responses(path, tokenizer=tokenizer).sequences
+    ended = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos")).sequences
+    assert [pieces(tokenizer, one.completion_ids) for one in plain] == [["abc"], ["abc", "</s>"]]
+    assert [pieces(tokenizer, one.completion_ids) for one in ended] == [["abc", "</s>"]] * 2
+    assert ended[0].spans == ((0, 3), (3, 3))
+    assert plain[0].problem.id == problem_id("imported", "x")  # no id in the file: one made from the prompt
+    tokenizer.eos_token = None
+    with pytest.raises(ConfigError, match="no end-of-sequence token to add"):
+        import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos"))
+
+
+def test_ids_are_taken_as_they_are(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    a, b, end = (tokenizer(one)["input_ids"][1] for one in ("a", "b", "</s>"))
+    path = write(tmp_path / "r.jsonl", [{"id": "k", "prompt_ids": [a], "completion_ids": [a, b, end], "correct": 1}])
+    (one,) = import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos")).sequences
+    assert (one.prompt_ids, one.completion_ids) == ((a,), (a, b, end))  # not the token "ab", and no second end
+    assert (one.text, one.spans, one.problem.question) == ("ab", ((0, 1), (1, 2), (2, 2)), "a")
+    assert (one.population, one.problem.metadata["boundary"]) == ("imported_right", "ids")
+    path = write(tmp_path / "r.jsonl", [{"id": "k", "prompt_ids": [a], "completion_ids": [9999]}])
+    with pytest.raises(ArtifactError, match=r"line 1 has the token id 9999, but the tokenizer has ids below 265 only"):
+        import_responses(path, tokenizer=tokenizer)
+
+
+def test_steps_are_checked_and_open_responses_graded_for_a_known_family(tmp_path: Path) -> None:
+    family = load_family(AdditionTask(digits=2))
+    tokenizer = build_word_tokenizer(family.words)
+    wrong = "6 + 4 + 0 = 1 0 write 0 carry 0 ; 0 + 0 + 0 = 0 0 write 0 carry 0 ; answer 0 0 0"
+    right = wrong.replace("carry 0 ; 0 + 0 + 0 = 0 0 write 0", "carry 1 ; 0 + 0 + 1 = 0 1 write 1").replace(
+        "answer 0 0 0", "answer 0 1 0"
+    )
+    rows = [{"problem_id": "p", "question": "0 6 + 0 4 =", "gold": "0 1 0", "kind": "1 carry"}]
+    path = write(tmp_path / "r.jsonl", [{"id": "p", "response": f" {text}"} for text in (wrong, right)])
+    problems = evaluated_problems(rows)
+    found = import_responses(path, tokenizer=tokenizer, problems=problems, family=family).sequences
+    assert [dict(one.wrong) for one in found] == [{11: "1"}, {}]
+    assert [one.population for one in found] == ["imported_wrong", "imported_right"]
+    assert [one.extracted for one in found] == ["0 0 0", "0 1 0"]
+    assert (found[0].problem.family, found[0].problem.kind) == ("addition", "1 carry")
+    unknown = import_responses(path, tokenizer=tokenizer, problems=problems).sequences
+    assert [(dict(one.wrong), one.population) for one in unknown] == [({}, "imported")] * 2
+
+
+def test_words_the_tokenizer_does_not_have_are_refused(tmp_path: Path) -> None:
+    tokenizer = build_word_tokenizer(["1"])
+    for row, what in (
+        ({"problem": "1", "response": " two"}, "response"),
+        ({"problem": "two", "response": " 1"}, "prompt"),
+    ):
+        path = write(tmp_path / "r.jsonl", [{"id": "k", **row}])
+        with pytest.raises(
+            ArtifactError, match=f"line 1: the tokenizer has no token for a word of the {what} of problem 'k'"
+        ):
+            import_responses(path, tokenizer=tokenizer)
+
+
+GOOD = '{"id": "a", "problem": "x", "response": "y"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("r.jsonl", f"{GOOD}\n{{oops", "r.jsonl, line 2 is not JSON: Expecting property name"),
+        ("r.jsonl", "\n[1]", "r.jsonl, line 2 is not an object with named fields"),
+        ("r.jsonl", "", "r.jsonl has no records"),
+        ("r.jsonl", '{"id": "a", "problem": "x"}', "line 1 has no response (nor completion_ids)"),
+        ("r.jsonl", '{"response": "y"}', "line 1 has neither an id nor a prompt"),
+        ("r.jsonl", '{"id": "a", "problem": "", "response": "y"}', "line 1: problem is empty"),
+        ("r.jsonl", '{"id": "a", "problem": "x", "response": ""}', "line 1: response is empty"),
+        ("r.jsonl", '{"id": "a", "problem": "x", "response": ["y"]}', "line 1: response must be text, got ['y']"),
+        ("r.jsonl", '{"id": "a", "prompt": [{"role": "user"}], "response": "y"}', "line 1: prompt must be text"),
+        (
+            "r.jsonl",
+            '{"id": "a", "problem": "x", "response": "y", "correct": "no"}',
+            "correct must be true, false or null",
+        ),
+        ("r.jsonl", '{"id": true, "problem": "x", "response": "y"}', "id must be text or a number, got True"),
+        ("r.jsonl", '{"prompt_ids": [1], "response": "y"}', "line 1 has prompt_ids but no completion_ids"),
+        ("r.jsonl", '{"prompt": "x", "completion_ids": [1]}', "line 1 has completion_ids but no prompt_ids"),
+        (
+            "r.jsonl",
+            '{"prompt_ids": [], "completion_ids": [1]}',
+            "prompt_ids must be a list of token ids with at least",
+        ),
+        ("r.jsonl", '{"prompt_ids": [1], "completion_ids": [-1]}', "completion_ids must be a list of token ids"),
+        ("r.jsonl", f"{GOOD}\n{GOOD.replace('x', 'z')}", "line 2: the id 'a' occurs with two different prompts"),
+        ("r.json", '{"a": {"response": "y"}, "b": 3}', "is neither a list of records nor an object"),
+        ("r.json", '[{"id": "a", "problem": "x"}]', "r.json, record 1 has no response"),
+        ("r.json", '{"a": {"problem": "x"}}', "r.json, entry 'a' has no response"),
+        ("r.json", "{", "r.json is not JSON"),
+        (
+            "r.json",
+            '{"a": {"problem": "x", "response": "y"}, "a": {"problem": "x", "response": "z"}}',
+            "the name 'a' occurs twice in one object; give a list of records instead",
+        ),
+        ("r.jsonl.gz", "plain text", "r.jsonl.gz cannot be read: Not a gzipped file"),
+        ("r.parquet", "plain text", "r.parquet is damaged"),
+        ("r.txt", "id,response", "r.txt: the ending is not known; give a file that ends in .json, .jsonl, .csv"),
+        ("r.csv", "id,response", "r.csv has no records"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ArtifactError) as caught:
+        import_responses(path, tokenizer=byte_tokenizer())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "none.parquet"])
+def test_missing_files(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArtifactError, match=f"{name} does not exist"):
+        read_responses(tmp_path / name)
+
+
+def test_field_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.jsonl", [{"id": "a", "q": "x", "text": "y", "response": "not this"}])
+    (record,) = read_responses(path, fields=parse_fields(["response=text", "problem = q"]))
+    assert (record.response, record.problem.question) == ("y", "x")
+    with pytest.raises(
+        ArtifactError, match=r"has no field 'txt' \(--field response=txt\); did you mean 'text'\?; it has"
+    ):
+        read_responses(path, fields={"response": "txt"})
+    with pytest.raises(ConfigError, match="unknown name 'respons'; did you mean 'response'"):
+        parse_fields(["respons=text"])
+    with pytest.raises(ConfigError, match="is not of the form NAME=FIELD"):
+        parse_fields(["response"])
+
+
+def test_wrong_problem_files(tmp_path: Path) -> None:
+    cases = {
+        "has no id": [{"problem": "x"}],
+        "has no problem, question, prompt, messages or prompt_ids": [{"id": "a"}],
+        "line 2: the id 'a' occurs twice with different prompts": [
+            {"id": "a", "problem": "x"},
+            {"id": "a", "problem": "y"},
+        ],
+    }
+    for message, rows in cases.items():
+        with pytest.raises(ArtifactError) as caught:
+            read_problems(write(tmp_path / "p.jsonl", rows))
+        assert message in str(caught.value)
+    (one,) = read_problems(write(tmp_path / "p.jsonl", [{"id": 7, "problem": "x", "answer": 4}] * 2)).values()
+    assert (one.id, one.gold) == ("7", "4")
+
+
+@pytest.mark.parametrize(("name", "value"), [("template", "chat"), ("ends", "always")])
+def test_wrong_settings(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} '{value}' is not allowed; use"):
+        ImportSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_messages_and_the_beginning_of_the_answer_are_part_of_the_prompt(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(template=CHAT)
+    row = {"id": "a", "messages": [["system", "b"], ["user", "x"], ["assistant", "abc"]]}
+    (chat,) = import_responses(write(tmp_path / "r.jsonl", [row]), tokenizer=tokenizer).sequences
+    assert pieces(tokenizer, chat.prompt_ids) == ["<|user|>", "b", "<|user|>", "x", "<|assistant|>", "\n"]
+    assert pieces(tokenizer, chat.completion_ids) == ["abc"]
+    known = {"a": ProblemRecord(id="a", question="x", messages=(("user", "x"),), prefix="z")}
+    bare = write(tmp_path / "b.jsonl", [{"id": "a", "response": "abc"}])
+    (begun,) = import_responses(bare, tokenizer=tokenizer, problems=known).sequences
+    assert pieces(tokenizer, begun.prompt_ids)[-3:] == ["<|assistant|>", "\n", "z"]
+    raw = ImportSettings(template="raw")
+    (text,) = import_responses(bare, tokenizer=tokenizer, problems=known, settings=raw).sequences
+    assert pieces(tokenizer, text.prompt_ids) == ["<s>", "x", "ĊĊ".replace("Ċ", "\n"), "z"]
+
+
+def test_open_responses_of_a_known_family_are_graded(tmp_path: Path) -> None:
+    tokenizer = build_word_tokenizer(load_family(AdditionTask(digits=2)).words)
+    rows = [
+        {"family": "addition", "question": "0 6 + 0 4 =", "gold": "0 1 0", "response": text}
+        for text in (" answer 0 1 0", " answer 0 0 0", " carry")
+    ]
+    found = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=tokenizer).sequences
+    assert [one.population for one in found] == ["imported_right", "imported_wrong", "imported_wrong"]
+    assert [one.extracted for one in found] == ["0 1 0", "0 0 0", None]
+    without = write(tmp_path / "w.jsonl", [{**row, "gold": None} for row in rows])
+    for one in import_responses(without, tokenizer=tokenizer).sequences:
+        assert (one.problem.family, one.population) == ("imported", "imported")
+
+
+def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    direct = import_responses(write(tmp_path / "r.jsonl", ROWS), tokenizer=tokenizer)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None, "as_json": True}
+    table = tmp_path / "t.parquet"
+    run_import(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
+    again = import_responses(table, tokenizer=tokenizer)
+    assert again.sequences == direct.sequences
+    assert dict(again.provenance["boundaries"]) == {"joint": 2, "split": 1}
+    other = build_word_tokenizer(["ab", "x", "abc"])
+    with pytest.raises(MismatchError, match=r"t.parquet holds the token ids of another tokenizer \(tokenizer\)"):
+        import_responses(table, tokenizer=other)
+
+
+def test_real_responses_with_a_real_tokenizer(shared_data: Callable[[str], Path]) -> None:
+    path = shared_data("rl_probe") / "responses.jsonl.gz"
+    tokenizer = AutoTokenizer.from_pretrained(shared_data("tiny_models") / "stories260K" / "hf")
+    found = import_responses(path, tokenizer=tokenizer)
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert len(found.sequences) == len(rows) == 339
+    assert found.provenance["num_problems"] == len({row["problem_id"] for row in rows}) == 117
+    for sequence, row in zip(found.sequences, rows, strict=True):
+        assert sequence.population == ("imported_right" if row["correct"] else "imported_wrong")
+        assert tokenizer.decode(sequence.prompt_ids, skip_special_tokens=True) == row["problem"]
+        assert tokenizer.decode([*sequence.prompt_ids, *sequence.completion_ids], skip_special_tokens=True) == (
+            row["problem"] + row["response"]
+        )
+        assert "".join(sequence.text[start:end] for start, end in sequence.spans) == row["response"]

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swerve.artifacts.files import write_json
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.tables import SEQUENCES_SCHEMA, read_table, write_table
+from swerve.config import AdditionTask, ProbeConfig
+from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.rollouts.population import (
+    Evaluated,
+    Selection,
+    probe_sequences,
+    read_evaluated,
+    read_evaluation,
+    select_rollouts,
+    sequence_rows,
+)
+from swerve.probe.rollouts.tokenise import marked_positions, token_spans
+from swerve.problems import load_family
+from swerve.types import StepMark
+
+FAMILY = load_family(AdditionTask(digits=2))
+TOKENIZER = build_word_tokenizer(FAMILY.words)
+QUESTION = "0 6 + 0 4 ="
+FORGOTTEN = "6 + 4 + 0 = 1 0 write 0 carry 0 ; 0 + 0 + 0 = 0 0 write 0 carry 0 ; answer 0 0 0"
+
+
+def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False) -> dict[str, Any]:
+    return {
+        "problem_id": problem_id,
+        "kind": "1 carry",
+        "question": QUESTION,
+        "gold": "0 1 0",
+        "prompt_ids": TOKENIZER(QUESTION)["input_ids"],
+        "completion_ids": [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id],
+        "text": text,
+        "extracted": "0 0 0",
+        "status": "graded",
+        "correct": correct,
+        "trace_right": False,
+        "num_tokens": 28,
+        "entropy": 0.1,
+        "sampled_reward": 0.0,
+        "num_samples": 2,
+    }
+
+
+def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
+    (sequence,) = probe_sequences([("imported_wrong", "x", row())], family=FAMILY, tokenizer=TOKENIZER)
+    assert FORGOTTEN.split()[11] == "0"
+    assert dict(sequence.wrong) == {11: "1"}
+    assert sequence.first_wrong == 11
+    start, end = sequence.spans[11]
+    assert sequence.text[start:end] == " 0"
+    assert sequence.spans[-1] == (len(FORGOTTEN), len(FORGOTTEN))  # end of sequence: a position without characters
+
+
+def test_sequences_table(tmp_path: Path) -> None:
+    rollouts = [("reference_wrong_final_right", "dpo-8", row("a")), ("checkpoint_wrong", "rl-80", row("b"))]
+    sequences = probe_sequences(rollouts, family=FAMILY, tokenizer=TOKENIZER)
+    write_table(tmp_path / "sequences.parquet", sequence_rows(sequences), SEQUENCES_SCHEMA)
+    stored = read_table(tmp_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
+    assert [(one["sequence_id"], one["problem_id"], one["first_wrong"]) for one in stored] == [
+        (0, "a", 11),
+        (1, "b", 11),
+    ]
+    assert [(one["population"], one["source"]) for one in stored] == [one[:2] for one in rollouts]
+    assert stored[0]["wrong_positions"] == [11]
+    assert stored[0]["wrong_expected"] == ["1"]
+    assert stored[0]["completion_ids"] == row()["completion_ids"]
+    pieces = zip(stored[0]["token_starts"], stored[0]["token_ends"], strict=True)
+    assert "".join(FORGOTTEN[start:end] for start, end in pieces) == FORGOTTEN
+
+
+def evaluated(label: str, right: str, *, samples: dict[str, str] | None = None) -> Evaluated:
+    """Greedy rows of problems a, b, c ...; `right` and `samples` have R and W, one a problem or a sample."""
+    names = "abcdefgh"[: len(right)]
+    greedy = [row(name, correct=mark == "R") for name, mark in zip(names, right, strict=True)]
+    drawn = {
+        name: tuple(
+            {**row(name, correct=mark == "R"), "sample": i} for i, mark in enumerate((samples or {}).get(name, ""))
+        )
+        for name in names
+    }
+    return Evaluated(label=label, greedy=tuple(greedy), samples=drawn)
+
+
+EVERYTHING = ProbeConfig(populations=("reference_wrong", "reference_right", "checkpoint_right", "checkpoint_wrong"))
+
+
+def picked(selection: Selection) -> list[tuple[str, str, str]]:
+    return [(population, source, one["problem_id"]) for population, source, one in selection.rollouts]
+
+
+def test_greedy_selection_keeps_the_order_and_counts() -> None:
+    reference = evaluated("dpo-8", "WRWW")
+    final = evaluated("rl-80", "RRWR")
+    shuffled = replace(final, greedy=final.greedy[::-1])
+    selection = select_rollouts(reference, shuffled, EVERYTHING)
+    assert picked(selection) == [
+        ("reference_wrong_final_right", "dpo-8", "a"),
+        ("reference_wrong_final_right", "dpo-8", "d"),
+        ("reference_wrong_final_wrong", "dpo-8", "c"),
+        ("reference_right", "dpo-8", "b"),
+        ("checkpoint_right", "rl-80", "a"),
+        ("checkpoint_right", "rl-80", "b"),
+        ("checkpoint_right", "rl-80", "d"),
+        ("checkpoint_wrong", "rl-80", "c"),
+    ]
+    assert (selection.num_problems, selection.num_reference_wrong) == (4, 3)
+    assert selection.num_reference_wrong_final_right == 2
+    assert (selection.reference_right, selection.final_right) == (
+        (False, True, False, False),
+        (True, True, False, True),
+    )
+    assert selection.reselected == ()
+    few = select_rollouts(reference, final, ProbeConfig(populations=(), max_rollouts=1))
+    assert picked(few) == [("reference_wrong_final_right", "dpo-8", "a")]
+    limits = {"populations": ("checkpoint_right",), "max_rollouts": 2, "max_other_rollouts": 1}
+    assert picked(select_rollouts(reference, final, ProbeConfig(**limits)))[2:] == [("checkpoint_right", "rl-80", "a")]
+    with pytest.raises(MismatchError, match="of different problems"):
+        select_rollouts(reference, replace(final, greedy=final.greedy[1:]), EVERYTHING)
+
+
+def test_split_selection_reads_what_did_not_decide() -> None:
+    # a: wrong then right in the deciding halves and wrong again; b: selected, but now right; c: not selected.
+    reference = evaluated("dpo-8", "RRR", samples={"a": "WWRW", "b": "RWRR", "c": "RRWW"})
+    final = evaluated("rl-80", "WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
+    selection = select_rollouts(reference, final, EVERYTHING.model_copy(update={"selection": "split"}))
+    assert [(one, row["problem_id"], row["sample"]) for one, _, row in selection.rollouts] == [
+        ("reference_wrong_final_right", "a", 3),
+        ("reference_wrong_final_wrong", "c", 2),
+        ("reference_right", "a", 2),
+        ("reference_right", "b", 2),
+        ("checkpoint_right", "a", 2),
+        ("checkpoint_right", "b", 3),
+        ("checkpoint_right", "c", 2),
+        ("checkpoint_wrong", "b", 2),
+    ]
+    assert (selection.num_reference_wrong, selection.num_reference_wrong_final_right) == (2, 2)  # a tie is not right
+    one_sample = evaluated("dpo-8", "W", samples={"a": "W"})
+    with pytest.raises(ConfigError, match="dpo-8 has 1: set eval.samples_per_problem=4 and run swerve eval again"):
+        select_rollouts(one_sample, one_sample, EVERYTHING.model_copy(update={"selection": "split"}))
+
+
+def test_how_often_another_draw_selects_the_same_problem() -> None:
+    reference = evaluated("dpo-8", "WWR", samples={"a": "WWRW", "b": "WW", "c": "WW"})
+    final = evaluated("rl-80", "RWR", samples={"a": "RW", "b": "RR", "c": "RR"})
+    assert select_rollouts(reference, final, EVERYTHING).reselected == (0.75 * 0.5,)
+
+
+def checkpoint(run: RunDirectory, digest: str) -> CheckpointRef:
+    return CheckpointRef(
+        path=run.checkpoint_path(8),
+        step=8,
+        stage="dpo",
+        stage_step=8,
+        scheduled=True,
+        final=True,
+        weights_sha256=digest,
+    )
+
+
+def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    reference = checkpoint(run, "abc")
+    with pytest.raises(ArtifactError, match=rf"dpo-8 has no evaluation .*; run swerve eval {tmp_path} first"):
+        read_evaluation(run, reference)
+    from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA
+
+    path = run.evaluation_path(reference)
+    write_table(path.with_suffix(".parquet"), [row("a")], EVALUATION_SCHEMA)
+    write_json(path, {"weights_sha256": "abc"})
+    assert [one["problem_id"] for one in read_evaluation(run, reference)] == ["a"]
+    with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
+        read_evaluation(run, checkpoint(run, "def"))
+    assert read_evaluated(run, reference).samples == {"a": ()}  # evaluated before samples were kept
+    sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status")}
+    drawn = [{**sample, "problem_id": "a", "sample": number, "correct": number == 1} for number in (0, 1)]
+    write_table(run.samples_path(reference), drawn, SAMPLES_SCHEMA)
+    found = read_evaluated(run, reference)
+    assert [(one["sample"], one["correct"], one["question"]) for one in found.samples["a"]] == [
+        (0, False, QUESTION),
+        (1, True, QUESTION),
+    ]
+    write_table(run.samples_path(reference), [{**drawn[0], "problem_id": "z"}], SAMPLES_SCHEMA)
+    with pytest.raises(ArtifactError, match="is of other problems than"):
+        read_evaluated(run, reference)
+
+
+SPANS = [(0, 3), (3, 5), (5, 9), (9, 9)]
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ([(4, 5, "x")], {1: "x"}),
+        ([(2, 6, "x")], {0: "x", 1: "x", 2: "x"}),
+        ([(6, 7, "b"), (1, 2, "a")], {0: "a", 2: "b"}),
+        ([(0, 1, "a"), (1, 2, "b")], {0: "a"}),
+        ([(9, 9, "more")], {3: "more"}),  # the text ends too early: its end is wrong
+        ([], {}),
+    ],
+)
+def test_marks_fall_on_tokens(marks: list[tuple[int, int, str]], expected: dict[int, str]) -> None:
+    found = marked_positions([StepMark(start=a, end=b, expected=c) for a, b, c in marks], SPANS)
+    assert found == expected
+    assert list(found) == sorted(found)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, len(TOKENIZER) - 1), max_size=20))
+def test_spans_touch_and_cover_the_text(ids: list[int]) -> None:
+    text = TOKENIZER.decode(ids, skip_special_tokens=True)
+    spans = token_spans(TOKENIZER, ids, text)
+    assert len(spans) == len(ids)
+    assert [start for start, _ in spans] == [0, *(end for _, end in spans)][: len(spans)]
+    if ids:
+        assert spans[-1][1] == len(text)
+    special = set(TOKENIZER.all_special_ids)
+    kept = [TOKENIZER.decode([token]) for token in ids if token not in special]
+    assert [text[start:end].strip() for start, end in spans if end > start] == kept
+
+
+def test_spans_of_byte_level_tokens(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({symbol: index for index, symbol in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    ids = tokenizer("aé√ b")["input_ids"]
+    assert len(ids) == 8
+    spans = token_spans(tokenizer, ids, "aé√ b")
+    assert spans == [(0, 1), (1, 1), (1, 2), (2, 2), (2, 2), (2, 3), (3, 4), (4, 5)]
+    cut = ids[:4]  # ends inside a character: the text ends with a replacement character
+    text = tokenizer.decode(cut)
+    assert token_spans(tokenizer, cut, text) == [(0, 1), (1, 1), (1, 2), (2, len(text))]

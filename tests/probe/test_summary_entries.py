@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from swerve.artifacts.probe_causes import Swaps, SwapSelection
+from swerve.artifacts.probe_findings import DIVERGENCES, Direction, DivergenceMeans, NoiseFloor, SpikeHits
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
+from swerve.config import ProbeConfig, SpikeConfig
+from swerve.estimates import Estimate
+from swerve.probe.engine.forward import TopTokens
+from swerve.probe.engine.measured import MEASURES, Measurements, token_table, topk_table
+from swerve.probe.findings.parts import category_shares
+from swerve.probe.findings.spike_table import all_spikes, spike_hits
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
+from swerve.types import Problem
+
+SETTINGS = ProbeConfig(min_rollouts=3)
+RESAMPLING: dict[str, Any] = {"confidence": 0.95, "num_resamples": 2000, "seed": 0}
+
+
+def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
+    return ProbeSequence(
+        sequence_id=index,
+        problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
+        prompt_ids=(1,),
+        completion_ids=tuple(range(length)),
+        text="",
+        spans=(),
+        wrong=wrong,
+        extracted=None,
+        correct=False,
+    )
+
+
+def measurements(js: list[list[float]], wrong: list[dict[int, str]], lengths: list[int]) -> Measurements:
+    """Two checkpoints; the other divergences, entropies and log-probabilities are 0.25."""
+    num = sum(lengths)
+    columns: dict[str, Any] = {name: np.full((2, num), 0.25, dtype=np.float32) for name in MEASURES}
+    for name in ("rank", "rank_ref", "argmax", "argmax_ref"):
+        columns[name] = np.zeros((2, num), dtype=np.int32)
+    columns["js"] = np.array(js, dtype=np.float32)
+    return Measurements(
+        sequences=tuple(
+            sequence(i, length, marks) for i, (length, marks) in enumerate(zip(lengths, wrong, strict=True))
+        ),
+        checkpoints=("rl-1", "rl-2"),
+        references=("dpo-8", "dpo-8"),
+        columns=columns,
+        categories=tuple(["number", "math_symbol"] * num)[:num],
+    )
+
+
+DATA = measurements(
+    [[0, 0, 0, 0.5, 0, 0, 0.6, 0, 0.1, 0], [0, 0.6, 0, 0, 0.1, 0, 0.2, 0, 0, 0.5]],
+    [{1: "a", 3: "b"}, {2: "c"}],
+    [6, 4],
+)
+SPIKES = all_spikes(DATA, SpikeConfig(num_sd=1.5))
+
+
+def test_spikes_of_both_sequences() -> None:
+    found = [row for row in SPIKES.rows() if (row["divergence"], row["method"]) == ("js", "zscore")]
+    assert [(row["checkpoint"], row["sequence_id"], row["position"], row["height"]) for row in found] == [
+        ("rl-1", 0, 3, 1),
+        ("rl-1", 1, 0, 1),
+        ("rl-2", 0, 1, 1),
+        ("rl-2", 1, 3, 1),
+    ]
+    assert [(row["is_wrong"], row["is_first_wrong"]) for row in found] == [
+        (True, False),
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
+    assert SPIKES.tops["rl-2", "js"] == (1, 3)
+    assert SPIKES.tops["rl-1", "kl_forward"] == (0, 0)  # flat: no spike, but a top position all the same
+
+
+def test_hit_rates_against_chance() -> None:
+    figures = {(one.checkpoint, one.divergence): one for one in spike_hits(DATA, SPIKES, confidence=0.95)}
+    assert len(figures) == 6
+    first, second = figures["rl-1", "js"], figures["rl-2", "js"]
+    assert (first.num_rollouts, first.num_spikes) == (2, 2)
+    assert first.top_on_wrong.mean == 0.5
+    assert first.top_on_first_wrong.mean == 0.0
+    assert second.top_on_first_wrong.mean == 0.5
+    assert first.chance_wrong == pytest.approx((2 / 6 + 1 / 4) / 2)
+    assert first.chance_first_wrong == pytest.approx((1 / 6 + 1 / 4) / 2)
+    assert first.top_on_wrong.low == pytest.approx(0.0945, abs=1e-3)
+    assert figures["rl-1", "kl_forward"].num_spikes == 0
+
+
+def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
+    rng = np.random.default_rng(0)
+    lengths = [int(value) for value in rng.integers(5, 30, size=400)]
+    wrong = [{int(rng.integers(length)): "x", 0: "y"} for length in lengths]
+    wrong = [dict(sorted(marks.items())) for marks in wrong]
+    noise = rng.random((2, sum(lengths)))
+    data = measurements(noise.tolist(), wrong, lengths)
+    (figure,) = [
+        one
+        for one in spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.999)
+        if (one.checkpoint, one.divergence) == ("rl-1", "js")
+    ]
+    assert figure.top_on_wrong.low < figure.chance_wrong < figure.top_on_wrong.high
+
+
+def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
+    data = measurements(DATA.columns["js"].tolist(), [{1: "a"}, {}], [6, 4])
+    figure = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    assert (figure.num_rollouts, figure.chance_wrong) == (1, pytest.approx(1 / 6))
+    none = measurements(DATA.columns["js"].tolist(), [{}, {}], [6, 4])
+    figure = spike_hits(none, all_spikes(none, SpikeConfig()), confidence=0.95)[2]
+    assert (figure.num_rollouts, figure.top_on_wrong, figure.chance_wrong) == (0, None, None)
+
+
+def test_means_by_checkpoint() -> None:
+    first, second = divergence_means(DATA, **RESAMPLING)
+    assert first.js.mean == pytest.approx(0.12)
+    assert second.js.mean == pytest.approx(0.14)
+    assert first.js.low <= 0.5 / 6 + 1e-6  # the first sequence alone
+    assert first.js.high >= 0.7 / 4 - 1e-6  # the second alone
+    assert first.entropy == Estimate(mean=0.25, low=0.25, high=0.25)
+
+
+def test_an_infinite_divergence_has_no_mean() -> None:
+    js = DATA.columns["js"].tolist()
+    js[0][4] = math.inf
+    data = measurements(js, [{}, {}], [6, 4])
+    assert divergence_means(data, **RESAMPLING)[0].js is None
+    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
+    assert figures[0].share_divergence is None
+
+
+def test_category_shares_and_rates() -> None:
+    figures = category_shares(DATA, SPIKES, divergence="js")
+    assert [(one.checkpoint, one.category) for one in figures] == [
+        ("rl-1", "math_symbol"),
+        ("rl-1", "number"),
+        ("rl-2", "math_symbol"),
+        ("rl-2", "number"),
+    ]
+    symbol, number = figures[:2]
+    assert (symbol.num_tokens, symbol.share_tokens) == (5, 0.5)
+    assert symbol.share_divergence == pytest.approx(0.5 / 1.2)
+    assert number.share_divergence == pytest.approx(0.7 / 1.2)
+    assert (symbol.num_spikes, symbol.spike_rate, symbol.base_rate) == (1, 0.2, 0.2)
+
+
+def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
+    table = token_table(DATA).cast(TOKENS_SCHEMA)
+    rows = table.to_pylist()
+    assert len(rows) == 20
+    keys = [(row["sequence_id"], row["position"], row["checkpoint"]) for row in rows]
+    assert keys == sorted(keys)
+    assert rows[7] == {
+        "sequence_id": 0,
+        "position": 3,
+        "token_id": 3,
+        "checkpoint": "rl-2",
+        "reference": "dpo-8",
+        **dict.fromkeys(MEASURES, 0.25),
+        **dict.fromkeys(("rank", "rank_ref", "argmax", "argmax_ref"), 0),
+        "js": 0.0,
+        "category": "math_symbol",
+    }
+    assert rows[6]["js"] == 0.5
+    assert rows[12]["sequence_id"] == 1
+    assert rows[12]["js"] == pytest.approx(0.6)
+
+
+def test_topk_table_has_the_models_side_by_side() -> None:
+    sequences = [sequence(0, 2, {}), sequence(1, 1, {})]
+    tops = {
+        "dpo-8": TopTokens(
+            probs=torch.tensor([[0.5, 0.4], [0.9, 0.1], [0.6, 0.3]]), ids=torch.tensor([[0, 1], [1, 2], [2, 0]])
+        ),
+        "rl-1": TopTokens(
+            probs=torch.tensor([[0.7, 0.2], [0.8, 0.1], [0.5, 0.5]]), ids=torch.tensor([[1, 0], [2, 1], [0, 1]])
+        ),
+    }
+    rows = topk_table(sequences, tops, ["a", "b", "c"]).cast(TOPK_SCHEMA).to_pylist()
+    keys = [(row["sequence_id"], row["position"], row["checkpoint"]) for row in rows]
+    assert keys == [(0, 0, "dpo-8"), (0, 0, "rl-1"), (0, 1, "dpo-8"), (0, 1, "rl-1"), (1, 0, "dpo-8"), (1, 0, "rl-1")]
+    assert rows[3]["token_ids"] == [2, 1]
+    assert rows[3]["tokens"] == ["c", "b"]
+    assert rows[3]["probs"] == pytest.approx([0.8, 0.1])
+    assert rows[4]["tokens"] == ["c", "a"]
+
+
+def test_noise_floor_is_mean_and_largest() -> None:
+    null = DATA.pick(lambda checkpoint, _: checkpoint == "rl-1")
+    floor = noise_floor(null)
+    assert set(floor) == set(DIVERGENCES)
+    assert floor["js"].model_dump() == {"mean": pytest.approx(0.12), "max": pytest.approx(0.6)}
+    assert floor["kl_forward"].model_dump() == {"mean": 0.25, "max": 0.25}
+
+
+NOTED = ProbeSummary(
+    reference="dpo-8",
+    final="rl-2",
+    baseline=None,
+    checkpoints=("rl-1", "rl-2"),
+    weights_sha256={},
+    num_problems=9,
+    num_reference_wrong=None,
+    num_reference_wrong_final_right=None,
+    selection="greedy",
+    mcnemar=None,
+    reselected=None,
+    population="reference_wrong_final_right",
+    divergence="js",
+    spike_method="zscore",
+    confidence=0.95,
+    num_rollouts=5,
+    reliable=True,
+    spikes=(SpikeHits.model_construct(num_rollouts=5),),
+    noise_floor={"js": NoiseFloor(mean=1e-8, max=1e-7)},
+    divergences=(
+        DivergenceMeans.model_construct(checkpoint="rl-1", js=Estimate(mean=5e-8, low=0, high=1)),
+        DivergenceMeans.model_construct(checkpoint="rl-2", js=Estimate(mean=1e-3, low=0, high=1)),
+    ),
+)
+
+
+def notes(settings: ProbeConfig = SETTINGS, **changes: Any) -> list[str]:
+    return summary_notes(NOTED.model_copy(update=changes), settings)
+
+
+def test_notes_say_what_the_figures_call_for() -> None:
+    selection = "problems were selected by the same greedy completions that are described here"
+    first, second = notes()
+    assert first == "the mean js of rl-1 is within 10 times the rounding noise: its spikes are noise"
+    assert second.startswith(selection)
+    few, marks, *_ = notes(num_rollouts=2, spikes=(SpikeHits.model_construct(num_rollouts=1),))
+    assert few == (
+        "only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the figures are not to be relied upon"
+    )
+    assert marks == "1 of 2 rollouts have no step known to be wrong"
+    same = {"spike": 1.0, "matched": 0.5, "random": 0.96}
+    selections = [SwapSelection.model_construct(selection=name, share_same_token=one) for name, one in same.items()]
+    control = Swaps.model_construct(selections=selections)
+    assert notes(causal=control)[1] == (
+        "at 96% of the random positions rl-2 chose the reference's own token, so the control says that nothing changed "
+        "there, not what another token would do"
+    )
+    assert notes(reselected=Estimate(mean=0.7, low=0.66, high=0.74))[-1].endswith(
+        "of those selected, another draw of sampled completions would select 70% [66, 74] again"
+    )
+    assert not any(note.startswith(selection) for note in notes(selection="split"))
+    empty = notes(num_rollouts=0, spikes=(), noise_floor=None, divergences=())
+    assert empty == [few.replace("2", "0")]
+
+
+def test_pairs_and_sequences_are_picked_together_with_their_columns() -> None:
+    data = replace(DATA, references=("dpo-8", "rl-1"))
+    part = data.pick(lambda checkpoint, reference: reference == "rl-1").select(lambda one: one.sequence_id == 1)
+    assert (part.checkpoints, part.references, len(part.sequences)) == (("rl-2",), ("rl-1",), 1)
+    assert part.columns["js"].tolist() == [[pytest.approx(value) for value in (0.2, 0, 0, 0.5)]]
+    assert part.categories == DATA.categories[6:]
+    rows = token_table(data).cast(TOKENS_SCHEMA).to_pylist()
+    assert [(row["checkpoint"], row["reference"]) for row in rows[:2]] == [("rl-1", "dpo-8"), ("rl-2", "rl-1")]
+
+
+def test_several_rollouts_of_a_problem_are_one_observation() -> None:
+    js = [[0.1, 0.9] * 8, [0.1, 0.9] * 8]
+    data = measurements(js, [{1: "a"}] * 4 + [{0: "a"}] * 4, [2] * 8)
+    alone = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    assert alone.top_on_wrong.mean == 0.5
+    assert alone.top_on_wrong.low == pytest.approx(0.215, abs=1e-3)  # Wilson, 4 of 8
+    problems = [DATA.sequences[0].problem] * 4 + [DATA.sequences[1].problem] * 4
+    sequences = tuple(replace(one, problem=problem) for one, problem in zip(data.sequences, problems, strict=True))
+    twice = replace(data, sequences=sequences)
+    figure = spike_hits(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
+    assert figure.top_on_wrong == Estimate(mean=0.5, low=0.0, high=1.0)  # one problem has all, the other none
+
+
+def test_categories_have_intervals_over_problems() -> None:
+    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js")
+    assert symbol.share_divergence_interval.mean == symbol.share_divergence
+    assert symbol.share_divergence_interval.low == pytest.approx(0.0)  # the second sequence alone
+    assert symbol.share_divergence_interval.high == pytest.approx(1.0)  # the first alone
+    assert symbol.spike_rate_interval.mean == symbol.spike_rate == 0.2
+    assert symbol.spike_rate_interval.low == 0.0
+    assert symbol.spike_rate_interval.high == pytest.approx(1 / 3)
+
+
+def test_categories_do_not_depend_on_how_sequences_are_numbered() -> None:
+    renumbered = replace(DATA, sequences=tuple(replace(one, sequence_id=7 - one.sequence_id) for one in DATA.sequences))
+    spikes = all_spikes(renumbered, SpikeConfig(num_sd=1.5))
+    assert category_shares(renumbered, spikes, divergence="js") == category_shares(DATA, SPIKES, divergence="js")
+
+
+def test_the_table_of_spikes_has_their_rows() -> None:
+    table = SPIKES.table().cast(SPIKES_SCHEMA)
+    assert table.num_rows == len(SPIKES.rows()) > 20
+    for row, expected in zip(table.to_pylist(), SPIKES.rows(), strict=True):
+        for name in ("value", "threshold"):
+            assert row.pop(name) == np.float32(expected.pop(name))
+        assert row == expected
+    flat = measurements([[0.0] * 4, [0.0] * 4], [{}, {}], [2, 2])
+    none = all_spikes(replace(flat, columns={name: 0 * column for name, column in flat.columns.items()}), SpikeConfig())
+    assert none.table().cast(SPIKES_SCHEMA).num_rows == 0
+
+
+def test_a_part_of_nothing_is_nothing() -> None:
+    nothing = DATA.select(lambda one: False)
+    assert nothing.select(lambda one: True).columns["js"].shape == (2, 0)
+
+
+def test_few_problems_and_rollouts_chosen_by_the_final_are_noted() -> None:
+    few = notes(selection="split", num_rollout_problems=2)[-1]
+    assert few == ("the 5 rollouts are of 2 problems only: intervals resample problems and are too narrow with so few")
+    assert len(notes(selection="split", num_rollout_problems=3)) == 1
+    counts = {
+        "num_reference_wrong": 9,
+        "num_reference_wrong_final_right": 5,
+        "reference": "dpo-8",
+        "direction": (Direction.model_construct(),),
+    }
+    unread = SETTINGS.model_copy(update={"populations": ("reference_right",)})
+    assert notes(unread, selection="split", **counts)[-1] == (
+        "4 problems that both dpo-8 and rl-2 get wrong are not read, so the wrong rollouts are those rl-2 moved away "
+        "from, and direction and correlates say too much about right and wrong: add reference_wrong to "
+        "probe.populations"
+    )
+    read = SETTINGS.model_copy(update={"populations": ("reference_wrong",)})
+    assert len(notes(read, selection="split", **counts)) == 1
