@@ -44,7 +44,7 @@ class StepMetrics(Record):
     stopped_error_share: float | None = None
     """Fraction of the last completions that could not be graded, where the stage stopped for it."""
 
-    def fraction(self, num: int | None) -> float | None:
+    def fraction(self, num: float | None) -> float | None:
         """Return a number of completions as a fraction of the step's completions."""
         return num / self.num_completions if num is not None and self.num_completions else None
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import Literal
+from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.metrics import StepMetrics
 from swerve.estimates import Estimate
@@ -15,81 +12,44 @@ from swerve.report.format import count, percent, quoted
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import Topic
 
-Shown = Literal["measured", "occurs", "varies"]
-"""When a curve is worth drawing: always, unless it is 0 throughout, unless it is the same throughout."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    name: str
-    read: Callable[[StepMetrics], float | None]
-    shown: Shown = "measured"
-
-
-def _fraction(name: str) -> Callable[[StepMetrics], float | None]:
-    """Return how to read a number of completions as a fraction of the step's completions."""
-    return lambda step: step.fraction(getattr(step, name))
-
-
-_CHARTS: tuple[tuple[str, str, Unit, tuple[_Line, ...]], ...] = (
-    (
-        "training-reward",
-        "Reward in training",
-        "reward",
-        (_Line(name="Mean of the step's rollouts", read=attrgetter("reward")),),
-    ),
-    (
-        "training-entropy",
-        "Surprise of sampled tokens in training",
-        "nats",
-        (_Line(name="Mean of the step's rollouts", read=attrgetter("neg_logprob")),),
-    ),
+_MEAN = "Mean of the step's rollouts"
+_CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
+    ("training-reward", "Reward in training", "reward", {_MEAN: "reward"}),
+    ("training-entropy", "Surprise of sampled tokens in training", "nats", {_MEAN: "neg_logprob"}),
     (
         "training-failures",
         "Rollouts without a verdict in training",
         "rate",
-        (
-            _Line(name="No answer found", read=_fraction("num_unparsed"), shown="occurs"),
-            _Line(name="Limit reached", read=_fraction("num_timeouts"), shown="occurs"),
-            _Line(name="Grader failed", read=_fraction("num_errors"), shown="occurs"),
-        ),
+        {"No answer found": "num_unparsed", "Limit reached": "num_timeouts", "Grader failed": "num_errors"},
     ),
     (
         "training-responses",
         "Form of the rollouts in training",
         "share",
-        (
-            _Line(name="In the format asked for", read=attrgetter("format_rate")),
-            _Line(name="Dummy thinking", read=attrgetter("dummy_thinking_share"), shown="occurs"),
-            _Line(name="Repeated 4-grams", read=attrgetter("repeated_4gram_share"), shown="occurs"),
-            _Line(name="Truncated", read=attrgetter("truncated_share"), shown="occurs"),
-        ),
+        {
+            "In the format asked for": "format_rate",
+            "Dummy thinking": "dummy_thinking_share",
+            "Repeated 4-grams": "repeated_4gram_share",
+            "Truncated": "truncated_share",
+        },
     ),
     (
         "training-reflections",
         "Reflection in training",
         "per_1000_words",
-        (
-            _Line(
-                name=f"Phrases such as {quoted('wait')}",
-                read=attrgetter("reflections_per_1000_words"),
-                shown="occurs",
-            ),
-        ),
+        {f"Phrases such as {quoted('wait')}": "reflections_per_1000_words"},
     ),
     (
         "training-difficulty",
         "Difficulty of the problems drawn",
         "difficulty",
-        (_Line(name="Mean of the step's problems", read=attrgetter("mean_difficulty"), shown="varies"),),
+        {"Mean of the step's problems": "mean_difficulty"},
     ),
-    (
-        "training-pool",
-        "Problems drawn from",
-        "share",
-        (_Line(name="Fraction of the training problems", read=attrgetter("pool_share"), shown="varies"),),
-    ),
+    ("training-pool", "Problems drawn from", "share", {"Fraction of the training problems": "pool_share"}),
 )
+"""Id, title, unit, and the metric of each curve."""
+_ALWAYS = ("reward", "neg_logprob", "format_rate")
+_IF_VARYING = ("mean_difficulty", "pool_share")
 
 
 def _charts(inputs: ReportInputs) -> Iterator[Chart]:
@@ -98,37 +58,45 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     A metric of what should not occur, such as a failure, is left out where it is 0 at every step, and one of the
     curriculum where it never changes.
     """
-    for id, title, unit, lines in _CHARTS:
-        chart = _chart(inputs, lines, id=id, title=title, unit=unit)
+    for id, title, unit, metrics in _CHARTS:
+        chart = _chart(inputs, metrics, id=id, title=title, unit=unit)
         if chart.measured:
             yield chart
 
 
-def _chart(inputs: ReportInputs, lines: tuple[_Line, ...], *, id: str, title: str, unit: Unit) -> Chart:
-    kept = [line for line in lines if _worth_drawing([line.read(step) for step in inputs.metrics], line.shown)]
+def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: str, unit: Unit) -> Chart:
+    read = {name: [_value(step, key) for step in inputs.metrics] for name, key in metrics.items()}
+    kept = {name: values for name, values in read.items() if _worth_drawing(values, metrics[name])}
     # Stages without any of the metrics would only widen the axis.
-    measured = {step.stage for step in inputs.metrics if any(line.read(step) is not None for line in kept)}
-    steps = [step for step in inputs.metrics if step.stage in measured]
+    known = [any(value is not None for value in row) for row in zip(*kept.values(), strict=True)]
+    measured = {step.stage for step, is_known in zip(inputs.metrics, known, strict=False) if is_known}
+    shown = [(at, step) for at, step in enumerate(inputs.metrics) if step.stage in measured]
     return Chart(
         id=id,
         title=title,
         unit=unit,
-        labels=tuple(f"{step.stage}-{step.stage_step}" for step in steps),
-        steps=tuple(step.step for step in steps),
+        labels=tuple(f"{step.stage}-{step.stage_step}" for _, step in shown),
+        steps=tuple(step.step for _, step in shown),
         x_title="global step",
-        curves=tuple(Curve(name=line.name, points=tuple(_point(line.read(step)) for step in steps)) for line in kept),
+        curves=tuple(
+            Curve(name=name, points=tuple(_point(values[at]) for at, _ in shown)) for name, values in kept.items()
+        ),
         stages=stages(inputs.evaluations),
         has_intervals=False,
     )
 
 
-def _worth_drawing(values: list[float | None], shown: Shown) -> bool:
+def _value(step: StepMetrics, key: str) -> float | None:
+    """Return a metric; a number of completions as a fraction of the step's completions."""
+    value: float | None = getattr(step, key)
+    return step.fraction(value) if key.startswith("num_") else value
+
+
+def _worth_drawing(values: list[float | None], key: str) -> bool:
     known = [value for value in values if value is not None]
-    if shown == "occurs":
-        return any(known)
-    if shown == "varies":
+    if key in _IF_VARYING:
         return len(set(known)) > 1
-    return bool(known)
+    return bool(known) if key in _ALWAYS else any(known)
 
 
 def _point(value: float | None) -> Estimate | None:

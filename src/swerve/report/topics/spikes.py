@@ -100,14 +100,9 @@ def _rule(summary: ProbeSummary) -> str:
 
 def _null(summary: ProbeSummary) -> str:
     """Say what each method finds in the null pair, where there is nothing to find."""
-    some, none = [], []
-    for method, name in METHODS.items():
-        found = summary.false_discoveries(summary.divergence, method)
-        if found is not None and found.per_1000_tokens is not None:
-            if found.num_spikes:
-                some.append(f"{name} {number_interval(found.per_1000_tokens)}")
-            else:
-                none.append(f"{name} none (at most {number(found.per_1000_tokens.high)})")
+    rates = _null_rates(summary)
+    some = [f"{name} {number_interval(one)}" for name, one, _ in rates if one.mean > 0]
+    none = [f"{name} none (at most {number(one.high)})" for name, one, _ in rates if one.mean == 0]
     if not some and not none:
         return ""
     density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
