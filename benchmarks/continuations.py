@@ -28,7 +28,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from swerve.config import AdditionTask, TinyModel
-from swerve.models.load import LoadedModel, load_model, stop_ids
+from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts

@@ -27,7 +27,7 @@ from swerve.functional import (
     reinforce_loss,
     token_logprobs,
 )
-from swerve.models.load import LoadedModel, load_model, stop_ids
+from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade

@@ -13,7 +13,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.cli.runs import load_run_config
 from swerve.config import SpikeConfig
 from swerve.functional.divergence import DivergenceStats
-from swerve.models.load import LoadedModel, stop_ids
+from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements

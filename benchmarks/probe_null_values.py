@@ -11,7 +11,7 @@ import numpy as np
 from probe_null_pairs import NullRun, against_reference, cut, engine, excludes, row
 
 from swerve.config import CausalConfig, PivotConfig
-from swerve.models.load import stop_ids
+from swerve.models.model_folder import stop_ids
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
 from swerve.probe.causal.pivots import PrefixValue, find_pivots, num_samples, prefix_values
 from swerve.probe.causal.swaps import look_sizes, verdict

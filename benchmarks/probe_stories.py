@@ -23,7 +23,7 @@ from probe_stories_plant import FIRST, StorySettings, name_ids, planted, sequenc
 
 from swerve.artifacts.files import read_json
 from swerve.config import SpikeConfig
-from swerve.models.load import LoadedModel, load_model
+from swerve.models.model_folder import LoadedModel, load_model
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements

@@ -10,7 +10,7 @@ import numpy as np
 from probe_stories_plant import FIRST, StorySettings
 
 from swerve.config import CausalConfig, SpikeConfig, SwapSelector
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal.cross_sampling import calibrated_thresholds
 from swerve.probe.causal.interventions import plan_interventions
 from swerve.probe.causal.swap_effects import causal_summary

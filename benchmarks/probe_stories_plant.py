@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from swerve.models.load import LoadedModel, quiet_transformers
+from swerve.models.model_folder import LoadedModel, quiet_transformers
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.rollout import SamplingParams, TorchEngine

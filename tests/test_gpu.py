@@ -14,7 +14,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.batch import completion_logits, token_batches
 from swerve.functional import chunked_head_loss, divergence_stats, token_logprobs
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
@@ -71,7 +71,7 @@ def test_the_update_of_every_objective_agrees_with_the_cpu():
     policy, reference, tokenizer = cases.two_models()
     on_cuda = (
         copy.deepcopy(policy).cuda(),
-        FrozenModel.of(copy.deepcopy(reference.model).cuda()),
+        FrozenModel.of(copy.deepcopy(reference.model).cuda(), World()),
         tokenizer,
     )
     for name in cases.VARIANTS:

@@ -16,7 +16,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
 from swerve.cli import main
 from swerve.cli.bench import read_sequences
-from swerve.models.load import weights_fingerprint
+from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 
 Swerve = Callable[..., tuple[int, str, str]]

@@ -16,7 +16,7 @@ from swerve.cli import main, probe_models
 from swerve.cli.checkpoints import resolve_model, split_name
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.load import weights_fingerprint
+from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.from_responses import ProbeRequest
 from swerve.probe.request import load_settings

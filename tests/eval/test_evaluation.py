@@ -13,7 +13,7 @@ from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
 from swerve.eval.evaluation import _note_ungraded
 from swerve.eval.summary import summarise
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 
 

@@ -8,7 +8,7 @@ import torch
 from swerve.batch import completion_logits, token_batches
 from swerve.errors import SwerveError
 from swerve.functional import token_logprobs
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]

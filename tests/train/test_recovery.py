@@ -12,14 +12,13 @@ import torch
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import OptimizerConfig, RlStage
-from swerve.models.checkpoints import save_checkpoint
-from swerve.models.load import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import recovery
 from swerve.train.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
-from swerve.train.stages.base import StageContext
+from swerve.train.stages.context import StageContext
 from swerve.world import World
 
 FIRST_STEP = 10

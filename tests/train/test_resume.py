@@ -73,7 +73,7 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
     assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-100"]
     status, errors = _kill_at(run, 223, run.path, "--resume")
     assert status == -signal.SIGKILL
-    assert "going on after sft-100 (step 100)" in errors
+    assert "continuing after sft-100 (step 100)" in errors
     finished = _start(run.path, "--resume")
     _, errors = finished.communicate(timeout=120)
     assert finished.returncode == 0, errors

@@ -15,7 +15,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.errors import CollapseError, MismatchError
-from swerve.models.load import load_model, weights_fingerprint
+from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import recovery, train

@@ -13,7 +13,7 @@ from swerve.recipes import load_config
 from swerve.train import rollouts
 from swerve.train.curriculum import stage_draws
 from swerve.train.rollouts import rollout_figures, sample_step
-from swerve.train.stages.base import StageContext
+from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 

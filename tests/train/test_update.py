@@ -18,7 +18,7 @@ from swerve.train.learner import Learner, new_value_head
 from swerve.train.policy_update import Coefficients, _minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import StepRollouts
-from swerve.train.stages.base import StageContext
+from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 
@@ -109,7 +109,7 @@ def two_models() -> tuple[Any, FrozenModel, Any]:
         for model, size in ((policy, 0.3), (reference, 0.2)):
             for parameter in model.parameters():
                 parameter.add_(size * torch.randn(parameter.shape, generator=generator).double())
-    return policy, FrozenModel.of(reference), tokenizer
+    return policy, FrozenModel.of(reference, World()), tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from swerve.progress import Progress
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve.models.load import LoadedModel
+    from swerve.models.model_folder import LoadedModel
     from swerve.probe.engine.forward import ForcedStates
 
 __all__ = ["AuditSettings", "read_sequences", "run_estimators"]
@@ -113,7 +113,7 @@ def _parse_line(line: str, place: str) -> TokenSequence:
 def _resolve_device(name: str) -> str:
     import torch
 
-    from swerve.models.load import resolve_device
+    from swerve.models.model_folder import resolve_device
 
     try:
         return str(torch.device(resolve_device(name)))
@@ -126,7 +126,7 @@ def _resolve_device(name: str) -> str:
 def _force(
     folder: NamedFolder, sequences: Sequence[TokenSequence], settings: AuditSettings, progress: Progress
 ) -> tuple[ForcedStates, dict[str, Any]]:
-    from swerve.models.load import load_model
+    from swerve.models.model_folder import load_model
     from swerve.probe.engine.forward import forced_states
 
     loaded = load_model(folder.path, device=_resolve_device(settings.device), dtype=settings.dtype)
@@ -150,7 +150,7 @@ def _check_ids(folder: NamedFolder, loaded: LoadedModel, sequences: Sequence[Tok
 
 
 def _fingerprint(folder: NamedFolder, loaded: LoadedModel) -> str:
-    from swerve.models.load import weights_fingerprint
+    from swerve.models.model_folder import weights_fingerprint
 
     manifest = folder.path / MANIFEST_NAME
     recorded = read_json(manifest).get("weights_sha256") if manifest.is_file() else None

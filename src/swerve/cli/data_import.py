@@ -98,7 +98,7 @@ def _with_family(record: ResponseRecord, task: str | None) -> ResponseRecord:
 
 def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[ResponseRecord], dict[str, str]]:
     """Return the responses with their token ids; those that came as ids keep them, empty ones get none."""
-    from swerve.models.load import load_tokenizer, tokenizer_fingerprint
+    from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
     from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder
 
     folder, _, revision = (name, "", "") if Path(name).exists() else name.partition("#")

@@ -109,7 +109,7 @@ def new_run(config: Config, out: Path | None) -> RunDirectory:
     """
     directory = RunDirectory(out or RUNS / check_name(config.name))
     if is_main_process():
-        directory.refuse_existing()
+        directory.check_new()
     return directory
 
 

@@ -21,6 +21,7 @@ from swerve.config.data_tasks import (
     PromptFormat,
     TableTask,
 )
+from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
 from swerve.config.grading import ExtractionForm, KAndKGrading, MathGrading
 from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
 from swerve.config.objectives import (
@@ -106,6 +107,7 @@ __all__ = [
     "DpoStage",
     "DrGrpoAdvantages",
     "DualClipLoss",
+    "EngineConfig",
     "EntropyConfig",
     "EvalConfig",
     "ExtractionForm",
@@ -151,6 +153,7 @@ __all__ = [
     "RewardAdvantages",
     "RlStage",
     "RlooAdvantages",
+    "RolloutConfig",
     "RuntimeConfig",
     "SftStage",
     "ShuffledCurriculum",
@@ -164,5 +167,6 @@ __all__ = [
     "TableTask",
     "TaskConfig",
     "TinyModel",
+    "TorchEngineConfig",
     "TruncatedCorrection",
 ]

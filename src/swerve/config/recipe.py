@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from swerve.config.base import Model, Positive, PositiveInt
+from swerve.config.engines import RolloutConfig
 from swerve.config.models import ModelConfig
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
@@ -62,6 +63,7 @@ class Config(Model):
     max_new_tokens: PositiveInt = 128
     """Longest completion, in tokens, of every stage."""
     stages: tuple[StageConfig, ...] = Field(min_length=1)
+    rollout: RolloutConfig = RolloutConfig()
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()

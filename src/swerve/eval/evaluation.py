@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.eval.summary import summarise
 from swerve.functional import entropy, rows_per_chunk
-from swerve.models.load import LoadedModel, load_model, resolve_device, stop_ids
+from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
@@ -24,8 +25,8 @@ from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import refuse_ungradable
 from swerve.rewards.pool import configure_pool
-from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
-from swerve.rollout.groups import response_figures
+from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.groups import response_figures, rollout_groups
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Rollout, RolloutGroup
 
@@ -116,9 +117,11 @@ def _evaluate_checkpoint(
     on_finished: Callable[[int], None],
 ) -> dict[str, Any]:
     loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
-    sampler = _Sampler(config, loaded, problems, on_finished)
-    greedy = sampler.sample(num_samples=1, temperature=0.0)
-    sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
+    max_rows = config.runtime.max_rows
+    with closing(make_engine(config.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
+        sampler = _Sampler(config, loaded, engine, problems, on_finished)
+        greedy = sampler.sample(num_samples=1, temperature=0.0)
+        sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
     entropies = _mean_entropies(loaded, greedy)
     rows = [
         _row(family, group, samples, mean_entropy)
@@ -164,6 +167,7 @@ def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
 class _Sampler:
     config: Config
     loaded: LoadedModel
+    engine: Engine
     problems: Sequence[Problem]
     on_finished: Callable[[int], None]
 
@@ -176,13 +180,12 @@ class _Sampler:
             stop_ids=stop_ids(model, tokenizer),
         )
         return rollout_groups(
-            TorchEngine(model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=config.runtime.max_rows),
+            self.engine,
             tokenizer,
             encode_prompts(tokenizer, self.problems),
             params,
             seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
             grade=grade_all,
-            version=0,
             on_finished=self.on_finished,
         )
 

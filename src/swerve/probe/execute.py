@@ -177,6 +177,7 @@ class _Execution:
             plan.max_new_tokens,
             plan.confidence,
             plan.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
+            plan.rollout.model_dump(mode="json"),
             plan.reference.fingerprint,
             [one.fingerprint for one in plan.checkpoints if one.label == plan.final],
         )

@@ -15,7 +15,7 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.formats.fields import parse_fields
 from swerve.formats.problems import ProblemRecord, read_problems
-from swerve.models.load import load_tokenizer, resolve_device
+from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.plan import ProbePlan

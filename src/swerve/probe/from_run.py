@@ -8,7 +8,7 @@ from typing import Any
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.load import load_tokenizer, resolve_device
+from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.plan import ProbePlan
@@ -106,6 +106,7 @@ class _Planner:
         return ProbePlan(
             settings=config.probe,
             runtime=config.runtime,
+            rollout=config.rollout,
             seed=config.seed,
             confidence=config.eval.confidence,
             max_new_tokens=config.max_new_tokens,

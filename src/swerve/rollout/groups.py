@@ -11,8 +11,6 @@ from swerve.behaviours import ResponseFormat, behaviour_figures, has_format
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 
-__all__ = ["BatchGrader", "completion_text", "response_figures", "rollout_groups"]
-
 BatchGrader = Callable[[Sequence[tuple[Problem, str]]], Sequence[Reward]]
 """Problems, each with a completion's text -> their rewards, in order."""
 
@@ -30,17 +28,16 @@ def rollout_groups(
     *,
     seeds: Sequence[int],
     grade: BatchGrader,
-    version: int,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[RolloutGroup]:
-    """Sample and grade `params.num_samples` completions of each prompt; one seed a prompt, all graded in one call."""
+    """Sample and grade `params.num_samples` completions of each prompt; one seed per prompt, graded in one call."""
     sampled = engine.generate([prompt.token_ids for prompt in prompts], params, seeds=seeds, on_finished=on_finished)
     flat = [(prompt, completion) for prompt, group in zip(prompts, sampled, strict=True) for completion in group]
     texts = [completion_text(tokenizer, completion.token_ids) for _, completion in flat]
     rewards = grade([(prompt.problem, text) for (prompt, _), text in zip(flat, texts, strict=True)])
     rollouts = iter(
         [
-            Rollout(completion=completion, text=text, reward=reward, version=version)
+            Rollout(completion=completion, text=text, reward=reward, version=engine.version)
             for (_, completion), text, reward in zip(flat, texts, rewards, strict=True)
         ]
     )

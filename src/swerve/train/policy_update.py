@@ -16,7 +16,7 @@ from swerve.train.frozen import FrozenModel
 from swerve.train.objective import FIGURES, TokenObjective
 from swerve.train.recording import SignalRecorder, TokenSignals
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.base import Figures, StageContext
+from swerve.train.stages.context import Figures, StageContext
 from swerve.train.tokens import TokenTable
 
 __all__ = ["UPDATE_FIGURES", "Coefficients", "PolicyStep", "PolicyUpdate", "update_policy"]

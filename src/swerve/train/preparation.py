@@ -15,7 +15,7 @@ from swerve.train.frozen import FrozenModel
 from swerve.train.learner import Learner
 from swerve.train.policy_update import Coefficients, PolicyStep
 from swerve.train.rollouts import StepRollouts
-from swerve.train.stages.base import StageContext
+from swerve.train.stages.context import StageContext
 from swerve.train.tokens import TokenTable, score_tokens
 from swerve.world import World
 

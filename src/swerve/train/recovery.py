@@ -10,10 +10,10 @@ from torch import nn
 
 from swerve.config import RlStage, StageConfig
 from swerve.errors import CollapseError
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 from swerve.train.collapse import Collapse, detect_collapse
 from swerve.train.learner import load_trainer_state
-from swerve.train.stages.base import StageContext
+from swerve.train.stages.context import StageContext
 from swerve.train.verdict import Verdict
 
 __all__ = ["judge_collapse"]
@@ -75,7 +75,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
         for module in learner.extra_modules.values():
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
-    learner.model.load_state_dict(model.state_dict())
+    learner.weights.load_weights(model)
     return target
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from swerve.errors import MissingExtraError
-from swerve.train.stages import Figures
-
-__all__ = ["Tracker", "open_trackers"]
+from swerve.train.stages.context import Figures
 
 
 class Tracker(Protocol):

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 from swerve.artifacts.files import read_json
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import compare, forced_states, top_tokens
 from swerve.probe.engine.jobs import Measured, MeasureSettings

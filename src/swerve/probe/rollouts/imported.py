@@ -19,7 +19,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.formats.problems import IMPORTED, ProblemRecord, join_problems, refuse_without_prompt
 from swerve.formats.response_table import read_provenance
 from swerve.formats.responses import ResponseRecord, read_responses
-from swerve.models.load import tokenizer_fingerprint
+from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import (
     Boundary,

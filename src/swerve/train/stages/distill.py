@@ -13,7 +13,7 @@ from swerve.functional import entropy, exact_kl
 from swerve.train.frozen import load_frozen
 from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.base import Figures, StageContext
+from swerve.train.stages.context import Figures, StageContext
 
 __all__ = ["DistillRunner"]
 

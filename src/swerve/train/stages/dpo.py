@@ -17,9 +17,10 @@ from swerve.errors import SwerveError
 from swerve.functional import dpo_loss, token_logprobs
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
-from swerve.rollout import rollout_groups
+from swerve.rollout.engine import Engine
+from swerve.rollout.groups import rollout_groups
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.base import Figures, StageContext
+from swerve.train.stages.context import Figures, StageContext
 from swerve.types import RolloutGroup
 
 __all__ = ["DpoRunner"]
@@ -80,12 +81,15 @@ class DpoRunner:
         wanted = stage.steps * stage.batch_size
         pairs: list[dict[str, Any]] = []
         outcomes: Counter[str] = Counter()
-        with context.progress.task(f"sample pairs for {stage.label}", wanted) as task:
+        with (
+            context.awake_engine(step=0) as engine,
+            context.progress.task(f"sample pairs for {stage.label}", wanted) as task,
+        ):
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
                 context.raise_if_interrupted()
                 slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
                 # Pairs are learnt from in their order: the next ones are those of the step after the pairs so far.
-                found, statuses = self._sample_pairs(slots, pool_step=len(pairs) // stage.batch_size)
+                found, statuses = self._sample_pairs(engine, slots, pool_step=len(pairs) // stage.batch_size)
                 pairs += found
                 outcomes += statuses
                 task.advance(min(len(found), wanted - len(pairs) + len(found)))
@@ -103,19 +107,20 @@ class DpoRunner:
             )
         return pairs[:wanted]
 
-    def _sample_pairs(self, slots: range, *, pool_step: int) -> tuple[list[dict[str, Any]], Counter[str]]:
+    def _sample_pairs(
+        self, engine: Engine, slots: range, *, pool_step: int
+    ) -> tuple[list[dict[str, Any]], Counter[str]]:
         """Return the pairs that the prompts of some slots give, and how many completions had each outcome."""
         stage, context = self._stage, self._context
         problems = dict(zip(slots, context.draw(slots, step=0, pool_step=pool_step), strict=True))
         mine = context.world.shard(slots)
         groups = rollout_groups(
-            context.engine,
+            engine,
             context.learner.tokenizer,
             encode_prompts(context.learner.tokenizer, [problems[slot] for slot in mine]),
             context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
             seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
             grade=grade_all,
-            version=context.first_step,
         )
         local = [
             [slot, _pair(group), [rollout.reward.status for rollout in group.rollouts]]

@@ -13,7 +13,7 @@ from swerve.train.policy_update import UPDATE_FIGURES, Coefficients, update_poli
 from swerve.train.preparation import prepare_step
 from swerve.train.recording import TokenSignals
 from swerve.train.rollouts import StepRollouts, rollout_figures, sample_step, write_rollouts
-from swerve.train.stages.base import Figures, StageContext
+from swerve.train.stages.context import Figures, StageContext
 
 __all__ = ["RlRunner"]
 

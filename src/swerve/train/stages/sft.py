@@ -12,7 +12,7 @@ from swerve.config import SftStage
 from swerve.functional import max_prob_js, max_prob_kl, token_logprobs
 from swerve.prompts import encode_completion, encode_prompts
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.base import Figures, StageContext
+from swerve.train.stages.context import Figures, StageContext
 from swerve.types import Problem
 
 __all__ = ["SftRunner"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,14 +14,12 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, SuccessRateCurriculum
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
-from swerve.rollout import Engine, SamplingParams
+from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates
 from swerve.train.learner import Learner
 from swerve.types import Problem
 from swerve.world import World
-
-__all__ = ["Figures", "StageContext", "StageRunner"]
 
 Figures = Mapping[str, Any]
 """What to log of a step, by name; None was not measured."""
@@ -37,15 +36,15 @@ class StageContext:
     draws: Draws
     """The training problems as the stage draws them."""
     learner: Learner
-    engine: Engine
+    engine: PolicyEngine
     stop_ids: tuple[int, ...]
     first_step: int
     """Global step before the stage's first update."""
     resumed: bool
-    """Whether the stage goes on from a checkpoint inside it."""
+    """Whether the stage continues from a checkpoint inside it."""
     progress: Progress
     records: list[Mapping[str, Any]]
-    """This stage's lines of the metrics so far; it grows as the stage goes on."""
+    """This stage's lines of the metrics so far; it grows with every step."""
     stage_start: Callable[[], PreTrainedModel]
     """Loads the policy that the stage began with."""
     raise_if_interrupted: Callable[[], None]
@@ -53,7 +52,7 @@ class StageContext:
     solve_rates: SolveRates | None = None
     """How often problems were solved lately, where the stage's curriculum follows it."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
-    """The run's lines of problems.jsonl so far; it grows as the stage goes on."""
+    """The run's lines of problems.jsonl so far; it grows with every step."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""
@@ -91,6 +90,10 @@ class StageContext:
         self.history.append(record)
         if self.world.is_main:
             append_metrics(self.run.problems_path, record)
+
+    def awake_engine(self, *, step: int) -> AbstractContextManager[Engine]:
+        """Return the engine with the policy before the step with 0-based number `step`, awake inside a `with` block."""
+        return self.engine.awake(self.learner.weights.stream_weights(), version=self.first_step + step)
 
     def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""

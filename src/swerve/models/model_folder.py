@@ -1,9 +1,12 @@
-"""Loading a model and its tokenizer from the Hugging Face layout: safetensors only, no remote code, nothing assumed."""
+"""Models on disk: folders in the Hugging Face layout, loaded safely, and checkpoints, written as a whole or not at all.
+
+Weights and the trainer's state are safetensors: nothing is pickled and no remote code runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +14,17 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from swerve.artifacts.files import MANIFEST_NAME, verify_manifest
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
+from swerve.artifacts.run import CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.version import __version__
 
-__all__ = [
-    "LoadedModel",
-    "load_model",
-    "load_tokenizer",
-    "quiet_transformers",
-    "resolve_device",
-    "stop_ids",
-    "tokenizer_fingerprint",
-    "weights_fingerprint",
-]
+_STATE = "trainer_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +94,8 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
             )
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         raise CheckpointError(f"cannot load a model from {path}: {_first_line(error)}") from error
-    _refuse_incomplete(path, model, info)
-    _refuse_small_vocabulary(path, model, tokenizer)
+    _check_complete(path, model, info)
+    _check_vocabulary(path, model, tokenizer)
     _own_memory(model)
     model.to(device).eval()
     return LoadedModel(model=model, tokenizer=tokenizer)
@@ -122,7 +120,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def _refuse_incomplete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
+def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info.get(what):
             names = sorted(map(str, info[what]))
@@ -135,7 +133,7 @@ def _refuse_incomplete(path: Path | str, model: PreTrainedModel, info: dict[str,
             raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
 
 
-def _refuse_small_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+def _check_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     embeddings: Any = model.get_input_embeddings()
     rows = int(embeddings.weight.shape[0])
     largest = max(tokenizer.get_vocab().values(), default=-1)
@@ -165,8 +163,13 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 def weights_fingerprint(model: PreTrainedModel) -> str:
     """Return the SHA-256 of all weights: names, types, shapes and bytes, in order of name."""
+    return tensors_fingerprint(model.state_dict())
+
+
+def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Return the fingerprint of the weights of a model's state dict; see `weights_fingerprint`."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -178,3 +181,66 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
         digest.update(f"{index} {token}\n".encode())
     return digest.hexdigest()
+
+
+def save_checkpoint(
+    checkpoint: CheckpointRef,
+    *,
+    model: PreTrainedModel,
+    weights: Mapping[str, Tensor] | None = None,
+    tokenizer: PreTrainedTokenizerBase,
+    trainer_state: Mapping[str, Mapping[str, Tensor]],
+    provenance: dict[str, Any],
+) -> None:
+    """Write a checkpoint at `checkpoint.path`, as a whole or not at all.
+
+    Args:
+        checkpoint: where, and what it is.
+        model: its configuration is written, and its weights.
+        weights: these instead of the model's own: whole ones, of a model that is sharded over processes.
+        tokenizer: written beside the model.
+        trainer_state: what resuming needs besides, by file name and tensor name.
+        provenance: further entries of the manifest.
+
+    Raises:
+        DiskFullError: no room; earlier checkpoints are intact.
+        ArtifactError: the operating system refuses.
+    """
+    weights = model.state_dict() if weights is None else weights
+    position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
+    with atomic_directory(
+        checkpoint.path,
+        **position,
+        swerve_version=__version__,
+        weights_sha256=tensors_fingerprint(weights),
+        tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+        **provenance,
+    ) as folder:
+        try:
+            with quiet_transformers():
+                model.save_pretrained(folder, state_dict=dict(weights))
+                tokenizer.save_pretrained(folder)
+            (folder / _STATE).mkdir()
+            for name, tensors in trainer_state.items():
+                save_file({key: value.cpu() for key, value in tensors.items()}, folder / _STATE / f"{name}.safetensors")
+        except SafetensorError as error:
+            raise _as_os_error(error) from error
+
+
+def _as_os_error(error: SafetensorError) -> OSError:
+    """Safetensors reports a failed write by a message that ends in `(os error N)`."""
+    number = str(error).rpartition("os error ")[2].strip(")\"' ")
+    return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
+
+
+def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:
+    """Return the trainer's state of the checkpoint at `path`, after comparing every file's digest.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    try:
+        verify_manifest(path)
+        return {file.stem: load_file(file) for file in sorted((path / _STATE).glob("*.safetensors"))}
+    except (ArtifactError, SafetensorError, OSError) as error:
+        raise CheckpointError(str(error)) from error
