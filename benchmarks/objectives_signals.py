@@ -93,7 +93,6 @@ def _sample(loaded: LoadedModel, seed: int) -> tuple[_Half, _Half]:
         SamplingParams(num_samples=GROUP, max_new_tokens=72, temperature=1.0, stop_ids=stops),
         seeds=[derive_seed(seed, "signals", problem.id) for problem in problems],
         grade=grade,
-        version=0,
     )
     return _half(groups[: NUM_PROMPTS // 2]), _half(groups[NUM_PROMPTS // 2 :])
 

@@ -56,6 +56,17 @@ def test_an_empty_directory_is_used_and_a_withdrawn_run_leaves_other_files(tmp_p
     assert not run.path.exists()
 
 
+def test_the_last_intact_checkpoint_has_no_damaged_one_before_it(run):
+    newest, damage = run.last_intact_checkpoint()
+    assert (newest.label, damage) == ("rl-5", None)
+    (run.checkpoint_path(6) / "weights").write_text("damaged")
+    newest, damage = run.last_intact_checkpoint()
+    assert newest.label == "sft-4"
+    assert "step_000006/weights is damaged" in str(damage)
+    (run.checkpoint_path(4) / "weights").unlink()
+    assert run.last_intact_checkpoint()[0] is None
+
+
 def test_checkpoints_are_found_by_stage_label_and_name(run):
     assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-4", "rl-2", "rl-5"]
     for selector, step in [("rl", 9), ("sft", 4), ("rl-2", 6), ("step_000006", 6)]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swerve.rollout.engine import SamplingParams
+from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_figures, rollout_groups
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 
 
-class _Engine:
-    """Answers prompt n with the tokens n and n + 1, one a completion."""
+class _Engine(Engine):
+    """Answers prompt n with the tokens n and n + 1, one per completion."""
+
+    version = 7
 
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams, **_more: Any) -> list[Any]:
         return [
@@ -43,7 +45,7 @@ def test_every_completion_has_the_reward_of_its_own_text_from_one_call(unchecked
     prompts = [Prompt(problem=_problem(name), token_ids=(start,)) for name, start in (("a", 10), ("b", 20))]
     params = SamplingParams(num_samples=2, max_new_tokens=1, temperature=1.0, stop_ids=())
     tokenizer: Any = _Tokenizer()
-    groups = rollout_groups(_Engine(), tokenizer, prompts, params, seeds=[1, 2], grade=grade, version=7)
+    groups = rollout_groups(_Engine(), tokenizer, prompts, params, seeds=[1, 2], grade=grade)
     assert calls == [[("a", "text 10"), ("a", "text 11"), ("b", "text 20"), ("b", "text 21")]]
     found = [[(one.completion.token_ids, one.text, one.reward.value) for one in group.rollouts] for group in groups]
     assert found == [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -14,12 +17,15 @@ import yaml
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.config import TorchEngineConfig
 from swerve.errors import CollapseError, MismatchError
 from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
+from swerve.rollout.torch_engine import TorchEngine
 from swerve.train import recovery, train
 from swerve.train.collapse import Collapse
+from swerve.train.learner import Learner
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -141,6 +147,84 @@ def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, 
     rows = read_table(RunDirectory(tmp_path / "run").rollouts_path(1), ROLLOUTS_SCHEMA).to_pylist()
     assert len(rows) == 24
     assert all(row["advantages"] is None for row in rows)
+
+
+class _CopyEngine(TorchEngine):
+    """Samples with a copy of the policy, as an engine in another process does; writes down what is asked of it."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        self._own = copy.deepcopy(model)
+        super().__init__(self._own, **options)
+        self.calls.append("make")
+
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        if self.calls[-1] != "generate":
+            self.calls.append("generate")
+        return super().generate(*arguments, **options)
+
+    def load(self, weights: Any, *, version: int) -> None:
+        super().load(weights, version=version)
+        self._own.load_state_dict(dict(weights))
+        self.calls.append(("load", version))
+
+    def sleep(self) -> None:
+        self.calls.append("sleep")
+
+    def wake(self) -> None:
+        self.calls.append("wake")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def copy_engine(monkeypatch):
+    """Put `_CopyEngine` in the place of the embedded engine; return the list of calls, those of updates included."""
+    update = Learner.update
+
+    def recorded(learner: Learner, *arguments: Any, **options: Any) -> Any:
+        _CopyEngine.calls.append("update")
+        return update(learner, *arguments, **options)
+
+    monkeypatch.setitem(sys.modules, "copy_engine", SimpleNamespace(_CopyEngine=_CopyEngine))
+    monkeypatch.setattr(TorchEngineConfig, "engine", "copy_engine:_CopyEngine")
+    monkeypatch.setattr(Learner, "update", recorded)
+    monkeypatch.setattr(_CopyEngine, "calls", [])
+    return _CopyEngine.calls
+
+
+def test_an_engine_with_weights_of_its_own_samples_what_the_embedded_one_does(recipe, tmp_path, copy_engine):
+    dpo = {"kind": "dpo", "steps": 2, "batch_size": 2, "max_prompts": 64, "optimizer": {"lr": 1e-4}}
+    kl = {"kind": "loss", "coef": 0.01}
+    path = recipe(dpo, {**RL, "kl": kl, "zero_variance": "refill", "max_refills": 2, "optimizer": {"lr": 1e-3}})
+    run = _train(path, tmp_path / "own")
+    sampled = ["wake", "generate", "sleep"]
+    assert copy_engine == [
+        "make",
+        *(("load", 0), *sampled, "update", "update"),
+        *(("load", 2), *sampled, "update"),
+        *(("load", 3), *sampled, "update"),
+        *(("load", 4), *sampled, "update"),
+        "close",
+    ]
+    with pytest.MonkeyPatch.context() as embedded:
+        embedded.setattr(TorchEngineConfig, "engine", "swerve.rollout.torch_engine:TorchEngine")
+        other = _train(path, tmp_path / "embedded")
+    assert _figures(run) == _figures(other)
+    assert run.select_checkpoint("rl").weights_sha256 == other.select_checkpoint("rl").weights_sha256
+    for step in (3, 4, 5):
+        assert run.rollouts_path(step).read_bytes() == other.rollouts_path(step).read_bytes()
+        assert set(read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA)["version"].to_pylist()) == {step - 1}
+
+
+def test_the_engine_is_closed_where_training_fails(recipe, tmp_path, copy_engine, monkeypatch):
+    path = recipe(RL)
+    monkeypatch.setattr("swerve.train.loop.judge_collapse", lambda *_arguments: pytest.fail("in step 1"))
+    with pytest.raises(pytest.fail.Exception):
+        _train(path, tmp_path / "run")
+    assert copy_engine == ["make", ("load", 0), "wake", "generate", "sleep", "update", "close"]
 
 
 def test_refills_are_bounded(recipe, tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -39,6 +39,7 @@ class SamplingParams:
             )
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Samples completions of token-id prompts.
 
