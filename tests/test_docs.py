@@ -195,6 +195,7 @@ _MODELS = {
     "Distillation stage": configuration.DistillStage,
     "Where": configuration.StageFilter,
     "Optimizer": configuration.OptimizerConfig,
+    "Rollouts": configuration.RolloutConfig,
     "Evaluation": configuration.EvalConfig,
     "Probe": configuration.ProbeConfig,
     "Spikes": configuration.SpikeConfig,
@@ -214,11 +215,13 @@ _UNIONS = {
     "KL": configuration.KlConfig,
     "Sampler correction": configuration.CorrectionConfig,
     "Curriculum": configuration.Curriculum,
+    "Engine": configuration.EngineConfig,
 }
 
 
 def _members(union) -> tuple[type, ...]:
-    return get_args(get_args(union)[0])
+    first = get_args(union)[0]
+    return get_args(first) or (first,)
 
 
 def _kind(model) -> str:

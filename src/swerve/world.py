@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["World", "joined_world"]
-
 T = TypeVar("T")
 _TIMEOUT = timedelta(minutes=30)
 

@@ -52,11 +52,10 @@ class _Recorder(Engine):
 
 
 def test_the_engine_of_a_run_loads_new_weights_only_and_sleeps_in_between():
-    recorder = _Recorder
     made: list[_Recorder] = []
 
     def make() -> _Recorder:
-        made.append(recorder())
+        made.append(_Recorder())
         return made[-1]
 
     policy = PolicyEngine(make)

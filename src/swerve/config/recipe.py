@@ -13,8 +13,6 @@ from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
 from swerve.config.tasks import TaskConfig
 
-__all__ = ["Config", "EvalConfig", "ReportConfig", "RuntimeConfig"]
-
 
 class EvalConfig(Model):
     """Evaluation of every checkpoint on held-out problems."""

@@ -16,7 +16,7 @@ from swerve.config.engines import EngineConfig
 from swerve.types import Completion
 
 NamedTensors = Iterable[tuple[str, Tensor]]
-"""Whole weights by their Hugging Face names."""
+"""Whole weights by their Hugging Face names; tied ones once: `lm_head.weight` may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Prompts -> graded rollout groups."""
+"""Samples and grades rollouts, in groups of one prompt."""
 
 from __future__ import annotations
 

@@ -57,8 +57,12 @@ class ReplicatedModel:
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 
     def stream_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the whole weights one at a time, for an engine to load."""
-        yield from self.whole_weights().items()
+        """Yield the whole weights one at a time, for an engine to load; tied ones once, under their first name."""
+        seen = set()
+        for name, value in self.whole_weights().items():
+            if value.data_ptr() not in seen:
+                seen.add(value.data_ptr())
+                yield name, value
 
     def load_weights(self, other: PreTrainedModel) -> None:
         """Take over the weights of a model of the same architecture."""
