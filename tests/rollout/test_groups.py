@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swerve.rollout.engine import Engine, SamplingParams
-from swerve.rollout.groups import response_figures, rollout_groups
+from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 
 
@@ -71,17 +71,17 @@ def test_the_format_rate_is_of_the_format_that_each_prompt_asks_for():
         _group(boxed, "so \\boxed{1}", "so 1"),
         _group(plain, "1", "1"),
     ]
-    assert response_figures(groups)["format_rate"] == 0.5
-    assert response_figures(groups[:1])["format_rate"] == 0.5
-    assert response_figures(groups[2:])["format_rate"] is None
+    assert response_metrics(groups)["format_rate"] == 0.5
+    assert response_metrics(groups[:1])["format_rate"] == 0.5
+    assert response_metrics(groups[2:])["format_rate"] is None
     # Each alone: one whose prompt asks for a box, and one for the answer's tags without thinking.
-    assert response_figures(groups[1:])["format_rate"] == 0.5
+    assert response_metrics(groups[1:])["format_rate"] == 0.5
     answer_only = _problem("a", messages=(("user", "Answer within <answer> </answer>."),))
-    assert response_figures([_group(answer_only, "<answer>1</answer>", "1")])["format_rate"] == 0.5
+    assert response_metrics([_group(answer_only, "<answer>1</answer>", "1")])["format_rate"] == 0.5
 
 
 def test_the_given_beginning_counts_as_part_of_the_response():
     text = " </think> <answer>1</answer>"
     begun, whole = _problem("b", prefix="<think>"), _problem("w")
-    assert response_figures([_group(begun, text)])["dummy_thinking_share"] == 1.0
-    assert response_figures([_group(whole, "It is 1.")])["dummy_thinking_share"] is None
+    assert response_metrics([_group(begun, text)])["dummy_thinking_share"] == 1.0
+    assert response_metrics([_group(whole, "It is 1.")])["dummy_thinking_share"] is None

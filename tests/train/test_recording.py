@@ -167,7 +167,7 @@ def test_a_process_without_a_completion_records_nothing(cases, models):
     class Two(World):
         """As if another process had the completions."""
 
-        def sum_figures(self, figures):
+        def sums(self, figures):
             return {name: value + 1.0 for name, value in figures.items()}
 
     update = cases.Update(models, cases.stage_of("clip"), empty, world=Two())

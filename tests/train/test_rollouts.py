@@ -19,7 +19,7 @@ from swerve.rollout.engine import Engine, PolicyEngine
 from swerve.train import rollouts
 from swerve.train.curriculum import stage_draws
 from swerve.train.recording import TokenSignals
-from swerve.train.rollouts import StepRollouts, rollout_figures, sample_step, write_rollouts
+from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
 from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
@@ -104,7 +104,7 @@ def test_only_what_is_missing_is_sampled_again_until_there_is_enough(sample):
     assert [len(asked) for asked in sampler.asked] == [4, 3, 2]
     assert (sum(found.varied()), found.num_refills) == (4, 2)
     assert len(set(found.numbers)) == len(set(sampler.seeds)) == 9
-    figures = rollout_figures(found, *given)
+    figures = rollout_metrics(found, *given)
     assert (figures["num_groups"], figures["num_zero_variance_groups"], figures["num_refills"]) == (9, 5, 2)
 
 
@@ -135,7 +135,7 @@ def test_a_failure_counts_as_the_reward_the_recipe_gives_it(sample):
     found, given = sample(_Sampler(lambda _number: rows), failure_reward=-0.5)
     assert [list(values) for values in found.rewards] == [[-0.5, 1.0], [-0.5, -0.5], [0.0, -0.5], [1.0, 1.0]]
     assert found.varied() == [True, False, True, False]
-    figures = rollout_figures(found, *given)
+    figures = rollout_metrics(found, *given)
     assert (figures["num_failures"], figures["reward"]) == (4, 1.0 / 8)
     assert figures["neg_logprob"] == 0.75
 

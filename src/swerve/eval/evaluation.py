@@ -26,7 +26,7 @@ from swerve.rewards import grade_all
 from swerve.rewards.checks import refuse_ungradable
 from swerve.rewards.pool import configure_pool
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
-from swerve.rollout.groups import response_figures, rollout_groups
+from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Rollout, RolloutGroup
 
@@ -136,7 +136,7 @@ def _evaluate_checkpoint(
         "settings": _settings(config),
         **summarise(rows, confidence=config.eval.confidence),
         # The texts of a task with a vocabulary of its own are no prose.
-        "responses": None if family.words else response_figures(greedy),
+        "responses": None if family.words else response_metrics(greedy),
     }
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none

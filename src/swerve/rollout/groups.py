@@ -47,20 +47,20 @@ def rollout_groups(
     ]
 
 
-def response_figures(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
-    r"""Return what the responses look like: the figures of `behaviour_figures`.
+def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
+    r"""Return what the responses look like: `behaviour_figures`, and `format_rate`.
 
     `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
     """
     found = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
-    figures = behaviour_figures(
+    metrics = behaviour_figures(
         [text for _, text in found],
         [problem.question for problem, _ in found],
         prefixes=[problem.prefix for problem, _ in found],
     )
     asked = [(problem, text, form) for problem, text in found if (form := _asked_format(problem)) is not None]
     held = [has_format(problem.prefix + text, form) for problem, text, form in asked]
-    return {**figures, "format_rate": sum(held) / len(held) if held else None}
+    return {**metrics, "format_rate": sum(held) / len(held) if held else None}
 
 
 def _asked_format(problem: Problem) -> ResponseFormat | None:

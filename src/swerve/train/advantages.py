@@ -117,5 +117,5 @@ def _at_last_token(rewards: Tensor, table: TokenTable) -> Tensor:
 
 def _moments(values: Tensor, table: TokenTable, world: World) -> Moments:
     own = moments(values, table.mask)
-    totals = world.sum_figures({"count": own.count, "total": own.total, "square_total": own.square_total})
+    totals = world.sums({"count": own.count, "total": own.total, "square_total": own.square_total})
     return Moments(**totals)

@@ -20,7 +20,7 @@ from swerve.world import World
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
 """(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
-figures to report."""
+metrics to report."""
 
 
 class NotFiniteError(SwerveError):
@@ -49,8 +49,7 @@ class Learner:
         *,
         value_head: nn.Linear | None = None,
     ) -> None:
-        extra_modules = {} if value_head is None else {"value_head": value_head}
-        self.weights = ReplicatedModel(model, world, extra_modules=extra_modules)
+        self.weights = ReplicatedModel(model, world, {} if value_head is None else {"value_head": value_head})
         self.model = self.weights.model
         self.head = self.weights.head
         self.tokenizer = tokenizer
@@ -77,11 +76,6 @@ class Learner:
         assert self._value_head is not None
         return self._value_head
 
-    @property
-    def extra_modules(self) -> Mapping[str, nn.Module]:
-        """What is trained beside the model, by name."""
-        return self.weights.extra_modules
-
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return every trained parameter by its name, those beside the model included."""
         return self.weights.named_parameters()
@@ -96,7 +90,7 @@ class Learner:
         loss_function: LossFunction,
         *,
         learning_rate: float,
-        figures: Sequence[str] = (),
+        metrics: Sequence[str] = (),
     ) -> UpdateResult:
         """Make one optimizer step from the summed gradients of all batches of all processes.
 
@@ -104,14 +98,14 @@ class Learner:
             batches: this process's micro-batches; may be empty where other processes have some.
             loss_function: its losses must already be divided by the whole update's denominators.
             learning_rate: of this step.
-            figures: names that the loss function reports (needed where `batches` is empty).
+            metrics: names that the loss function reports (needed where `batches` is empty).
 
         Raises:
             NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        sums = dict.fromkeys(["loss", *figures], 0.0)
+        sums = dict.fromkeys(["loss", *metrics], 0.0)
         for batch in batches:
             batch = batch.to(self.model.device)
             loss, parts = loss_function(batch, completion_hidden(self.model, batch, self.head))
@@ -121,7 +115,7 @@ class Learner:
                 sums[name] += value
 
         self.weights.sum_gradients()
-        sums = self.world.sum_figures(sums)
+        sums = self.world.sums(sums)
         grad_norm = self.weights.clip_gradients(self._config.max_grad_norm)
         if not (torch.isfinite(torch.tensor([sums["loss"], grad_norm])).all()):
             raise NotFiniteError(
@@ -157,7 +151,7 @@ def load_trainer_state(path: Path, learner: Learner) -> None:
         CheckpointError: a file is missing or damaged, or belongs to another kind of stage.
     """
     state = read_trainer_state(path)
-    for name in ("optimizer", *learner.extra_modules):
+    for name in ("optimizer", *learner.weights.extra_modules):
         if name not in state:
             raise CheckpointError(f"{path} has no trainer state '{name}'")
     try:

@@ -259,15 +259,15 @@ class _Training:
             for index in range(done, stage.steps):
                 started = time.perf_counter()
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
-                figures = runner.step(index)
+                metrics = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
-                record = {"stage_step": index + 1, **figures}
+                record = {"stage_step": index + 1, **metrics}
                 verdict = judge_grading(stage, [*context.records, record])
                 if verdict.error is None:
                     verdict = judge_collapse(stage, context, record)
-                self._log(position, trackers, context, {"seconds": seconds, **figures, **verdict.figures})
-                task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
+                self._log(position, trackers, context, {"seconds": seconds, **metrics, **verdict.figures})
+                task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
                 stopping = self.world.any(interruption.signal_number is not None)
                 due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
                 if stopping or due or verdict.must_save:
@@ -291,14 +291,14 @@ class _Training:
         )
 
     def _log(
-        self, position: CheckpointRef, trackers: Sequence[Tracker], context: StageContext, figures: Mapping[str, Any]
+        self, position: CheckpointRef, trackers: Sequence[Tracker], context: StageContext, metrics: Mapping[str, Any]
     ) -> None:
-        record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **figures}
+        record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **metrics}
         context.records.append(record)
         if self.world.is_main:
             append_metrics(self.run_directory.metrics_path, record)
             numbers = {
-                name: value for name, value in figures.items() if value is None or isinstance(value, int | float)
+                name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)
             }
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)

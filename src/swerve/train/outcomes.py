@@ -27,7 +27,7 @@ def outcome_figures(rewards: Sequence[Reward], world: World) -> dict[str, Any]:
     `error_details` is there where a limit was reached or a grader failed: the most frequent reasons with their counts.
     """
     statuses = Counter(reward.status for reward in rewards)
-    totals = world.sum_figures({name: float(statuses[name]) for name in get_args(RewardStatus)})
+    totals = world.sums({name: float(statuses[name]) for name in get_args(RewardStatus)})
     figures: dict[str, Any] = {
         "num_completions": int(sum(totals.values())),
         "num_failures": int(sum(totals.values()) - totals["graded"]),

@@ -16,7 +16,7 @@ from swerve.train.frozen import FrozenModel
 from swerve.train.objective import FIGURES, TokenObjective
 from swerve.train.recording import SignalRecorder, TokenSignals
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.stages.context import Metrics, StageContext
 from swerve.train.tokens import TokenTable
 
 __all__ = ["UPDATE_FIGURES", "Coefficients", "PolicyStep", "PolicyUpdate", "update_policy"]
@@ -57,7 +57,7 @@ class PolicyStep:
 class PolicyUpdate:
     """What came of the updates of one step."""
 
-    figures: Figures
+    figures: Metrics
     """What to log."""
     signals: TokenSignals
     """What pushed at each token."""
@@ -82,7 +82,7 @@ def update_policy(
                 continue
             sequences = [step.sequences[row] for row in rows]
             batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
-            result = context.learner.update(batches, loss, learning_rate=rate, figures=_PER_TOKEN)
+            result = context.learner.update(batches, loss, learning_rate=rate, metrics=_PER_TOKEN)
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": loss.num_tokens}
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
@@ -102,7 +102,7 @@ def _figures(
     """Return means over updates and over tokens; None for what this objective does not have."""
     figures: dict[str, float | int | None] = {name: sums[name] / sums["tokens"] for name in _PER_TOKEN}
     if step.reward_kl is not None:
-        total = context.world.sum_figures({"kl": float(step.reward_kl.sum())})["kl"]
+        total = context.world.sums({"kl": float(step.reward_kl.sum())})["kl"]
         figures["kl"] = total * stage.num_epochs / sums["tokens"]
     elif reference is None:
         figures["kl"] = None
@@ -193,7 +193,7 @@ class _MinibatchLoss:
     ) -> _MinibatchLoss | None:
         """Return the loss of the update from `rows`, or None if no process has any."""
         mask, rewards = step.table.mask[rows], step.rewards[rows]
-        counts = context.world.sum_figures(
+        counts = context.world.sums(
             {"tokens": float(mask.sum()), "sequences": float(len(rows)), "correct": float((rewards > 0).sum())}
         )
         if not counts["tokens"]:

@@ -72,7 +72,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
     else:
         model = context.stage_start()
         learner.optimizer.state.clear()
-        for module in learner.extra_modules.values():
+        for module in learner.weights.extra_modules.values():
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
     learner.weights.load_weights(model)

@@ -19,13 +19,11 @@ class ReplicatedModel:
     All processes must call the methods that name weights or gradients, in the same order.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, world: World, *, extra_modules: Mapping[str, nn.Module] | None = None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, world: World, extra_modules: Mapping[str, nn.Module] = {}) -> None:
         self.model = model
         self.head = checked_head(model)
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
-        self.extra_modules = dict(extra_modules or {})
+        self.extra_modules = dict(extra_modules)
         """What is trained beside the model, by name."""
         self._world = world
 

@@ -16,10 +16,10 @@ from swerve.config import DistillStage, RlStage
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout.engine import Engine
-from swerve.rollout.groups import response_figures, rollout_groups
+from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.train.outcomes import outcome_figures
 from swerve.train.recording import NO_SIGNAL, TokenSignals
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem, Reward, Rollout, RolloutGroup
 from swerve.world import World
 
@@ -39,7 +39,7 @@ class StepRollouts:
     """Rounds of sampling after the first."""
     drawn: Sequence[Problem] = ()
     """The problems of all processes' groups."""
-    draw_figures: Figures = field(default_factory=dict)
+    draw_metrics: Metrics = field(default_factory=dict)
     """What to log of the draw."""
 
     def varied(self) -> list[bool]:
@@ -58,7 +58,7 @@ def sample_step(stage: SamplingStage, context: StageContext, index: int) -> Step
     with context.awake_engine(step=index) as engine:
         rollouts = _sample(stage, context, engine, index, range(count))
         for number in range(1, rounds + 1):
-            missing = count - int(context.world.sum_figures({"n": sum(rollouts.varied())})["n"])
+            missing = count - int(context.world.sums({"n": sum(rollouts.varied())})["n"])
             if missing <= 0:
                 break
             start = number * count
@@ -72,7 +72,7 @@ def sample_step(stage: SamplingStage, context: StageContext, index: int) -> Step
             )
 
     # What was drawn is described before its outcome counts for later draws.
-    rollouts = replace(rollouts, draw_figures=context.draw_figures(rollouts.drawn, step=index))
+    rollouts = replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
     if context.records_solved:
         context.record_solved(index, _solved(rollouts, context))
     return rollouts
@@ -163,9 +163,9 @@ def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, A
     ]
 
 
-def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Figures:
-    """Return the step's figures over all processes: reward, lengths, failures, groups."""
-    totals = context.world.sum_figures(_sums(found))
+def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:
+    """Return the step's metrics over all processes: reward, lengths, failures, groups."""
+    totals = context.world.sums(_sums(found))
     rollouts = totals["rollouts"]
     return {
         "reward": totals["reward"] / rollouts,
@@ -176,17 +176,17 @@ def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageCon
         "num_groups": int(totals["groups"]),
         "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,
         "num_refills": found.num_refills,
-        **found.draw_figures,
+        **found.draw_metrics,
         # The texts of a task with a vocabulary of its own are no prose.
-        **({} if context.family.words else _response_figures(found, context.world)),
+        **({} if context.family.words else _response_metrics(found, context.world)),
     }
 
 
-def _response_figures(found: StepRollouts, world: World) -> dict[str, float | None]:
+def _response_metrics(found: StepRollouts, world: World) -> dict[str, float | None]:
     """Return what the completions look like; of several processes the mean, weighed by their completions."""
-    num, own = sum(len(group.rollouts) for group in found.groups), response_figures(found.groups)
-    sums = world.sum_figures({name: num * (value or 0.0) for name, value in own.items()})
-    counts = world.sum_figures({name: 0.0 if value is None else num for name, value in own.items()})
+    num, own = sum(len(group.rollouts) for group in found.groups), response_metrics(found.groups)
+    sums = world.sums({name: num * (value or 0.0) for name, value in own.items()})
+    counts = world.sums({name: 0.0 if value is None else num for name, value in own.items()})
     return {name: sums[name] / counts[name] if counts[name] else None for name in own}
 
 

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, SuccessRateCurriculum
+from swerve.config.curricula import SuccessRateCurriculum
+from swerve.config.recipe import Config
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
 from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams
@@ -21,7 +22,7 @@ from swerve.train.learner import Learner
 from swerve.types import Problem
 from swerve.world import World
 
-Figures = Mapping[str, Any]
+Metrics = Mapping[str, Any]
 """What to log of a step, by name; None was not measured."""
 
 
@@ -67,7 +68,7 @@ class StageContext:
         """Return the problems of some slots of the step with 0-based number `step`; see `Draws.draw`."""
         return self.draws.draw(slots, step=step, rates=self._rates(), pool_step=pool_step)
 
-    def draw_figures(self, drawn: Sequence[Problem], *, step: int) -> Figures:
+    def draw_metrics(self, drawn: Sequence[Problem], *, step: int) -> Metrics:
         """Return what to log of the problems that a step draws, over all processes."""
         return self.draws.figures(drawn, step, self._rates())
 
@@ -108,6 +109,6 @@ class StageContext:
 class StageRunner(Protocol):
     """One stage, ready to make its updates."""
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """Make the update with 0-based number `index` of the stage; return what to log (None: not measured)."""
         ...

@@ -11,9 +11,9 @@ from swerve.batch import TokenBatch
 from swerve.config import DistillStage
 from swerve.functional import entropy, exact_kl
 from swerve.train.frozen import load_frozen
-from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts
+from swerve.train.rollouts import rollout_metrics, sample_step, write_rollouts
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.stages.context import Metrics, StageContext
 
 __all__ = ["DistillRunner"]
 
@@ -26,7 +26,7 @@ class DistillRunner:
         self._context = context
         self._teacher = load_frozen(stage.teacher, context)
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
         stage, context = self._stage, self._context
         found = sample_step(stage, context, index)
@@ -37,7 +37,7 @@ class DistillRunner:
             for group in found.groups
             for rollout in group.rollouts
         ]
-        num_tokens = context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
+        num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
         teacher = self._teacher
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
@@ -56,9 +56,9 @@ class DistillRunner:
 
         rate = learning_rate(stage.optimizer, index, stage.steps)
         batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
-        result = context.learner.update(batches, loss, learning_rate=rate, figures=("entropy",))
+        result = context.learner.update(batches, loss, learning_rate=rate, metrics=("entropy",))
         return {
-            **rollout_figures(found, stage, context),
+            **rollout_metrics(found, stage, context),
             "loss": result.loss,  # the mean divergence to the teacher, nats a token
             "grad_norm": result.grad_norm,
             "lr": rate,

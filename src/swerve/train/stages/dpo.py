@@ -20,7 +20,7 @@ from swerve.rewards import grade_all
 from swerve.rollout.engine import Engine
 from swerve.rollout.groups import rollout_groups
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import RolloutGroup
 
 __all__ = ["DpoRunner"]
@@ -42,7 +42,7 @@ class DpoRunner:
             context.world.barrier()
         self._pairs: list[dict[str, Any]] = read_table(path, PAIRS_SCHEMA).to_pylist()
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
         stage, world = self._stage, self._context.world
         size = stage.batch_size
@@ -64,7 +64,7 @@ class DpoRunner:
 
         rate = learning_rate(stage.optimizer, index, stage.steps)
         result = self._context.learner.update(
-            self._pair_batches(pairs), loss, learning_rate=rate, figures=("margin", "wins")
+            self._pair_batches(pairs), loss, learning_rate=rate, metrics=("margin", "wins")
         )
         return {
             "loss": result.loss,

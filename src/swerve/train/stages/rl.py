@@ -12,8 +12,8 @@ from swerve.train.learner import NotFiniteError
 from swerve.train.policy_update import UPDATE_FIGURES, Coefficients, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.recording import TokenSignals
-from swerve.train.rollouts import StepRollouts, rollout_figures, sample_step, write_rollouts
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
+from swerve.train.stages.context import Metrics, StageContext
 
 __all__ = ["RlRunner"]
 
@@ -29,7 +29,7 @@ class RlRunner:
         if isinstance(kl, KlInLoss | KlInReward) and kl.coef:
             self._reference = load_frozen(kl.reference, context) if kl.reference else frozen_policy(context)
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
         found = sample_step(self._stage, self._context, index)
         try:
@@ -46,16 +46,16 @@ class RlRunner:
         if self._stage.keep_rollouts:
             write_rollouts(found, self._context, index, signals)
 
-    def _learn(self, found: StepRollouts, index: int) -> tuple[Figures, TokenSignals | None]:
+    def _learn(self, found: StepRollouts, index: int) -> tuple[Metrics, TokenSignals | None]:
         """Make the step's updates; return what to log, and the signal at each token (None: there was no update)."""
         coefficients = self._coefficients()
         figures: dict[str, Any] = {
-            **rollout_figures(found, self._stage, self._context),
+            **rollout_metrics(found, self._stage, self._context),
             **dict.fromkeys(UPDATE_FIGURES),
         }
         figures.update(kl_coef=coefficients.kl, entropy_coef=coefficients.entropy, num_tokens=0)
         used = found if self._stage.zero_variance == "keep" else _without_equal_rewards(found)
-        num_used = self._context.world.sum_figures({"n": sum(len(group.rollouts) for group in used.groups)})["n"]
+        num_used = self._context.world.sums({"n": sum(len(group.rollouts) for group in used.groups)})["n"]
         figures["num_used_rollouts"] = int(num_used)
         if not num_used:  # every group agreed: there is nothing to learn from
             return figures, None
@@ -98,5 +98,5 @@ def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
         rewards=[found.rewards[index] for index in kept],
         num_refills=found.num_refills,
         drawn=found.drawn,
-        draw_figures=found.draw_figures,
+        draw_metrics=found.draw_metrics,
     )

@@ -12,7 +12,7 @@ from swerve.config import SftStage
 from swerve.functional import max_prob_js, max_prob_kl, token_logprobs
 from swerve.prompts import encode_completion, encode_prompts
 from swerve.train.schedule import learning_rate
-from swerve.train.stages.context import Figures, StageContext
+from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
 __all__ = ["SftRunner"]
@@ -25,11 +25,11 @@ class SftRunner:
         self._stage = stage
         self._context = context
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
         problems = self._context.draw(range(self._stage.batch_size), step=index)
         sequences = self._context.world.shard(self._sequences(problems, index))
-        num_tokens = self._context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
+        num_tokens = self._context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
 
         learner = self._context.learner
 
@@ -47,7 +47,7 @@ class SftRunner:
             "grad_norm": result.grad_norm,
             "lr": rate,
             "num_tokens": int(num_tokens),
-            **self._context.draw_figures(problems, step=index),
+            **self._context.draw_metrics(problems, step=index),
         }
 
     def _token_losses(self, logits: Tensor, ids: Tensor) -> Tensor:
