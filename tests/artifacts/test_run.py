@@ -183,3 +183,13 @@ def test_another_table_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ArtifactError, match="table version 0, this swerve reads 1"):
         read_table(path, SPIKES_SCHEMA)
+
+
+def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
+    for rank in (0, 1):
+        part = run.rollouts_part_path(5, rank)
+        part.parent.mkdir(exist_ok=True)
+        part.write_text("part")
+    run.rollouts_path(4).write_text("whole")
+    run.remove_leftovers()
+    assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]

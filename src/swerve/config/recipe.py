@@ -87,7 +87,7 @@ class Config(Model):
                 if label in labels[index:]:
                     raise ValueError(
                         f"{key} '{name}' of stage '{stage.label}' is not of an earlier stage"
-                        f" ({', '.join(labels[:index]) or 'there is none'}); write ./{name} for a folder"
+                        f" ({', '.join(labels[:index]) or 'the first stage has none'}); write ./{name} for a folder"
                     )
         return self
 

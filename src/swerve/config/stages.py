@@ -76,8 +76,7 @@ class SftStage(_Stage):
     """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
     loss: SftLoss = "cross_entropy"
-    """Cross-entropy, or the KL or Jensen-Shannon divergence between the coins of the most likely token and of the
-    trace's."""
+    """Cross-entropy, or the binary KL or Jensen-Shannon divergence between the most likely token and the trace's."""
     target_gradient: Literal["live", "detached"] = "live"
     """Of the greedy losses: whether gradient flows through the most likely token's probability."""
 

@@ -51,7 +51,7 @@ def resolve_device(name: str) -> str:
     """Return `cuda` or `cpu` for `auto`, the name itself otherwise.
 
     Raises:
-        ConfigError: a CUDA device is asked for where there is none.
+        ConfigError: a CUDA device is asked for, and torch finds no such device.
     """
     available = torch.cuda.is_available()
     if name.startswith("cuda") and not available:
@@ -105,7 +105,7 @@ def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBas
     """Load a tokenizer from a folder or from the hub.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: it is missing or cannot be read.
     """
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(

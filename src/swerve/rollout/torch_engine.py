@@ -228,7 +228,7 @@ def prefix_hosts(prompts: Sequence[Sequence[int]]) -> list[int] | None:
 
 
 def _walk(children: dict[tuple[int, int], int], tokens: Sequence[int]) -> int:
-    """Return the node at the end of `tokens`; 0 where there is none, or no tokens."""
+    """Return the node at the end of `tokens`; 0 without such a node or without tokens."""
     node = 0
     for token in tokens:
         node = children.get((node, token), 0)
