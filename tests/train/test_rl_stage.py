@@ -322,14 +322,6 @@ def test_a_collapse_stops_training_where_the_recipe_says_so(recipe, tmp_path, mo
 def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate(recipe, tmp_path, monkeypatch):
     _collapse_at(monkeypatch, [4], since=3)
     stage = {**RL, "steps": 5, "checkpoints": [2, 3], "collapse": {"action": "roll_back", "roll_back_lr": 0.25}}
-    notes = _Notes()
-    run = _train(recipe(stage), tmp_path / "run", progress=notes)
-    records = read_metrics(run.metrics_path)
-    assert records[3]["rolled_back_to"] == 2
-    assert [record["lr"] for record in records if record["lr"]] == pytest.approx([1e-4] * 4 + [2.5e-5])
-    assert any("going back to the weights of step 2 of the stage, learning rate x 0.25" in note for note in notes.notes)
-
-    # The update after the roll back starts from the weights of step 2: redo it without any roll back.
     import swerve.train.loop as loop
 
     saved = []
@@ -340,7 +332,14 @@ def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate
         return original(position, **arguments)
 
     monkeypatch.setattr(loop, "save_checkpoint", recorded)
-    _train(recipe(stage), tmp_path / "again")
+    notes = _Notes()
+    run = _train(recipe(stage), tmp_path / "run", progress=notes)
+    records = read_metrics(run.metrics_path)
+    assert records[3]["rolled_back_to"] == 2
+    assert [record["lr"] for record in records if record["lr"]] == pytest.approx([1e-4] * 4 + [2.5e-5])
+    assert any("going back to the weights of step 2 of the stage, learning rate x 0.25" in note for note in notes.notes)
+
+    # The update after the roll back starts from the weights of step 2.
     fingerprints = dict(saved)
     assert fingerprints[4] == fingerprints[2]
     assert fingerprints[5] not in (fingerprints[2], fingerprints[3])
