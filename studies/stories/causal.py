@@ -52,8 +52,8 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         entropy_ref=[row.tolist() for row in part.by_sequence("entropy_ref", final)],
     )
 
-    def grade(problem: Problem, text: str) -> Reward:
-        return Reward(value=float(_mentions(text, settings.new)), status="graded")
+    def grade_stories(answers: Sequence[tuple[Problem, str]]) -> list[Reward]:
+        return [Reward(value=float(_mentions(text, settings.new)), status="graded") for _, text in answers]
 
     outcomes = run_interventions(
         planned,
@@ -63,7 +63,7 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         stop_ids=(FIRST,),
         max_new_tokens=settings.max_new_tokens,
         seed=settings.seed,
-        grade=grade,
+        grade=grade_stories,
     )
     summary = causal_summary(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
