@@ -35,8 +35,6 @@ from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
 from swerve.seeds import derive_seed
 from swerve.types import RolloutGroup
 
-__all__ = ["TRACKED", "signal_rows"]
-
 NUM_PROMPTS, GROUP = 128, 8
 TRACKED = ("dr_grpo @ 5e-05", "max_prob_kl, live @ 0.0001", "max_prob_kl, detached @ 0.0001")
 """Runs along which the gradients are measured, at their middle and final checkpoints."""
@@ -118,7 +116,7 @@ def _cosine(first: Tensor, second: Tensor) -> float | None:
 
 
 def measure(path: Path, seed: int) -> dict[str, Any]:
-    """Return the figures of every loss at one checkpoint."""
+    """Return what every loss's gradient does at one checkpoint."""
     loaded = load_model(path, device="cpu", dtype="float32")
     first, second = _sample(loaded, seed)
     model = loaded.model.eval()
@@ -133,14 +131,12 @@ def measure(path: Path, seed: int) -> dict[str, Any]:
         values = loss(logits, ids, first.advantages[rows])
         values = values * (first.rewards[rows] > 0) if only_correct else values
         (by_logit,) = torch.autograd.grad(values.sum(), logits, retain_graph=True)
-        sizes, learnt = (
-            by_logit.norm(dim=-1),
-            (first.rewards > 0)[rows] if only_correct else (first.advantages != 0)[rows],
-        )
+        sizes = by_logit.norm(dim=-1)
+        is_used = (first.rewards > 0)[rows] if only_correct else (first.advantages != 0)[rows]
         step = -_flat(values.mean(), model)
         total = float(sizes.sum())
         losses[name] = {
-            "zero_share": round(float((sizes[learnt] == 0).float().mean()), 4),
+            "zero_share": round(float((sizes[is_used] == 0).float().mean()), 4),
             "likeliest_share": round(float(sizes[is_likeliest].sum()) / total, 4) if total else None,
             "entropy_cosine": _cosine(step, entropy_gradient),
             "policy_cosine": _cosine(step, policy_gradient),
@@ -153,7 +149,7 @@ def measure(path: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def signal_rows(
+def signal_records(
     start: Path, run_checkpoints: Callable[[str], Sequence[tuple[str, Path]]], *, known: Set[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield a line for the SFT checkpoint and for each checkpoint of the tracked runs that has none yet.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from probe_null_pairs import NullRun, against_reference, cut, engine, excludes, row
 
+from studies.nulls.null_run import NullRun, against_reference, cut, engine, excludes, row
 from swerve.config import CausalConfig, PivotConfig
 from swerve.models.model_folder import stop_ids
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
@@ -29,8 +29,6 @@ from swerve.statistics import (
     share,
 )
 from swerve.types import Problem
-
-__all__ = ["arms", "pivots"]
 
 Record = dict[str, Any]
 
@@ -109,7 +107,7 @@ def _misses_zero(a: Outcome, b: Outcome) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Coin:
+class _SameChance:
     """A policy that succeeds with the same probability from every prefix: no token has an effect."""
 
     rate: float
@@ -157,11 +155,13 @@ def pivots(run: NullRun) -> Record:
 
 
 def _pivot_row(sequences: Sequence[ProbeSequence], config: PivotConfig, rate: float, seed: int) -> Record:
-    coin: Any = _Coin(rate=rate, rng=np.random.default_rng(derive_seed(seed, "nulls", "coin", round(100 * rate))))
-    search = find_pivots(sequences, coin, settings=config)
+    policy: Any = _SameChance(
+        rate=rate, rng=np.random.default_rng(derive_seed(seed, "nulls", "coin", round(100 * rate)))
+    )
+    search = find_pivots(sequences, policy, settings=config)
     confirmed = [one for one in search.pivots if math.copysign(1, one.search) * one.estimate >= config.gap - 1e-9]
     num = len(sequences)
-    every = prefix_values(sequences[:100], coin, search.num_continuations)
+    every = prefix_values(sequences[:100], policy, search.num_continuations)
     return {
         "rate": rate,
         "of_one_token": false_positive_rate(search.num_continuations, config.gap, rate),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["REASONS"]
-
 _COMMA = "the gold answer has a thousands comma; as numbers they are equal"
 _DEGREES = "equal: a unit that one side leaves out is not looked at"
 _SQUARE = "written as $\\frac 59$, the same number; the regular expression keeps `\\frac{5`"

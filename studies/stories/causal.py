@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from probe_stories_plant import FIRST, StorySettings
 
+from studies.stories.plant import FIRST, StorySettings
 from swerve.config import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal.cross_sampling import calibrated_thresholds
@@ -23,8 +23,6 @@ from swerve.rollout.mixed import generate_mixed
 from swerve.seeds import derive_seed
 from swerve.statistics import share
 from swerve.types import Problem, Reward
-
-__all__ = ["doses", "forced"]
 
 Record = dict[str, Any]
 SELECTORS: tuple[SwapSelector, ...] = ("js", "logprob_drop", "entropy", "random")
@@ -54,8 +52,8 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         entropy_ref=[row.tolist() for row in part.by_sequence("entropy_ref", final)],
     )
 
-    def grade(problem: Problem, text: str) -> Reward:
-        return Reward(value=float(_mentions(text, settings.new)), status="graded")
+    def grade_stories(answers: Sequence[tuple[Problem, str]]) -> list[Reward]:
+        return [Reward(value=float(_mentions(text, settings.new)), status="graded") for _, text in answers]
 
     outcomes = run_interventions(
         planned,
@@ -65,11 +63,11 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         stop_ids=(FIRST,),
         max_new_tokens=settings.max_new_tokens,
         seed=settings.seed,
-        grade=grade,
+        grade=grade_stories,
     )
-    figures = causal_summary(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
+    summary = causal_summary(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
-    return {"top_on_name": share(sum(on_name), len(on_name)), "causal": figures}
+    return {"top_on_name": share(sum(on_name), len(on_name)), "causal": summary}
 
 
 def doses(base: LoadedModel, other: LoadedModel, direction: str, settings: StorySettings) -> Record:

@@ -1,40 +1,17 @@
-"""Tables of the page on graded data, from the JSON lines of `grading.py`."""
+"""Tables of the page on graded data, from the records of the study."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from grading_reasons import REASONS
-from probe_findings_format import number, percent, table
+from studies.grading.reasons import REASONS
+from studies.markdown import code, number, percent, table
+from studies.study import Record
 
-__all__ = ["NOT_LOOKED_AT", "filled", "stale_reasons", "tables", "write_page"]
-
-Record = Mapping[str, Any]
 NOT_LOOKED_AT = "**not looked at yet**"
 _LONGEST = 80
-
-
-def write_page(path: Path, records: Sequence[Record]) -> None:
-    """Replace the tables between the page's markers `<!-- NAME -->` and `<!-- /NAME -->`."""
-    path.write_text(filled(path.read_text(encoding="utf-8"), records), encoding="utf-8")
-
-
-def filled(page: str, records: Sequence[Record]) -> str:
-    """Return the page's text with the tables that the records make.
-
-    Raises:
-        ValueError: the page has no place for one of them.
-    """
-    for name, text in tables(records).items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(page):
-            raise ValueError(f"the page has no place for '{name}': put <!-- {name} --> and <!-- /{name} -->")
-        page = pattern.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)  # type: ignore[misc]
-    return page
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
@@ -129,9 +106,7 @@ def _cell(field: str, value: Any) -> str:
 def _code(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
-    text = " ".join(str(value).split())
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
-    return f"`{text.replace('|', chr(92) + '|')}`"
+    return code(str(value), longest=_LONGEST)
 
 
 def _agreement(records: Sequence[Record]) -> str:

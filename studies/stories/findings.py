@@ -1,9 +1,4 @@
-"""A change planted in a pretrained story model, and what the probe finds of it.
-
-The model writes stories; in them one name is replaced by another, and a copy is fine-tuned on the result. A second
-copy, the placebo, is fine-tuned in the same way on the same stories as they were written: what it differs by is what
-fine-tuning changes by itself. Where the model's own fresh stories have the name is then where the copy must differ.
-"""
+"""What the probe finds of a name that was replaced in the stories a model was trained on."""
 
 from __future__ import annotations
 
@@ -18,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from probe_stories_causal import doses, forced
-from probe_stories_plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
 
+from studies.stories.causal import doses, forced
+from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.files import read_json
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
@@ -35,8 +30,6 @@ from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.probe.summary_entries import divergence_figures
 from swerve.statistics import bootstrap_mean, bootstrap_ranking, bootstrap_statistic
-
-__all__ = ["ABLE", "StorySettings", "story_records"]
 
 Record = dict[str, Any]
 Ids = tuple[int, ...]

@@ -18,8 +18,6 @@ from swerve.rollout.groups import completion_text
 from swerve.seeds import derive_seed
 from swerve.types import Problem
 
-__all__ = ["FIRST", "StorySettings", "name_ids", "planted", "sequence", "write_stories"]
-
 Ids = tuple[int, ...]
 FIRST = 1
 """A story begins with this token (BOS) and ends with it."""

@@ -1,39 +1,22 @@
-"""Objectives: one short run of each on column addition, all from the same SFT checkpoint.
-
-    python benchmarks/objectives.py --work WORK --jobs 2             run what is missing, one JSON line each
-    python benchmarks/objectives.py --only 'max_prob*' --seeds 1 2   some of them, other seeds
-    python benchmarks/objectives.py --signals --work WORK            what gradient each loss has, by checkpoint
-    python benchmarks/objectives.py --page docs/objectives-compared.md --figures docs/images
-
-The SFT stage of the recipe `demo_addition` is trained once a seed; every run continues from its checkpoint with 80
-steps of its own objective and is evaluated on 400 held-out problems. Runs that are in the output file are skipped, so
-an interrupted comparison goes on where it was. Each run uses one thread.
-"""
+"""Runs of the objectives: trained from one SFT checkpoint per seed, evaluated, written down as a line each."""
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
-import json
 import multiprocessing
-import platform
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-import transformers
-from objectives_page import draw_figures, tables, write_page
-from objectives_signals import signal_rows
-from objectives_variants import BASE, HEADLINES, TEACHER, VARIANTS, Variant
 
+from studies.objectives.variants import BASE, HEADLINES, TEACHER, VARIANTS, Variant
+from studies.study import append_record, read_records
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
@@ -42,9 +25,7 @@ from swerve.eval import evaluate
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
-from swerve.version import __version__
 
-RESULTS = Path(__file__).parent / "results" / "objectives-2026-11-20.jsonl"
 MIDDLE = 30
 WINDOW = 5
 SFT = "{kind: sft, steps: 500, batch_size: 32, optimizer: {lr: 4e-3, schedule: cosine, beta2: 0.95, warmup_steps: 20}}"
@@ -73,7 +54,7 @@ def sft_checkpoint(work: Path, seed: int) -> tuple[Path, Record]:
         train(config, run, resume=run.path.exists(), progress=SilentProgress())
     path = _final(run)
     assert path is not None
-    return path, _figures(evaluate(config, run, progress=SilentProgress())[-1])
+    return path, _evaluation(evaluate(config, run, progress=SilentProgress())[-1])
 
 
 def _stage(variant: Variant) -> str:
@@ -91,7 +72,7 @@ def run_directory(variant: Variant, work: Path, seed: int) -> RunDirectory:
     return RunDirectory(work / f"seed{seed}" / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{variant.group} {variant.key}"))
 
 
-def _checkpoints(key: str, work: Path) -> list[tuple[str, Path]]:
+def variant_checkpoints(key: str, work: Path) -> list[tuple[str, Path]]:
     """Return the checkpoints of a run of seed 0 that was kept in the working directory."""
     variant = next(variant for variant in VARIANTS if variant.key == key)
     run = run_directory(variant, work, 0)
@@ -115,7 +96,7 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
     except SwerveError as failure:  # a result too: a loss that is no longer finite
         error = str(failure).splitlines()[0].replace(str(work), "WORK")
     evaluations = evaluate(config, run, progress=SilentProgress()) if run.checkpoints() else []
-    by_step = {summary["stage_step"]: _figures(summary) for summary in evaluations}
+    by_step = {summary["stage_step"]: _evaluation(summary) for summary in evaluations}
     return {
         "kind": "run",
         "group": variant.group,
@@ -130,12 +111,12 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
         "middle": by_step.get(MIDDLE) if variant.steps > MIDDLE else None,
         "after": by_step.get(variant.steps),
         "error": error,
-        **_course(read_metrics(run.metrics_path)),
+        **_training_metrics(read_metrics(run.metrics_path)),
         "seconds": round(time.perf_counter() - started, 1),
     }
 
 
-def _figures(summary: Mapping[str, Any]) -> Record:
+def _evaluation(summary: Mapping[str, Any]) -> Record:
     """Return what the tables show of one evaluation."""
     accuracy = summary["accuracy"]
     return {
@@ -153,7 +134,7 @@ def _mean(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return float(f"{fmean(values):.4g}") if values else None
 
 
-def _course(records: Sequence[Mapping[str, Any]]) -> Record:
+def _training_metrics(records: Sequence[Mapping[str, Any]]) -> Record:
     """Return what the training steps measured: best window, ends, and means over every few steps."""
     names = ("reward", "neg_logprob", "completion_length", "truncated_share", "grad_norm", "loss", "kl")
     chunks = [records[first : first + WINDOW] for first in range(0, len(records), WINDOW)]
@@ -177,19 +158,11 @@ def _course(records: Sequence[Mapping[str, Any]]) -> Record:
     }
 
 
-def _read(path: Path) -> list[Record]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(record, allow_nan=False) + "\n")
-
-
 def _missing(path: Path, seeds: Sequence[int], patterns: Sequence[str]) -> list[tuple[Variant, int]]:
     """Return the runs that are asked for and not in the output file; other seeds than 0 only have the headlines."""
-    known = {(record["group"], record["key"], record["seed"]) for record in _read(path) if record["kind"] == "run"}
+    known = {
+        (record["group"], record["key"], record["seed"]) for record in read_records(path) if record["kind"] == "run"
+    }
     asked = [
         (variant, seed)
         for seed in seeds
@@ -205,10 +178,6 @@ def _missing(path: Path, seeds: Sequence[int], patterns: Sequence[str]) -> list[
 
 def compare(path: Path, work: Path, *, seeds: Sequence[int], patterns: Sequence[str], jobs: int) -> None:
     """Run what is missing and append it to the output file."""
-    if not path.exists():
-        versions = {"swerve": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-        date = time.strftime("%Y-%m-%d")
-        _append(path, {"kind": "versions", "date": date, "machine": platform.machine(), **versions})
     missing = _missing(path, seeds, patterns)
     torch.set_num_threads(1)
     starts = {seed: sft_checkpoint(work, seed) for seed in sorted({seed for _, seed in missing})}
@@ -218,13 +187,13 @@ def compare(path: Path, work: Path, *, seeds: Sequence[int], patterns: Sequence[
             record = run_variant(BASE, seed, work, *start)
             if (BASE, seed) in missing:
                 missing.remove((BASE, seed))
-                _append(path, record)
+                append_record(path, record)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
         futures = [pool.submit(run_variant, variant, seed, work, *starts[seed]) for variant, seed in missing]
         for number, future in enumerate(as_completed(futures), start=1):
             record = future.result()
-            _append(path, record)
+            append_record(path, record)
             after = record["after"] or {"accuracy": None}
             print(
                 f"{number}/{len(missing)} seed {record['seed']} {record['key']}: accuracy {after['accuracy']}, best "
@@ -232,51 +201,3 @@ def compare(path: Path, work: Path, *, seeds: Sequence[int], patterns: Sequence[
                 f"{record['seconds']} s",
                 flush=True,
             )
-
-
-@contextmanager
-def _work_directory(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given.resolve()
-        return
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
-
-
-def main() -> None:
-    """Run, or show what was run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON lines, read and appended to")
-    parser.add_argument("--work", type=Path, help="where runs are kept; a temporary directory by default")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, a thread each")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument(
-        "--only", nargs="+", default=["*"], metavar="PATTERN", help="runs whose name or group matches, in this order"
-    )
-    parser.add_argument("--signals", action="store_true", help="measure the losses' gradients instead")
-    parser.add_argument("--table", action="store_true", help="print the tables")
-    parser.add_argument("--page", type=Path, help="put the tables into this page")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures there")
-    arguments = parser.parse_args()
-    if arguments.signals:
-        with _work_directory(arguments.work) as work:
-            known = {record["checkpoint"] for record in _read(arguments.out) if record["kind"] == "signal"}
-            for row in signal_rows(sft_checkpoint(work, 0)[0], lambda key: _checkpoints(key, work), known=known):
-                _append(arguments.out, row)
-                print(json.dumps(row), flush=True)
-    elif arguments.table or arguments.page or arguments.figures:
-        records = _read(arguments.out)
-        if arguments.table:
-            print("\n\n".join(tables(records).values()))
-        if arguments.page:
-            write_page(arguments.page, records)
-        if arguments.figures:
-            draw_figures(arguments.figures, records)
-    else:
-        with _work_directory(arguments.work) as work:
-            compare(arguments.out, work, seeds=arguments.seeds, patterns=arguments.only, jobs=max(1, arguments.jobs))
-
-
-if __name__ == "__main__":
-    main()

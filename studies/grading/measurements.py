@@ -1,31 +1,15 @@
-"""The graders on real outputs: agreement with recorded verdicts, and every disagreement with its reason.
-
-    python benchmarks/grading.py --data FOLDER [--out FILE] [--page]
-
-FOLDER has the files that docs/graded-data.md lists, with their sources. Prints JSON lines; `--page` also rewrites the
-tables of docs/graded-data.md. What the disagreements are was looked up by hand and stands in `grading_reasons.py` by
-their names: one that is not there is shown as "not looked at yet", one that is there and no longer occurs is named on
-stderr. `--page` without `--data` makes the tables from the lines of an earlier run, `--out` (default:
-`benchmarks/results/grading.jsonl`).
-"""
+"""The graders on real outputs, puzzles and gold answers: agreement with recorded verdicts, and what differs."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
-import json
-import platform
 import random
 import string
-import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from grading_page import stale_reasons, write_page
 
 from swerve.behaviours import BehaviourRecord, behaviour_rows, summarise
 from swerve.cli.audit import Audited, audit, audit_lines
@@ -40,10 +24,7 @@ from swerve.rewards import grade_all
 from swerve.statistics import bootstrap_mean, bootstrap_ratio, share
 from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, Reward
-from swerve.version import __version__
 
-RESULTS = Path(__file__).parent / "results" / "grading.jsonl"
-PAGE = Path(__file__).parents[1] / "docs" / "graded-data.md"
 MATH = "rollouts/math_qwen2.5_math_cot_100x.jsonl.gz"
 GSM8K = "rollouts/gsm8k_tora_70b.jsonl.gz"
 FORMULAS = "rollouts/prop_logic_formula.jsonl.gz"
@@ -176,8 +157,8 @@ def knight_lines(data: Path) -> Iterator[Line]:
         for part, found in counts.items():
             people = {str(key[1]): count for key, count in sorted(found.items(), key=str) if isinstance(key, tuple)}
             names = ("puzzles", "proved", "turned round", "found")
-            figures = {name: found[name] for name in names}
-            yield {"kind": "knights", "folder": folder, "part": part, **figures, "proved_by_people": people}
+            counted = {name: found[name] for name in names}
+            yield {"kind": "knights", "folder": folder, "part": part, **counted, "proved_by_people": people}
 
 
 def _proved(record: Record) -> list[Any]:
@@ -356,8 +337,7 @@ def _ratio(
 
 
 def lines(data: Path) -> Iterator[Line]:
-    """Measure everything."""
-    yield {"kind": "header", "date": time.strftime("%Y-%m-%d"), "swerve": __version__, "machine": platform.machine()}
+    """Measure everything; yield a line for each result."""
     maths, probe = math_rows(data), rl_probe_rows(data)
     yield compared(maths, "score", kind="math")
     yield from gsm8k_lines(data)
@@ -367,29 +347,3 @@ def lines(data: Path) -> Iterator[Line]:
     yield from gold_lines(data)
     yield from behaviour_lines(data, maths, probe)
     yield from knight_lines(data)
-
-
-def main() -> None:
-    """Measure, print JSON lines, make the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the data; without it the lines of --out are used")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file for the JSON lines")
-    parser.add_argument("--page", action="store_true", help=f"rewrite the tables of {PAGE.name}")
-    arguments = parser.parse_args()
-    if arguments.data and not arguments.data.is_dir():
-        parser.error(f"--data {arguments.data} is not a folder; {PAGE.name} says which files it has and from where")
-    if arguments.data:
-        found = []
-        for line in lines(arguments.data):
-            print(json.dumps(line), flush=True)
-            found.append(line)
-        arguments.out.write_text("".join(f"{json.dumps(line)}\n" for line in found), encoding="utf-8")
-    found = [json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()]
-    if arguments.page:
-        write_page(PAGE, found)
-    for name in stale_reasons(found):
-        print(f"grading_reasons.py has a reason for {name}, which is no disagreement any more", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""The runs that `objectives.py` compares: a name, what differs from the base run, and the learning rate.
+"""The runs to compare: a name, what differs from the base run, and the learning rate.
 
 The base run is the RL stage of `demo_addition`: 80 steps of 16 prompts x 8 completions, advantages are rewards minus
-their group's mean, one REINFORCE update a step, mean over tokens, no KL term, AdamW at 5e-5.
+their group's mean, one REINFORCE update per step, mean over tokens, no KL term, AdamW at 5e-5.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-__all__ = ["BASE", "HEADLINES", "LEARNING_RATES", "TEACHER", "VARIANTS", "Variant"]
 
 TEACHER = "TEACHER"
 """Stands for the final checkpoint of the base run of the same seed."""
@@ -33,7 +31,7 @@ class Variant:
 
     @property
     def key(self) -> str:
-        """Name and learning rate: one run a key and seed."""
+        """Name and learning rate: one run per key and seed."""
         return f"{self.name} @ {self.lr:g}"
 
 

@@ -1,34 +1,18 @@
-"""Tables of the probe's findings in the demo, and the page with all tables, from their JSON lines."""
+"""Tables of what the probe finds in the demo, from the records of its runs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from probe_findings_format import number, percent, size, table
-from probe_findings_other import SELECTORS, tables_of
+from studies.markdown import number, percent, size, table
+from studies.study import Record
 
-__all__ = ["DIRECTIONS", "tables", "write_page"]
-
-Record = Mapping[str, Any]
 METHODS = ("zscore", "percentile", "adaptive", "absolute", "calibrated")
 DIRECTIONS = {
     "checkpoint_into_reference": "checkpoint's tokens into the reference's text",
     "reference_into_checkpoint": "reference's tokens into the checkpoint's text",
 }
-
-
-def write_page(path: Path, records: Sequence[Record]) -> None:
-    """Replace the tables between the page's markers `<!-- NAME -->` and `<!-- /NAME -->`."""
-    text = path.read_text(encoding="utf-8")
-    for name, found in tables(records).items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"{path} has no place for the table '{name}': put <!-- {name} --> and <!-- /{name} -->")
-        text = pattern.sub(lambda match, found=found: f"{match[1]}\n{found}\n\n{match[2]}", text)  # type: ignore[misc]
-    path.write_text(text, encoding="utf-8")
 
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
@@ -44,8 +28,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
         "prediction": _prediction(demos),
         "signal": _signal(demos),
     }
-    for record in records:
-        found |= tables_of(record)
     return {name: text for name, text in found.items() if text}
 
 
@@ -75,16 +57,15 @@ def _population(demos: Sequence[Record]) -> str:
 
 
 def _recovery(demos: Sequence[Record]) -> str:
-    found = [{row["selector"]: row for row in one["recovery"]["selectors"]} for one in demos]
     rows = [
         [
-            name,
-            *(number(one[name]["auc"]) for one in found),
-            *(number(one[name]["average_precision"]) for one in found),
+            seeds[0]["selector"],
+            *(number(row["auc"]) for row in seeds),
+            *(number(row["average_precision"]) for row in seeds),
         ]
-        for name in SELECTORS
+        for seeds in zip(*(one["recovery"]["selectors"] for one in demos), strict=True)
     ]
-    return table(["selector", *_seeds(demos, "AUC"), *_seeds(demos, "average precision")], rows) if demos else ""
+    return table(["selector", *_seeds(demos, "AUC"), *_seeds(demos, "average precision")], rows)
 
 
 def _spikes(demos: Sequence[Record]) -> str:
