@@ -6,13 +6,19 @@ from typing import Any
 import pytest
 
 from swerve.errors import ConfigError
-from swerve.rewards import known_graders
+from swerve.rewards import grade, known_graders
 from swerve.rewards.checks import refuse_ungradable
 from swerve.types import Problem
 
 
 def problem(grader: str, grading: dict[str, Any] | None = None) -> Problem:
     return Problem(id="p", family="table", question="?", answer="1", grader=grader, grading=grading or {})
+
+
+def test_unknown_family_lists_the_known() -> None:
+    problem = Problem(id="x", family="chess", question="e4", answer="e5")
+    with pytest.raises(ValueError, match="'chess'; known: addition, arithmetic_sequence, .*knights_knaves"):
+        grade(problem, "answer e5")
 
 
 def test_every_grader_takes_no_policies_but_python() -> None:

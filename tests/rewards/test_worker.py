@@ -64,9 +64,9 @@ fake.grade = grade
 grade.__module__ = "swerve.rewards.fake"
 sys.modules["swerve.rewards.fake"] = fake
 entries = {
-    "fake": GraderEntry(module="fake", function="grade", isolated=True),
-    "free": GraderEntry(module="fake", function="grade", isolated=True, confined=False),
-    "absent": GraderEntry(module="absent", function="grade", isolated=True),
+    "fake": GraderEntry(module="rewards.fake", function="grade", isolated=True),
+    "free": GraderEntry(module="rewards.fake", function="grade", isolated=True, confined=False),
+    "absent": GraderEntry(module="rewards.absent", function="grade", isolated=True),
 }
 worker.GRADERS = registry.GRADERS = entries
 worker.serve.__globals__["GRADERS"] = entries

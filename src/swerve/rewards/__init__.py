@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.rewards.final_answer import grade_final_answer
+from swerve.grading.text import grade_final_answer
 from swerve.rewards.registry import GRADERS, entry_for
 from swerve.types import Problem, Reward
 

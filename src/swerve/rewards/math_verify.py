@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from swerve.config.grading import MathGrading
-from swerve.rewards.maths import extract_answer
-from swerve.rewards.maths.limits import LimitReached, check_limits
+from swerve.grading.answers import find_answer
+from swerve.grading.maths.limits import LimitReached, check_limits
 from swerve.types import Problem, Reward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = ["grade_math_verify"]
 
 
 def grade_math_verify(problem: Problem, text: str) -> Reward:
@@ -31,7 +29,7 @@ def grade_math_verify(problem: Problem, text: str) -> Reward:
     1.0
     """
     policy = MathGrading.model_validate(dict(problem.grading), strict=False)
-    answer = extract_answer(text, policy)
+    answer = find_answer(text, policy.extraction, after_thinking=policy.thinking == "after")
     if answer is None:
         return Reward(value=None, status="unparsed")
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ConfigError
-from swerve.rewards.outcomes import describe, grader_failed
+from swerve.grading.outcomes import describe, grader_failed
 from swerve.types import Problem, Reward
 
 __all__ = ["check_reward_file", "grade_python", "prepare_for_problem"]

@@ -11,7 +11,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from swerve.rewards.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.rewards.reasoning_gym_expressions import ExpressionError, read_expression
 
 __all__ = ["OWN_SCORERS", "Scorer", "UnreadableItemError"]

@@ -17,8 +17,8 @@ import sys
 import time
 from contextlib import suppress
 
+from swerve.grading.outcomes import describe, grader_failed, limit_reached
 from swerve.rewards.limits import GraderLimits
-from swerve.rewards.outcomes import describe, grader_failed, limit_reached
 from swerve.rewards.registry import GRADERS, GraderEntry
 from swerve.rewards.serving import RETIRE, serve
 from swerve.rewards.wire import Fault, FrameBuffer, Lost, Reply, encode_reply, frame, grader_of, read_frame, write_all
@@ -33,7 +33,11 @@ _CHUNK = 1 << 16
 _CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_PRELOADED = {"math_verify": ("math_verify",), "maths": ("mpmath",), "reasoning_gym": ("sympy", "reasoning_gym")}
+_PRELOADED = {
+    "rewards.math_verify": ("math_verify",),
+    "rewards.maths": ("mpmath",),
+    "rewards.reasoning_gym": ("sympy", "reasoning_gym"),
+}
 """What a grader's module imports when it first judges; it must not count as CPU time of that answer."""
 
 

@@ -1,0 +1,1 @@
+"""Answers of mathematics: reading them, and whether they are the gold answer."""
