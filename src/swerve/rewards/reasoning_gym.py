@@ -11,7 +11,6 @@ from typing import Any, Literal
 from swerve.errors import MissingExtraError
 from swerve.grading.answers import STATED_WHOLE, find_answer
 from swerve.grading.arithmetic import ArithmeticLimitError
-from swerve.rewards.reasoning_gym_expressions import ExpressionLimitError
 from swerve.rewards.reasoning_gym_scorers import OWN_SCORERS, UnreadableItemError
 from swerve.types import Problem, Reward
 
@@ -23,7 +22,7 @@ _DIGIT_LIMIT = "for integer string conversion"
 
 # What scorers raise on answers that have not the form they read.
 _UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-_LIMITS = (ArithmeticLimitError, ExpressionLimitError, RecursionError)
+_LIMITS = (ArithmeticLimitError, RecursionError)
 
 
 def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
