@@ -198,7 +198,7 @@ def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reward_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    from swerve.rewards.python_file import check_reward_file
+    from swerve.rewards.sandbox.python_file import check_reward_file
 
     if set(given) != {"file"} or not isinstance(given["file"], str):
         raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")

@@ -23,7 +23,7 @@ from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
 from swerve.rollout.groups import response_figures
 from swerve.seeds import derive_seed

@@ -46,7 +46,7 @@ def _check(name: str, grading: Mapping[str, Any]) -> None:
     if name not in GRADERS:
         raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {', '.join(sorted(GRADERS))})")
     if name == "python":
-        from swerve.rewards.python_file import check_reward_file
+        from swerve.rewards.sandbox.python_file import check_reward_file
 
         file = grading.get("file")
         if not isinstance(file, str):

@@ -62,7 +62,9 @@ GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
         "math": _MATHS,
         "math_verify": GraderEntry(module="rewards.math_verify", function="grade_math_verify", isolated=True),
         "palindrome": GraderEntry(module="rewards.palindrome", function="grade_palindrome"),
-        "python": GraderEntry(module="rewards.python_file", function="grade_python", isolated=True, confined=False),
+        "python": GraderEntry(
+            module="rewards.sandbox.python_file", function="grade_python", isolated=True, confined=False
+        ),
         "reasoning_gym": GraderEntry(module="rewards.reasoning_gym", function="grade_reasoning_gym", isolated=True),
     }
 )

@@ -27,7 +27,7 @@ from swerve.progress import Progress
 from swerve.prompts import refuse_long_solutions
 from swerve.recipes import config_hash, dump_yaml
 from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws

@@ -1,8 +1,8 @@
-"""A worker of the pool: imports graders once, and forks children that judge.
+"""A worker process of the pool: imports graders once, and forks children that judge one answer after the other.
 
 A child that reaches a limit or crashes is replaced by a new fork in milliseconds, so that hostile answers do not pay
-for the imports each time. Run as `python -m swerve.rewards.worker LIMITS PARENT_PID`; requests come on standard input,
-one at a time, answers go to standard output (wire.py has the format).
+for the imports each time. Run as `python -m swerve.rewards.sandbox.worker LIMITS PARENT_PID`; requests come on standard
+input, one at a time, answers go to standard output (wire.py has the format).
 """
 
 from __future__ import annotations
@@ -11,19 +11,110 @@ import gc
 import importlib
 import json
 import os
+import random
 import select
 import signal
 import sys
 import time
 from contextlib import suppress
 
-from swerve.grading.outcomes import describe, grader_failed, limit_reached
-from swerve.rewards.limits import GraderLimits
+from swerve.errors import MissingExtraError
+from swerve.grading.outcomes import checked, describe, grader_failed, limit_reached
 from swerve.rewards.registry import GRADERS, GraderEntry
-from swerve.rewards.serving import RETIRE, serve
-from swerve.rewards.wire import Fault, FrameBuffer, Lost, Reply, encode_reply, frame, grader_of, read_frame, write_all
+from swerve.rewards.sandbox.confinement import (
+    Confinement,
+    GraderLimits,
+    confine,
+    die_with,
+    limit_cpu_time,
+    set_process_limits,
+)
+from swerve.rewards.sandbox.wire import (
+    Fault,
+    FrameBuffer,
+    Lost,
+    Reply,
+    decode_request,
+    encode_reply,
+    frame,
+    grader_of,
+    read_frame,
+    write_all,
+)
+from swerve.types import Problem
 
-__all__ = ["Child", "Worker", "main"]
+KEEP, RETIRE = b"K", b"R"
+"""First byte of an answer: whether the child can go on, or must be replaced because its memory was exhausted."""
+
+_PREPARE_CPU_SECONDS = 60.0
+
+
+def serve(requests: int, replies: int, *, limits: GraderLimits, confined: bool, worker_pid: int) -> None:
+    """Answer requests until the pipe ends or memory was exhausted.
+
+    Args:
+        requests: descriptor that requests are read from.
+        replies: descriptor that answers are written to.
+        limits: of every request.
+        confined: whether what a grader has no reason to do is refused.
+        worker_pid: the process that must not be survived.
+    """
+    exhausted = frame(RETIRE + encode_reply(limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")))
+    die_with(worker_pid)
+    try:
+        set_process_limits(limits, confined=confined)
+        confinement = confine() if confined else None
+        while (request := read_frame(requests)) is not None:
+            write_all(replies, frame(KEEP + encode_reply(_answer(request, limits, confinement))))
+    except MemoryError:  # nothing more can be made here, not even a message
+        write_all(replies, exhausted)
+
+
+def _answer(request: bytes, limits: GraderLimits, confinement: Confinement | None) -> Reply:
+    problem, text = decode_request(request)
+    if confinement is not None:
+        _reseed()
+    reply = judge(GRADERS[grader_of(request)], problem, text, limits)
+    violation = confinement.take_violation() if confinement is not None else None
+    return grader_failed(violation) if violation else reply
+
+
+def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> Reply:
+    """Return what a grader says of a text; the process is killed where it takes more CPU time than the limit.
+
+    Raises:
+        MemoryError: the memory limit was reached.
+    """
+    try:
+        grader = entry.load()
+        prepare = getattr(sys.modules[grader.__module__], "prepare_for_problem", None)
+        if prepare is not None:
+            limit_cpu_time(_PREPARE_CPU_SECONDS)
+            prepare(problem)
+        limit_cpu_time(limits.cpu_seconds)
+        return checked(grader(problem, text))
+    except MemoryError:
+        raise
+    except RecursionError:
+        return limit_reached(f"recursion limit {sys.getrecursionlimit()}")
+    except MissingExtraError as error:
+        return Fault(str(error))
+    except BaseException as error:
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):
+            return limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
+        return grader_failed(describe(error))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _reseed() -> None:
+    """Give every request the same random numbers: sympy tests equality at random points."""
+    random.seed(0)
+    if "sympy" in sys.modules:
+        from sympy.core.random import seed
+
+        seed(0)
+
 
 _MAX_SERVED = 2000
 """Requests a child serves before it is replaced: the caches of sympy grow."""

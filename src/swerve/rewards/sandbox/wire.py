@@ -13,21 +13,6 @@ from typing import Any
 
 from swerve.types import Problem, Reward
 
-__all__ = [
-    "Fault",
-    "FrameBuffer",
-    "Lost",
-    "Reply",
-    "decode_reply",
-    "decode_request",
-    "encode_reply",
-    "encode_request",
-    "frame",
-    "grader_of",
-    "read_frame",
-    "write_all",
-]
-
 _LENGTH = struct.Struct(">I")
 _CHUNK = 1 << 16
 

@@ -16,8 +16,6 @@ from swerve.errors import ConfigError
 from swerve.grading.outcomes import describe, grader_failed
 from swerve.types import Problem, Reward
 
-__all__ = ["check_reward_file", "grade_python", "prepare_for_problem"]
-
 _FUNCTION = "reward"
 _KEYS = ("value", "parts", "extracted")
 _ALLOWED = "return a number, True or False, None (no answer found), or a mapping with 'value'"

@@ -10,17 +10,20 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import SwerveError
-from swerve.rewards import registry, worker_process
-from swerve.rewards.pool import GraderLimits, GraderPool
+from swerve.rewards import registry
 from swerve.rewards.registry import GraderEntry
-from swerve.rewards.wire import encode_request, frame
+from swerve.rewards.sandbox import pool
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.pool import GraderPool
+from swerve.rewards.sandbox.wire import encode_request, frame
 from swerve.types import Problem, Reward
 
 WORKER = """
 import builtins, os, random, sys, types
 from pathlib import Path
 from swerve.errors import MissingExtraError
-from swerve.rewards import registry, worker
+from swerve.rewards import registry
+from swerve.rewards.sandbox import worker
 from swerve.rewards.registry import GraderEntry
 from swerve.types import Problem, Reward
 
@@ -69,7 +72,6 @@ entries = {
     "absent": GraderEntry(module="rewards.absent", function="grade", isolated=True),
 }
 worker.GRADERS = registry.GRADERS = entries
-worker.serve.__globals__["GRADERS"] = entries
 worker._MAX_SERVED = 5
 worker.main(sys.argv[1:])
 """
@@ -79,7 +81,7 @@ worker.main(sys.argv[1:])
 def graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
-    monkeypatch.setattr(worker_process, "COMMAND", (sys.executable, str(script)))
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, str(script)))
     entry = GraderEntry(module="", function="", isolated=True)
     monkeypatch.setattr(registry, "GRADERS", {"fake": entry, "free": entry, "absent": entry})
     with GraderPool(num_workers=1) as graders:
@@ -149,7 +151,7 @@ def test_a_missing_package_ends_the_batch_with_its_name(graders: GraderPool) -> 
 
 LATE_IMPORTS = r"""
 import json, sys
-from swerve.rewards import worker
+from swerve.rewards.sandbox import worker
 from swerve.rewards.registry import GRADERS
 from swerve.types import Problem
 
@@ -178,7 +180,7 @@ def test_graders_import_what_they_need_before_the_first_answer() -> None:
 def test_a_worker_ends_when_its_pipe_does_and_leaves_standard_output_to_the_answers() -> None:
     limits = json.dumps({"cpu_seconds": 1.0})
     done = subprocess.run(
-        [sys.executable, "-m", "swerve.rewards.worker", limits, str(os.getpid())],
+        [sys.executable, "-m", "swerve.rewards.sandbox.worker", limits, str(os.getpid())],
         input=b"",
         capture_output=True,
         timeout=20,
@@ -195,7 +197,7 @@ def test_a_worker_ends_when_its_pipe_does_while_an_answer_is_judged(tmp_path: Pa
     problem = Problem(id="p", family="python", question="q", answer="a", grading={"file": str(path)})
     limits = json.dumps({"wall_seconds": 50.0})
     worker = subprocess.Popen(
-        [sys.executable, "-m", "swerve.rewards.worker", limits, str(os.getpid())],
+        [sys.executable, "-m", "swerve.rewards.sandbox.worker", limits, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

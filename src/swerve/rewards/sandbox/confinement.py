@@ -1,24 +1,50 @@
-"""Refuses what a grader has no reason to do: run text as code, write files, start processes, open connections.
+"""What the process of a grader may use and do: limits of time and memory, and no more than a grader needs to do.
 
-`confine` installs an audit hook (PEP 578) in the process of a grader. Several libraries evaluate strings that come from
-an answer (every string entry point of sympy, a number of scorers of reasoning_gym); here such an attempt ends the
-grading. It is a second line of defence: an audit hook sees what Python does, not what a library's compiled code does.
+`confine` installs an audit hook (PEP 578) that refuses to run text as code, write files, start processes and open
+connections. Several libraries evaluate strings that come from an answer (every string entry point of sympy, a number of
+scorers of reasoning_gym); here such an attempt ends the grading. It is a second line of defence: an audit hook sees
+what Python does, not what a library's compiled code does.
 """
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
+import resource
+import signal
 import sys
+from dataclasses import dataclass, fields
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["Confinement", "ConfinementError", "confine"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraderLimits:
+    """Limits of one (problem, text); whichever is reached, the reward has the status `timeout` and says which."""
+
+    cpu_seconds: float = 2.0
+    """CPU time, so that a verdict does not depend on what else the machine does."""
+    wall_seconds: float = 30.0
+    """Time on the clock: a backstop for graders that sleep."""
+    memory_bytes: int = 1 << 30
+    """Address space of the grader's process, the libraries it loads included."""
+    max_chars: int = 200_000
+    """Length of the text; longer ones are not looked at."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"{field.name} must be above 0; got {getattr(self, field.name)}")
+
 
 _START_PROCESS = "start a process"
 _CHANGE_FILES = "change files"
 _CONNECT = "open a connection"
 _COMPILED = "load compiled code"
 _INSPECT = "change how Python runs"
+
+_PR_SET_PDEATHSIG = 1
 
 _REFUSED = {
     "os.system": _START_PROCESS,
@@ -129,3 +155,32 @@ def _builds_numbers(code: CodeType) -> bool:
 
 def _opens_for_writing(flags: object) -> str | None:
     return "open a file for writing" if isinstance(flags, int) and flags & _WRITING else None
+
+
+def set_process_limits(limits: GraderLimits, *, confined: bool) -> None:
+    """Set the limits of this process that hold for every answer."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    if confined:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def limit_cpu_time(seconds: float) -> None:
+    """Kill this process when it has used so much more CPU time.
+
+    The signal's default action also works where the interpreter never gets to run a handler, such as inside a power of
+    big integers. The process's own limit is the backstop for graders that catch the signal.
+    """
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    backstop = math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (backstop, resource.RLIM_INFINITY))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def die_with(worker_pid: int) -> None:
+    """Have the kernel kill this process when its worker dies (Linux; elsewhere the end of the pipe ends it)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker_pid:  # it died before the line above
+        os._exit(1)

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import SwerveError
-from swerve.rewards import grade_all, pool, worker_process
-from swerve.rewards.limits import GraderLimits
-from swerve.rewards.pool import GraderPool, configure_pool, shared_pool
+from swerve.rewards import grade_all
+from swerve.rewards.sandbox import pool
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
 from swerve.types import Problem, Reward
 
 REWARD_FILE = """
@@ -300,7 +301,7 @@ def test_closing_leaves_no_process_behind(problem: Problem) -> None:
 
 SCRIPT = """
 import os, signal, sys, threading, time
-from swerve.rewards.pool import GraderPool, shared_pool
+from swerve.rewards.sandbox.pool import GraderPool, shared_pool
 from swerve.types import Problem
 
 problem = Problem(id="p", family="python", question="q", answer="right", grading={"file": sys.argv[1]})
@@ -355,7 +356,7 @@ def test_ctrl_c_reaches_the_caller_and_not_the_workers(problem: Problem) -> None
 
 
 def test_a_worker_that_cannot_start_is_one_clear_error(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "COMMAND", (sys.executable, "-c", "import no_such_package"))
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", "import no_such_package"))
     with (
         GraderPool(num_workers=2) as graders,
         pytest.raises(SwerveError, match=r"cannot start \(exit status 1\): ModuleNotFoundError: No module named 'no_s"),
