@@ -7,9 +7,9 @@ import json
 
 from swerve.config.grading import MathGrading
 from swerve.grading.answers import find_answer
-from swerve.grading.maths.compare import NeedsNumbers
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
+from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.types import Problem, Reward
 
 _LONGEST_TEXT = 4_000_000

@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 
 from swerve.config.grading import MathGrading
-from swerve.grading.maths.compare import NeedsNumbers, same_answer
+from swerve.grading.maths.compare import same_answer
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.parser import parse
+from swerve.grading.maths.rationals import NeedsNumbers
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from swerve.grading.answers import find_answer
 from swerve.grading.maths.expressions import NotParsed
+from swerve.grading.maths.lexer import normalise
 from swerve.grading.maths.limits import LimitReached, check_limits
-from swerve.grading.maths.normalise import normalise
 from swerve.grading.maths.parser import parse
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from swerve.grading.maths.lexer import normalise
 from swerve.grading.maths.limits import LimitReached
-from swerve.grading.maths.normalise import normalise
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NoValue, exact
 from swerve.grading.maths.values import same_numerically

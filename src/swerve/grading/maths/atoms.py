@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
+from swerve.grading.maths import vocabulary
 from swerve.grading.maths.expressions import (
     Based,
     Call,
@@ -24,25 +25,8 @@ from swerve.grading.maths.expressions import (
     symbols,
     whole_number,
 )
+from swerve.grading.maths.lexer import Token, TokenReader, read_number
 from swerve.grading.maths.limits import LimitReached
-from swerve.grading.maths.tokens import Token, TokenReader, read_number
-from swerve.grading.maths.vocabulary import (
-    ACCENTS,
-    BARS,
-    BINOMIALS,
-    DOTS,
-    FONTS,
-    FRACTIONS,
-    FUNCTION_LETTERS,
-    FUNCTIONS,
-    INTEGRALS,
-    MATRICES,
-    NUMBER_WORDS,
-    ROUNDINGS,
-    SHORT_WORDS,
-    SUMS,
-    SYMBOL_COMMANDS,
-)
 
 _DIFFERENTIALS = (Symbol("d"), Symbol("partial"))
 _MOST_WRITTEN_OUT = 2000
@@ -87,30 +71,27 @@ class AtomReader(TokenReader, ABC):
 
     def _atom(self) -> Node:
         with self._deeper():
-            return self._atom_here()
-
-    def _atom_here(self) -> Node:
-        token = self._next()
-        match token.kind:
-            case "number":
-                return self._number(token)
-            case "letter":
-                return self._letter(token.text)
-            case "word":
-                return self._word(token.text)
-            case "text":
-                return self._text_name(token.text) or number_in_words(token.text)
-            case "begin":
-                return self._matrix(token.text)
-            case "command":
-                return self._command(token.text)
-            case _:
-                return self._bracketed(token)
+            token = self._next()
+            match token.kind:
+                case "number":
+                    return self._number(token)
+                case "letter":
+                    return self._letter(token.text)
+                case "word":
+                    return self._word(token.text)
+                case "text":
+                    return self._text_name(token.text) or number_in_words(token.text)
+                case "begin":
+                    return self._matrix(token.text)
+                case "command":
+                    return self._command(token.text)
+                case _:
+                    return self._bracketed(token)
 
     def _bracketed(self, token: Token) -> Node:
         if token.text in ("(", "[", "{", "{set"):
             return self._group(token.text)
-        if token.text in BARS:
+        if token.text in vocabulary.BARS:
             return self._absolute()
         raise NotParsed(f"no formula begins with {token.text!r}")
 
@@ -118,7 +99,7 @@ class AtomReader(TokenReader, ABC):
         self._bars += 1
         inner = self._sum()
         self._bars -= 1
-        self._expect(*BARS)
+        self._expect(*vocabulary.BARS)
         return Call("abs", (inner,))
 
     def _group(self, opening: str) -> Node:
@@ -213,7 +194,7 @@ class AtomReader(TokenReader, ABC):
         return None
 
     def _stacked_parts(self) -> tuple[Node, Node] | None:
-        if not self._takes(*FRACTIONS):
+        if not self._takes(*vocabulary.FRACTIONS):
             return None
         top = self._plain_number()
         bottom = self._plain_number() if top is not None else None
@@ -237,33 +218,32 @@ class AtomReader(TokenReader, ABC):
     def _argument(self) -> Node:
         """Read an argument of a command: braces, or one token."""
         with self._deeper():
-            return self._argument_here()
-
-    def _argument_here(self) -> Node:
-        if self._takes("{"):
-            inner = self.answer()
-            self._expect("}")
-            return inner
-        token = self._next()
-        if token.kind == "number":
-            return read_number(token.text)
-        if token.kind == "letter":
-            return Symbol(token.text)
-        if token.kind == "text":
-            return number_in_words(token.text)
-        if token.kind == "command":
-            return self._command(token.text)
-        if token.text == "(":
-            return self._group("(")
-        raise NotParsed(f"no argument begins with {token.text!r}")
+            if self._takes("{"):
+                inner = self.answer()
+                self._expect("}")
+                return inner
+            match self._next():
+                case Token("number", text):
+                    return read_number(text)
+                case Token("letter", text):
+                    return Symbol(text)
+                case Token("text", text):
+                    return number_in_words(text)
+                case Token("command", text):
+                    return self._command(text)
+                case Token(_, "("):
+                    return self._group("(")
+                case Token(_, text):
+                    raise NotParsed(f"no argument begins with {text!r}")
 
     def _letter(self, letter: str) -> Node:
         name = letter + self._subscript()
         while self._takes_prime():
             name += "'"
-        if letter in FUNCTION_LETTERS and self._takes_inverse():
+        if letter in vocabulary.FUNCTION_LETTERS and self._takes_inverse():
             name += "^-1"
-        if self._sees("(") and (letter in FUNCTION_LETTERS or name.endswith("'") or self._is_value_at_number(letter)):
+        is_function = letter in vocabulary.FUNCTION_LETTERS or name.endswith("'") or self._is_value_at_number(letter)
+        if is_function and self._sees("("):
             self._next()
             inner = self._group("(")
             return Call(f"function {name}", inner.items if isinstance(inner, Group) else (inner,))
@@ -304,16 +284,16 @@ class AtomReader(TokenReader, ABC):
 
     def _text_name(self, text: str) -> Node | None:
         """Return words before an equals sign as the name of what follows: `Area = 5`."""
-        named = self._sees("=") and text.casefold() not in SHORT_WORDS
+        named = self._sees("=") and text.casefold() not in vocabulary.SHORT_WORDS
         return Symbol(f"text {' '.join(text.casefold().split())}") if named else None
 
     def _word(self, word: str) -> Node:
         """Read letters without a command: a number word, points such as `ABC`, or the product of a few letters."""
-        if word.casefold() in NUMBER_WORDS:
-            return Number(Fraction(NUMBER_WORDS[word.casefold()]))
+        if word.casefold() in vocabulary.NUMBER_WORDS:
+            return Number(Fraction(vocabulary.NUMBER_WORDS[word.casefold()]))
         if (name := self._text_name(word)) is not None:
             return name
-        if word in SHORT_WORDS or (len(word) > 3 and not word.isupper()):
+        if word in vocabulary.SHORT_WORDS or (len(word) > 3 and not word.isupper()):
             raise NotParsed(f"{word!r} is a word")
         if len(word) > 2 and word.isupper():
             return Symbol(word + self._subscript())
@@ -325,9 +305,9 @@ class AtomReader(TokenReader, ABC):
     def _command(self, name: str) -> Node:
         if name in COMMANDS:
             return COMMANDS[name](self, name)
-        if name in SYMBOL_COMMANDS:
-            return Symbol(SYMBOL_COMMANDS[name] + self._subscript())
-        if name in FUNCTIONS:
+        if name in vocabulary.SYMBOL_COMMANDS:
+            return Symbol(vocabulary.SYMBOL_COMMANDS[name] + self._subscript())
+        if name in vocabulary.FUNCTIONS:
             return self._function(name)
         raise NotParsed(f"unknown command {name!r}")
 
@@ -349,7 +329,7 @@ class AtomReader(TokenReader, ABC):
     def _written_out(self, name: str, index: str, values: range, body: Node) -> Node:
         if len(values) * size_of(body) > _MOST_WRITTEN_OUT:
             raise LimitReached(f"size of a written-out \\{name} > {_MOST_WRITTEN_OUT}")
-        return Call(SUMS[name], tuple(substituted(body, index, Number(Fraction(value))) for value in values))
+        return Call(vocabulary.SUMS[name], tuple(substituted(body, index, Number(Fraction(value))) for value in values))
 
     def _integral(self, name: str) -> Node:
         return _unevaluated(name, *self._bounds(), self._product())
@@ -387,7 +367,7 @@ class AtomReader(TokenReader, ABC):
         return inner if capitals else Call(f"function {name}{self._subscript()}", (inner,))
 
     def _rounding(self, name: str) -> Node:
-        closing, function = ROUNDINGS[name]
+        closing, function = vocabulary.ROUNDINGS[name]
         inner = self._sum()
         self._expect(closing)
         return Call(function, (inner,))
@@ -407,7 +387,7 @@ class AtomReader(TokenReader, ABC):
         return name
 
     def _matrix(self, environment: str) -> Node:
-        if environment not in (*MATRICES, "vmatrix", "cases"):
+        if environment not in (*vocabulary.MATRICES, "vmatrix", "cases"):
             raise NotParsed(f"unknown environment {environment!r}")
         rows: list[tuple[Node, ...]] = []
         row = [self._relation()]
@@ -444,15 +424,15 @@ def _unevaluated(name: str, *parts: Node | None) -> Node:
 
 
 COMMANDS: Mapping[str, Callable[[AtomReader, str], Node]] = {
-    **dict.fromkeys(FRACTIONS, AtomReader._fraction),
-    **dict.fromkeys(BINOMIALS, AtomReader._binomial),
-    **dict.fromkeys(FONTS, lambda reader, _: reader._argument()),
-    **dict.fromkeys(ACCENTS, AtomReader._accent),
-    **dict.fromkeys(ROUNDINGS, AtomReader._rounding),
+    **dict.fromkeys(vocabulary.FRACTIONS, AtomReader._fraction),
+    **dict.fromkeys(vocabulary.BINOMIALS, AtomReader._binomial),
+    **dict.fromkeys(vocabulary.FONTS, lambda reader, _: reader._argument()),
+    **dict.fromkeys(vocabulary.ACCENTS, AtomReader._accent),
+    **dict.fromkeys(vocabulary.ROUNDINGS, AtomReader._rounding),
     "mathbb": AtomReader._set_name,
-    **dict.fromkeys(DOTS, lambda reader, _: Symbol("dots")),
-    **dict.fromkeys(SUMS, AtomReader._big_sum),
-    **dict.fromkeys(INTEGRALS, AtomReader._integral),
+    **dict.fromkeys(vocabulary.DOTS, lambda reader, _: Symbol("dots")),
+    **dict.fromkeys(vocabulary.SUMS, AtomReader._big_sum),
+    **dict.fromkeys(vocabulary.INTEGRALS, AtomReader._integral),
     "lim": lambda reader, _: Call(rf"function \lim{reader._subscript()}", (reader._product(),)),
     "sqrt": AtomReader._root,
     **dict.fromkeys(("lvert", "vert"), lambda reader, _: reader._absolute()),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Protocol
 
+from swerve.grading.maths import shapes
 from swerve.grading.maths.expressions import (
     Based,
     Call,
@@ -19,35 +20,8 @@ from swerve.grading.maths.expressions import (
     is_percent,
     symbols,
 )
-from swerve.grading.maths.rationals import NoValue, exact, is_endless, is_rounded, last_place
-from swerve.grading.maths.real_sets import IrrationalBound, is_described, same_real_sets
-from swerve.grading.maths.shapes import (
-    DOTS,
-    MIRRORED,
-    alternatives,
-    as_matrix,
-    as_set,
-    difference,
-    entry_of_single,
-    folded,
-    has_relation,
-    has_several_variables,
-    is_bracketed,
-    is_name,
-    is_same_name,
-    is_union,
-    joins_differ,
-    member_and_set,
-    mirrored,
-    names_differ,
-    pieces,
-    ratio_parts,
-    shape,
-    unwrapped,
-    with_signs_expanded,
-    without_percent,
-    without_unit,
-)
+from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
+from swerve.grading.maths.real_sets import is_described, same_real_sets
 from swerve.grading.maths.values import same_numerically, value_pairs, variables
 from swerve.grading.maths.vocabulary import LETTER_UNITS, is_known_unit
 
@@ -81,10 +55,6 @@ class MathPolicy(Protocol):
     @property
     def log(self) -> str:
         """`natural`, `ten`, or `either`."""
-
-
-class NeedsNumbers(Exception):
-    """The comparison needs numerical values, which were not allowed."""
 
 
 def same_answer(
@@ -131,13 +101,13 @@ class _Comparison:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Apply the first rule that has a say; plain values are left."""
-        if alternatives(gold) or alternatives(answer):
-            plain = (unwrapped(gold), unwrapped(answer))
+        if shapes.alternatives(gold) or shapes.alternatives(answer):
+            plain = (shapes.unwrapped(gold), shapes.unwrapped(answer))
             return self.same(*plain) or self._same_alternatives(gold, answer)
         verdict = self._real_sets(gold, answer)
         if verdict is not None:
             return verdict
-        gold, answer = unwrapped(gold), unwrapped(answer)
+        gold, answer = shapes.unwrapped(gold), shapes.unwrapped(answer)
         for rule in self._rules:
             verdict = rule(gold, answer)
             if verdict is not None:
@@ -148,11 +118,8 @@ class _Comparison:
         """Accept the same set of numbers in another description: `|x| < 1` is `(-1, 1)`."""
         if not is_described(gold) and not is_described(answer):
             return None
-        try:
-            same = same_real_sets(gold, answer, numerically=self._numerically)
-        except IrrationalBound:
-            raise NeedsNumbers from None
-        return same or (False if joins_differ(gold, answer) else None)
+        same = same_real_sets(gold, answer, numerically=self._numerically)
+        return same or (False if shapes.joins_differ(gold, answer) else None)
 
     def _modulos(self, gold: Node, answer: Node) -> bool | None:
         """Compare `3 (mod 7)` by both parts."""
@@ -166,7 +133,7 @@ class _Comparison:
 
     def _memberships(self, gold: Node, answer: Node) -> bool | None:
         """Compare `x in S` by its set."""
-        in_gold, in_answer = member_and_set(gold), member_and_set(answer)
+        in_gold, in_answer = shapes.member_and_set(gold), shapes.member_and_set(answer)
         if in_gold is None and in_answer is None:
             return None
         if in_gold is not None and in_answer is not None and in_gold[0] != in_answer[0]:
@@ -183,7 +150,7 @@ class _Comparison:
             return None
         if gold_name is None or answer_name is None:
             return self.same(gold_value, answer_value)
-        if is_same_name(gold_name, answer_name):
+        if shapes.is_same_name(gold_name, answer_name):
             return self.same(gold_value, answer_value)
         return None if variables(gold_value) and variables(answer_value) else False
 
@@ -194,14 +161,14 @@ class _Comparison:
         sides, operators = node.sides, node.operators
         if operators[-1] == "approx":
             left = sides[0] if len(sides) == 2 else Relation(operators[:-1], sides[:-1])
-            if len(sides) == 2 and is_name(sides[0]):
+            if len(sides) == 2 and shapes.is_name(sides[0]):
                 return sides[0], sides[1]
             return self._named_value(left) if self._is_roughly(sides[-2], sides[-1]) else (None, node)
         if set(operators) != {"="}:
             return None, node
-        if len(sides) == 2 and is_name(sides[1]) and not is_name(sides[0]):
+        if len(sides) == 2 and shapes.is_name(sides[1]) and not shapes.is_name(sides[0]):
             sides = (sides[1], sides[0])
-        name, values = (sides[0], sides[1:]) if is_name(sides[0]) and sides[0] != sides[1] else (None, sides)
+        name, values = (sides[0], sides[1:]) if shapes.is_name(sides[0]) and sides[0] != sides[1] else (None, sides)
         if name is None and any(variables(value) for value in values):
             return None, node
         if all(self.same(values[0], value) for value in values[1:]):
@@ -213,7 +180,7 @@ class _Comparison:
             return None
         if len(gold.operators) == len(answer.operators) == 1:
             return self._same_single_relation(gold, answer)
-        return self._same_chain(gold, answer) or self._same_chain(gold, mirrored(answer))
+        return self._same_chain(gold, answer) or self._same_chain(gold, shapes.mirrored(answer))
 
     def _same_chain(self, gold: Relation, answer: Relation) -> bool:
         return gold.operators == answer.operators and all(map(self.same, gold.sides, answer.sides))
@@ -221,26 +188,27 @@ class _Comparison:
     def _same_single_relation(self, gold: Relation, answer: Relation) -> bool:
         """Compare `left - right` of both: their ratio must be constant, its sign that of the operators' directions."""
         names = variables(gold)
-        if gold.operators[0] not in MIRRORED or answer.operators[0] not in MIRRORED:
+        if gold.operators[0] not in shapes.MIRRORED or answer.operators[0] not in shapes.MIRRORED:
             return self._same_chain(gold, answer)
         if not names or names != variables(answer):
-            return self._same_chain(gold, answer) or self._same_chain(gold, mirrored(answer))
+            return self._same_chain(gold, answer) or self._same_chain(gold, shapes.mirrored(answer))
         self._require_numbers()
         try:
-            ratio = _constant_ratio(difference(gold), difference(answer), names, self._policy.log != "ten")
+            differences = shapes.difference(gold), shapes.difference(answer)
+            ratio = _constant_ratio(*differences, names, self._policy.log != "ten")
         except NoValue:
-            return self._same_chain(gold, answer) or self._same_chain(gold, mirrored(answer))
+            return self._same_chain(gold, answer) or self._same_chain(gold, shapes.mirrored(answer))
         if ratio is None:
             return False
         operator = gold.operators[0]
-        expected = operator if ratio > 0 else MIRRORED[operator]
+        expected = operator if ratio > 0 else shapes.MIRRORED[operator]
         return answer.operators[0] == expected
 
     def _relation_as_set(self, gold: Node, answer: Node) -> bool | None:
         """Compare `x >= 2` with `[2, infinity)`, and `x < 1 or x > 2` with a union."""
-        if has_relation(gold) == has_relation(answer):
+        if shapes.has_relation(gold) == shapes.has_relation(answer):
             return None
-        first, second = as_set(gold), as_set(answer)
+        first, second = shapes.as_set(gold), shapes.as_set(answer)
         if first is None or second is None:
             return False if isinstance(gold, Relation) or isinstance(answer, Relation) else None
         return (first, second) != (gold, answer) and self.same(first, second)
@@ -248,21 +216,21 @@ class _Comparison:
     # Sets, lists, matrices
 
     def _unions(self, gold: Node, answer: Node) -> bool | None:
-        expected, given = pieces(gold), pieces(answer)
+        expected, given = shapes.pieces(gold), shapes.pieces(answer)
         if len(expected) == len(given) == 1:
             return None
-        if not is_union(gold) and not is_union(answer):
+        if not shapes.is_union(gold) and not shapes.is_union(answer):
             return None
-        return not has_several_variables((*expected, *given)) and self._same_unordered(expected, given)
+        return not shapes.has_several_variables((*expected, *given)) and self._same_unordered(expected, given)
 
     def _matrices(self, gold: Node, answer: Node) -> bool | None:
-        first, second = folded(gold), folded(answer)
-        if entry_of_single(first) != first or entry_of_single(second) != second:
-            return self.same(entry_of_single(first), entry_of_single(second))
+        first, second = shapes.folded(gold), shapes.folded(answer)
+        if shapes.entry_of_single(first) != first or shapes.entry_of_single(second) != second:
+            return self.same(shapes.entry_of_single(first), shapes.entry_of_single(second))
         if isinstance(first, Matrix) or isinstance(second, Matrix):
-            gold, answer = as_matrix(first) or first, as_matrix(second) or second
+            gold, answer = shapes.as_matrix(first) or first, shapes.as_matrix(second) or second
         if isinstance(gold, Matrix) and isinstance(answer, Matrix):
-            return shape(gold) == shape(answer) and all(map(self.same, children(gold), children(answer)))
+            return shapes.shape(gold) == shapes.shape(answer) and all(map(self.same, children(gold), children(answer)))
         for matrix, other in ((gold, answer), (answer, gold)):
             if isinstance(matrix, Matrix):
                 is_vector = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
@@ -273,23 +241,23 @@ class _Comparison:
         return None
 
     def _collections(self, gold: Node, answer: Node) -> bool | None:
-        gold, answer = with_signs_expanded(gold), with_signs_expanded(answer)
+        gold, answer = shapes.with_signs_expanded(gold), shapes.with_signs_expanded(answer)
         if not isinstance(gold, Group) and not isinstance(answer, Group):
             return None
         if not isinstance(gold, Group) or not isinstance(answer, Group):
             return self._same_single(gold, answer)
-        if DOTS in (*gold.items, *answer.items) and {gold.brackets, answer.brackets} <= {"", "{}"}:
+        if shapes.DOTS in (*gold.items, *answer.items) and {gold.brackets, answer.brackets} <= {"", "{}"}:
             return len(gold.items) == len(answer.items) and all(map(self.same, gold.items, answer.items))
         if {"{}"} & {gold.brackets, answer.brackets}:
             return self._same_sets(gold, answer)
-        if not gold.brackets and not answer.brackets and all(map(is_bracketed, (*gold.items, *answer.items))):
+        if not gold.brackets and not answer.brackets and all(map(shapes.is_bracketed, (*gold.items, *answer.items))):
             return self._same_sets(gold, answer)
         if len(gold.items) != len(answer.items):
             return False
         if "" not in (gold.brackets, answer.brackets):
             plain = len(gold.items) > 2 and {gold.brackets, answer.brackets} <= {"()", "[]"}
             return (plain or gold.brackets == answer.brackets) and all(map(self.same, gold.items, answer.items))
-        if len(gold.brackets) == 2 or self._ordered or names_differ(gold, answer):
+        if len(gold.brackets) == 2 or self._ordered or shapes.names_differ(gold, answer):
             return all(map(self.same, gold.items, answer.items))
         return self._same_unordered(gold.items, answer.items)
 
@@ -320,9 +288,9 @@ class _Comparison:
 
     def _same_alternatives(self, gold: Node, answer: Node) -> bool:
         """Compare a list with `or`, in which equal values count once, with fewer values."""
-        expected, given = pieces(unwrapped(gold)), pieces(unwrapped(answer))
+        expected, given = shapes.pieces(shapes.unwrapped(gold)), shapes.pieces(shapes.unwrapped(answer))
         longer = gold if len(expected) > len(given) else answer
-        if len(expected) == len(given) or alternatives(longer) is None:
+        if len(expected) == len(given) or shapes.alternatives(longer) is None:
             return False
         return self._same_elements(expected, given)
 
@@ -339,7 +307,7 @@ class _Comparison:
 
     def _ratios(self, gold: Node, answer: Node) -> bool | None:
         """Compare `7:32`: part by part, so that a time is no other time; with a number, the quotient of two parts."""
-        first, second = ratio_parts(gold), ratio_parts(answer)
+        first, second = shapes.ratio_parts(gold), shapes.ratio_parts(answer)
         if first is None and second is None:
             return None
         if first is not None and second is not None:
@@ -353,8 +321,8 @@ class _Comparison:
     # Values
 
     def _same_value(self, gold: Node, answer: Node) -> bool:
-        gold, gold_unit = without_unit(gold)
-        answer, answer_unit = without_unit(answer)
+        gold, gold_unit = shapes.without_unit(gold)
+        answer, answer_unit = shapes.without_unit(answer)
         if not self._units_allow(gold_unit, answer_unit):
             return False
         gold_is_percent, answer_is_percent = is_percent(gold), is_percent(answer)
@@ -364,7 +332,7 @@ class _Comparison:
             return True
         if self._policy.percent == "strict":
             return False
-        return self._same_number(without_percent(gold), without_percent(answer))
+        return self._same_number(shapes.without_percent(gold), shapes.without_percent(answer))
 
     def _same_with_letter(self, gold: Node, gold_unit: str | None, answer: Node, answer_unit: str | None) -> bool:
         r"""Compare `10 m`, which is a product, with the value of `10\text{ m}`."""

@@ -7,8 +7,8 @@ import re
 
 from swerve.grading.maths.compare import MathPolicy, same_answer
 from swerve.grading.maths.expressions import Node, NotParsed
+from swerve.grading.maths.lexer import normalise, plain_words
 from swerve.grading.maths.limits import LIMITS, LimitReached, check_limits
-from swerve.grading.maths.normalise import clock_times, is_marked, normalise, plain_words
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.shapes import is_unevaluated
 
@@ -32,6 +32,9 @@ _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
 _VALUE_WITH_LETTERS = re.compile(r"[-+]? ?[0-9]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
+_TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
+_CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
+_HALF_DAY = 12 * 3600
 
 
 def equivalent(gold: str, answer: str, policy: MathPolicy, *, numerically: bool = True) -> bool:
@@ -94,10 +97,38 @@ def _same_choice(gold: str, answer: str) -> bool | None:
 
 def _same_time(gold: str, answer: str) -> bool | None:
     """Compare times of the day, where one side says a.m. or p.m."""
-    if not is_marked(gold) and not is_marked(answer):
+    if not _is_marked(gold) and not _is_marked(answer):
         return None
-    times, given = clock_times(gold), clock_times(answer)
+    times, given = _clock_times(gold), _clock_times(answer)
     return None if times is None or given is None else bool(times & given)
+
+
+def _clock_times(text: str) -> frozenset[int] | None:
+    """Return the seconds after midnight that a time can mean; two without a.m. or p.m. None: it is no time of the day.
+
+    >>> sorted(_clock_times("8:34 p.m.")), sorted(_clock_times("08:34")), _clock_times("8")
+    ([74040], [30840, 74040], None)
+    """
+    plain = " ".join(_CLOCK_NOISE.sub(" ", text).split()).replace(" :", ":").replace(": ", ":")
+    match = _TIME.fullmatch(plain.strip(" ."))
+    if match is None or (match[2] is None and match[4] is None):
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in match.group(1, 2, 3))
+    if hours > 23 or minutes > 59 or seconds > 59 or (match[4] and not 1 <= hours <= 12):
+        return None
+    time = hours * 3600 + minutes * 60 + seconds
+    if match[4]:
+        return frozenset({time % _HALF_DAY + _HALF_DAY * (match[4] in "Pp")})
+    return frozenset({time}) if hours > 12 else frozenset({time % _HALF_DAY, time % _HALF_DAY + _HALF_DAY})
+
+
+def _is_marked(text: str) -> bool:
+    """Return whether a text says a.m. or p.m.
+
+    >>> _is_marked("4 pm"), _is_marked("4:30")
+    (True, False)
+    """
+    return re.search(r"[AaPp]\.? ?[Mm]\b", text) is not None
 
 
 def _same_formula(gold: str, answer: str, policy: MathPolicy, numerically: bool) -> bool:

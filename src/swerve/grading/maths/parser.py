@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from swerve.grading.maths import vocabulary
 from swerve.grading.maths.atoms import COMMANDS, AtomReader
 from swerve.grading.maths.expressions import (
     Call,
@@ -40,23 +41,7 @@ from swerve.grading.maths.expressions import (
     unit_text,
     whole_number,
 )
-from swerve.grading.maths.tokens import Token, tokenize
-from swerve.grading.maths.vocabulary import (
-    FUNCTIONS,
-    LETTER_UNITS,
-    MOST_UNIT_WORDS,
-    MULTIPLIERS,
-    ORDINALS,
-    OVER,
-    PERCENT_WORDS,
-    RELATIONS,
-    SET_OPERATORS,
-    STRONG,
-    SYMBOL_COMMANDS,
-    TIMES,
-    UNITS,
-    canonical_unit,
-)
+from swerve.grading.maths.lexer import Token, tokenize
 
 
 def parse(text: str, *, thousands: bool = True) -> Node:
@@ -95,6 +80,10 @@ def _inward(match: re.Match[str]) -> str:
     return f"{'[' if low == '[' else '('}{inner}{']' if high == ']' else ')'}"
 
 
+_DIVISORS = {**vocabulary.LETTER_UNITS, **vocabulary.UNITS}
+_READABLE_COMMANDS = {*COMMANDS, *vocabulary.FUNCTIONS, *vocabulary.SYMBOL_COMMANDS}
+
+
 class _Parser(AtomReader):
     """Reads the operators, from the separators of a list down to powers and units."""
 
@@ -122,7 +111,7 @@ class _Parser(AtomReader):
         if len(parts) > 1 and sizes not in ({1}, set()) and len(sizes) == 1 and (";" in seen or named):
             return Group("", tuple(Group("", tuple(part)) for part in parts)), seen
         items = tuple(node for part in parts for node in part)
-        words = seen & set(STRONG)
+        words = seen & set(vocabulary.STRONG)
         if words and len(items) > 1 and all(is_inequality(node) for node in items):
             return Call("or" if "or" in words else "and", items), seen
         return items[0] if len(items) == 1 else Group("", items), seen
@@ -133,7 +122,7 @@ class _Parser(AtomReader):
             word = token.text.strip(" ,").casefold()
             if token.kind == "sign" and token.text in (",", ";"):
                 found.append(token.text)
-            elif token.kind in ("word", "text") and word in STRONG:
+            elif token.kind in ("word", "text") and word in vocabulary.STRONG:
                 found.append(word)
             else:
                 break
@@ -143,8 +132,8 @@ class _Parser(AtomReader):
     def _relation(self) -> Node:
         sides = [self._ratio()]
         operators: list[str] = []
-        while self.token is not None and self.token.kind in ("sign", "command") and self.token.text in RELATIONS:
-            operators.append(RELATIONS[self._next().text])
+        while self._sees(*vocabulary.RELATIONS):
+            operators.append(vocabulary.RELATIONS[self._next().text])
             sides.append(self._ratio())
         if operators == [] and self._sees("approx"):
             raise NotParsed("misses a side")
@@ -165,8 +154,8 @@ class _Parser(AtomReader):
 
     def _union(self) -> Node:
         node = self._sum()
-        while (token := self.token) is not None and token.kind == "command" and token.text in SET_OPERATORS:
-            name = SET_OPERATORS[self._next().text]
+        while self._sees(*vocabulary.SET_OPERATORS):
+            name = vocabulary.SET_OPERATORS[self._next().text]
             node = Call(name, (*operands(node, name), self._sum()))
         return node
 
@@ -193,14 +182,14 @@ class _Parser(AtomReader):
         bottom: list[Node] = []
         last = top
         while True:
-            if self._takes(*TIMES):
+            if self._takes(*vocabulary.TIMES):
                 last = top
                 last.append(self._signed_factor())
             elif self._takes("bmod"):
                 divisor = self._signed_factor()
                 top, bottom = [Call("mod", (self._quotient(top, bottom), divisor))], []
                 last = top
-            elif self._takes(*OVER):
+            elif self._takes(*vocabulary.OVER):
                 last = bottom
                 last.append(self._signed_factor())
             elif self._starts_factor():
@@ -238,9 +227,9 @@ class _Parser(AtomReader):
         if token.kind in ("number", "letter", "begin"):
             return True
         if token.kind == "word":
-            return token.text.casefold() not in STRONG
+            return token.text.casefold() not in vocabulary.STRONG
         if token.kind == "command":
-            return token.text in COMMANDS or token.text in FUNCTIONS or token.text in SYMBOL_COMMANDS
+            return token.text in _READABLE_COMMANDS
         return token.kind == "sign" and (
             token.text in ("(", "[", "{", "{set") or (token.text == "|" and not self._bars)
         )
@@ -250,7 +239,7 @@ class _Parser(AtomReader):
         while True:
             if self._takes("!"):
                 node = Call("factorial", (node,))
-            elif not is_percent(node) and (self._takes("%") or self._takes_word(PERCENT_WORDS)):
+            elif not is_percent(node) and (self._takes("%") or self._takes_word(vocabulary.PERCENT_WORDS)):
                 node = Call("percent", (node,))
             elif (multiplier := self._multiplier()) is not None:
                 node = Call("*", (node, Number(Fraction(multiplier))))
@@ -281,7 +270,7 @@ class _Parser(AtomReader):
             self._next()
             return (negated(self._factor()),)
         factors = [self._factor()]
-        while self._starts_factor() and self._tokens[self._position].text not in FUNCTIONS:
+        while self._starts_factor() and self._tokens[self._position].text not in vocabulary.FUNCTIONS:
             self._refuse_number_after(factors[-1])
             factors.append(self._factor())
         return (Call("*", tuple(factors)) if len(factors) > 1 else factors[0],)
@@ -292,7 +281,7 @@ class _Parser(AtomReader):
         if self._takes("circ") or self._takes_braced("circ"):
             scale = self._scale_of_temperature()
             return Quantity(base, scale) if scale else self._power(Call("degrees", (base,)))
-        if any(self._takes_braced(ordinal) for ordinal in ORDINALS):
+        if any(self._takes_braced(ordinal) for ordinal in vocabulary.ORDINALS):
             return Quantity(base, "th")
         return self._power(Call("^", (base, self._exponent())))
 
@@ -312,7 +301,7 @@ class _Parser(AtomReader):
         if token is None or token.text not in ("C", "F") or (after is not None and after.text in ("(", "_", "^")):
             return None
         self._position += 1
-        return LETTER_UNITS[token.text]
+        return vocabulary.LETTER_UNITS[token.text]
 
     def _takes_word(self, words: tuple[str, ...]) -> bool:
         token = self.token
@@ -322,49 +311,41 @@ class _Parser(AtomReader):
 
     def _multiplier(self) -> int | None:
         token = self.token
-        if token is None or token.kind not in ("word", "text") or token.text not in MULTIPLIERS:
+        if token is None or token.kind not in ("word", "text") or token.text not in vocabulary.MULTIPLIERS:
             return None
         self._position += 1
-        return MULTIPLIERS[token.text]
+        return vocabulary.MULTIPLIERS[token.text]
 
     def _unit(self, value: Node) -> str | None:
         """Read the unit after a value: known units, longer plain words, or text of a text command."""
         parts: list[str] = []
         words = 0
         while (token := self.token) is not None:
-            if _is_letter_unit(token) and not symbols(value):
-                parts.append(LETTER_UNITS[token.text])
+            if token.texted and token.text in vocabulary.LETTER_UNITS and not symbols(value):
+                parts.append(vocabulary.LETTER_UNITS[token.text])
             elif _can_be_unit(token, is_first=not parts):
                 words += token.kind == "word"
-                if words > MOST_UNIT_WORDS:
+                if words > vocabulary.MOST_UNIT_WORDS:
                     raise NotParsed("more words than a unit has")
                 parts.append(unit_text(token.text))
             elif parts and token.text == "^" and self._ahead(1) is not None:
                 self._position += 1
                 parts[-1] += f"^{whole_number(self._argument())}"
                 continue
-            elif parts and token.text == "/" and (unit := self._ahead(1)) is not None and _can_be_divisor(unit):
-                parts += ["per", UNITS.get(unit.text) or LETTER_UNITS[unit.text]]
+            elif parts and token.text == "/" and (unit := self._ahead(1)) is not None and unit.text in _DIVISORS:
+                parts += ["per", _DIVISORS[unit.text]]
                 self._position += 1
             else:
                 break
             self._position += 1
-        return canonical_unit(" ".join(parts)) if parts else None
-
-
-def _is_letter_unit(token: Token) -> bool:
-    return token.texted and token.text in LETTER_UNITS
-
-
-def _can_be_divisor(token: Token) -> bool:
-    return token.text in UNITS or token.text in LETTER_UNITS
+        return vocabulary.canonical_unit(" ".join(parts)) if parts else None
 
 
 def _can_be_unit(token: Token, *, is_first: bool) -> bool:
-    if token.text.strip(" ,").casefold() in STRONG or token.kind not in ("text", "word"):
+    if token.text.strip(" ,").casefold() in vocabulary.STRONG or token.kind not in ("text", "word"):
         return False
-    if token.text in ORDINALS:
+    if token.text in vocabulary.ORDINALS:
         return is_first and not (token.kind == "word" and token.spaced)
-    if token.kind == "text" or token.text in UNITS or token.text in ("square", "sq", "cubic", "per"):
+    if token.kind == "text" or token.text in vocabulary.UNITS or token.text in ("square", "sq", "cubic", "per"):
         return True
     return token.spaced and token.text.islower() and (len(token.text) > 3 or not is_first)

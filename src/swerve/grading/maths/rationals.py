@@ -16,6 +16,10 @@ class NoValue(Exception):
     """The tree has no value of the kind that was asked for."""
 
 
+class NeedsNumbers(Exception):
+    """The comparison needs numerical values, which were not allowed."""
+
+
 def exact(node: Node) -> Fraction:
     """Return the exact value of rational arithmetic.
 

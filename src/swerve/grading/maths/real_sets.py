@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from swerve.grading.maths.expressions import Call, Group, Node, Relation, Symbol, children, symbols
-from swerve.grading.maths.rationals import NoValue, exact
+from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact
 from swerve.grading.maths.values import value_at, variables
 
 _DIGITS = 80
@@ -35,10 +35,6 @@ _Affine = tuple[Fraction, Fraction]
 """Slope and constant of what one side of an inequality is, as a function of its variable."""
 
 
-class IrrationalBound(Exception):
-    """A bound needs numerical values, which were not allowed."""
-
-
 def is_described(node: Node) -> bool:
     """Return whether a tree says which numbers are in a set: by inequalities, set operations, or a condition."""
     if isinstance(node, Relation):
@@ -57,7 +53,7 @@ def same_real_sets(first: Node, second: Node, *, numerically: bool) -> bool:
         numerically: whether irrational bounds may be computed.
 
     Raises:
-        IrrationalBound: a bound is irrational, and numerical values are not allowed.
+        NeedsNumbers: a bound is irrational, and numerical values are not allowed.
 
     >>> from swerve.grading.maths.parser import parse
     >>> same_real_sets(parse("|x-1|<2"), parse("(-1,3)"), numerically=True)
@@ -226,7 +222,7 @@ class _Reader:
         if symbols(node):  # of undefined functions too: what f(1) is worth is not known
             raise NoValue("no constant")
         if not self._numerically:
-            raise IrrationalBound
+            raise NeedsNumbers
         value = value_at(node, (), 0, _DIGITS, True)
         if value is None or value.context.im(value) != 0 or abs(value) > _LARGEST:
             raise NoValue("no real constant")

@@ -155,18 +155,8 @@ FRACTIONS = ("frac", "dfrac", "tfrac", "cfrac")
 BINOMIALS = ("binom", "dbinom", "tbinom")
 MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "array", "smallmatrix")
 FONTS = (
-    "mathbf",
-    "mathbb",
-    "mathcal",
-    "mathsf",
-    "mathit",
-    "mathrm",
-    "boldsymbol",
-    "vec",
-    "overrightarrow",
-    "bold",
-    "bm",
-)
+    "mathbf", "mathbb", "mathcal", "mathsf", "mathit", "mathrm", "boldsymbol", "vec", "overrightarrow", "bold", "bm",
+)  # fmt: skip
 ACCENTS = ("overline", "bar", "hat", "widehat", "tilde", "dot", "ddot", "underline")
 DOTS = ("dots", "ldots", "cdots", "dotsc", "dotsb", "dotsm", "dotso")
 SUMS = {"sum": "+", "prod": "*"}

@@ -40,54 +40,24 @@ class GraderLimits:
 
 _START_PROCESS = "start a process"
 _CHANGE_FILES = "change files"
-_CONNECT = "open a connection"
-_COMPILED = "load compiled code"
-_INSPECT = "change how Python runs"
 
 _PR_SET_PDEATHSIG = 1
 
 _REFUSED = {
-    "os.system": _START_PROCESS,
-    "os.exec": _START_PROCESS,
-    "os.fork": _START_PROCESS,
-    "os.forkpty": _START_PROCESS,
-    "os.posix_spawn": _START_PROCESS,
-    "os.spawn": _START_PROCESS,
-    "os.startfile": _START_PROCESS,
-    "os.kill": "send a signal",
-    "os.killpg": "send a signal",
-    "signal.pthread_kill": "send a signal",
-    "os.chflags": _CHANGE_FILES,
-    "os.chmod": _CHANGE_FILES,
-    "os.chown": _CHANGE_FILES,
-    "os.link": _CHANGE_FILES,
-    "os.mkdir": _CHANGE_FILES,
-    "os.remove": _CHANGE_FILES,
-    "os.removexattr": _CHANGE_FILES,
-    "os.rename": _CHANGE_FILES,
-    "os.rmdir": _CHANGE_FILES,
-    "os.setxattr": _CHANGE_FILES,
-    "os.symlink": _CHANGE_FILES,
-    "os.truncate": _CHANGE_FILES,
-    "os.utime": _CHANGE_FILES,
+    **dict.fromkeys(("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"), _START_PROCESS),
+    **dict.fromkeys(("os.spawn", "os.startfile"), _START_PROCESS),
+    **dict.fromkeys(("os.kill", "os.killpg", "signal.pthread_kill"), "send a signal"),
+    **dict.fromkeys(("os.chflags", "os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove"), _CHANGE_FILES),
+    **dict.fromkeys(("os.removexattr", "os.rename", "os.rmdir", "os.setxattr", "os.symlink"), _CHANGE_FILES),
+    **dict.fromkeys(("os.truncate", "os.utime"), _CHANGE_FILES),
+    **dict.fromkeys(("code.__new__", "sys.settrace", "sys.setprofile"), "change how Python runs"),
     "pickle.find_class": "unpickle",
-    "code.__new__": _INSPECT,
-    "sys.settrace": _INSPECT,
-    "sys.setprofile": _INSPECT,
 }
 _REFUSED_MODULES = {  # every event of these
-    "subprocess": _START_PROCESS,
-    "pty": _START_PROCESS,
-    "webbrowser": _START_PROCESS,
-    "shutil": _CHANGE_FILES,
-    "tempfile": _CHANGE_FILES,
-    "sqlite3": _CHANGE_FILES,
-    "socket": _CONNECT,
-    "urllib": _CONNECT,
-    "http": _CONNECT,
-    "ftplib": _CONNECT,
-    "smtplib": _CONNECT,
-    "ctypes": _COMPILED,
+    **dict.fromkeys(("subprocess", "pty", "webbrowser"), _START_PROCESS),
+    **dict.fromkeys(("shutil", "tempfile", "sqlite3"), _CHANGE_FILES),
+    **dict.fromkeys(("socket", "urllib", "http", "ftplib", "smtplib"), "open a connection"),
+    "ctypes": "load compiled code",
 }
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 

@@ -24,10 +24,9 @@ from types import TracebackType
 from typing import Self
 
 from swerve.errors import SwerveError
-from swerve.grading.outcomes import grader_failed, limit_reached
 from swerve.rewards.registry import entry_for
+from swerve.rewards.sandbox import wire
 from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.wire import Fault, FrameBuffer, Lost, Reply, decode_reply, encode_request, frame
 from swerve.types import Problem, Reward
 
 COMMAND = (sys.executable, "-P", "-m", "swerve.rewards.sandbox.worker")
@@ -70,7 +69,7 @@ class WorkerProcess:
         self.requests, self.replies = self._stdin.fileno(), self._stdout.fileno()
         os.set_blocking(self.requests, False)
         os.set_blocking(self.replies, False)
-        self._incoming, self._outgoing = FrameBuffer(), memoryview(b"")
+        self._incoming, self._outgoing = wire.FrameBuffer(), memoryview(b"")
         self._has_answered = False
         self.deadline: float | None = None
         """When the present request is given up (monotonic seconds); None: there is none."""
@@ -91,7 +90,7 @@ class WorkerProcess:
         Raises:
             WorkerGoneError: the process has ended.
         """
-        self._outgoing = memoryview(frame(request))
+        self._outgoing = memoryview(wire.frame(request))
         self.deadline = time.monotonic() + self._patience
         self.flush()
 
@@ -109,7 +108,7 @@ class WorkerProcess:
         except BrokenPipeError as error:
             raise WorkerGoneError(self._last_words()) from error
 
-    def receive(self) -> Reply | None:
+    def receive(self) -> wire.Reply | None:
         """Return the answer, or None while it is not complete.
 
         Raises:
@@ -126,7 +125,7 @@ class WorkerProcess:
         if message is None:
             return None
         self._has_answered, self.deadline = True, None
-        return decode_reply(message)
+        return wire.decode_reply(message)
 
     def _last_words(self) -> str:
         """Say how the process ended.
@@ -266,7 +265,7 @@ class _Batch:
         for problem, _ in pairs:
             entry_for(problem)
         self._rewards: dict[int, Reward] = {
-            number: limit_reached(f"text of {len(text)} characters, limit {limits.max_chars}")
+            number: wire.limit_reached(f"text of {len(text)} characters, limit {limits.max_chars}")
             for number, (_, text) in enumerate(pairs)
             if len(text) > limits.max_chars
         }
@@ -288,7 +287,7 @@ class _Batch:
                 continue
             job = self._running[slot] = self._waiting.popleft()
             problem, text = self._pairs[job.number]
-            request = encode_request(problem.grader or problem.family, problem, text)
+            request = wire.encode_request(problem.grader or problem.family, problem, text)
             if worker is None:
                 worker = self._workers[slot] = WorkerProcess(self._limits)
             try:
@@ -320,9 +319,9 @@ class _Batch:
             worker.flush()
             return
         reply = worker.receive()
-        if isinstance(reply, Fault):
+        if isinstance(reply, wire.Fault):
             raise SwerveError(reply.message)
-        if isinstance(reply, Lost):
+        if isinstance(reply, wire.Lost):
             self._try_again(self._running.pop(slot), reply.detail)
         elif reply is not None:
             self._rewards[self._running.pop(slot).number] = reply
@@ -347,7 +346,7 @@ class _Batch:
         if job.attempts < _MAX_ATTEMPTS:
             self._waiting.appendleft(job)
         else:
-            self._rewards[job.number] = grader_failed(f"the grader's process was lost twice: {detail}")
+            self._rewards[job.number] = wire.grader_failed(f"the grader's process was lost twice: {detail}")
 
 
 def _default_num_workers() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.errors import ConfigError
-from swerve.grading.outcomes import describe, grader_failed
+from swerve.rewards.sandbox.wire import describe, grader_failed
 from swerve.types import Problem, Reward
 
 _FUNCTION = "reward"

@@ -1,4 +1,4 @@
-"""Messages between the pool, its workers and their children: JSON with its length in front.
+"""What the pool, its workers and their children tell each other: rewards, or why there is none, as JSON.
 
 The JSON is ASCII with escapes, so any text survives, lone surrogates included. Nothing is ever unpickled.
 """
@@ -6,6 +6,7 @@ The JSON is ASCII with escapes, so any text survives, lone surrogates included. 
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from swerve.types import Problem, Reward
 
+_MAX_DETAIL_CHARS = 300
 _LENGTH = struct.Struct(">I")
 _CHUNK = 1 << 16
 
@@ -32,6 +34,46 @@ class Lost:
 
 
 Reply = Reward | Fault | Lost
+
+
+def limit_reached(limit: str) -> Reward:
+    """Return the reward of a text for which a limit of time, memory or size was reached."""
+    return Reward(value=None, status="timeout", detail=limit[:_MAX_DETAIL_CHARS])
+
+
+def grader_failed(detail: str) -> Reward:
+    """Return the reward of a text on which the grader itself failed."""
+    return Reward(value=None, status="error", detail=detail[:_MAX_DETAIL_CHARS])
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message.
+
+    >>> describe(KeyError("gold"))
+    "KeyError: 'gold'"
+    """
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # a grader's own exception class may fail here as well
+        lines = []
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def checked(returned: object) -> Reward:
+    """Return what a grader returned if it is a reward of finite numbers, else an error that says what it was.
+
+    >>> checked(0.5).detail
+    'the grader returned 0.5 (float) instead of a Reward'
+    """
+    if not isinstance(returned, Reward):
+        return grader_failed(f"the grader returned {returned!r:.80} ({type(returned).__name__}) instead of a Reward")
+    numbers = {**returned.parts} if returned.value is None else {"value": returned.value, **returned.parts}
+    for name, number in numbers.items():
+        if not isinstance(number, int | float) or not math.isfinite(number):
+            return grader_failed(f"the grader returned {name}={number!r:.80}; it must be a finite number")
+    if not isinstance(returned.extracted, str | None):
+        return grader_failed(f"the grader returned extracted={returned.extracted!r:.80}; it must be a string or None")
+    return returned
 
 
 def encode_request(grader: str, problem: Problem, text: str) -> bytes:

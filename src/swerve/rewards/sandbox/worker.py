@@ -19,8 +19,8 @@ import time
 from contextlib import suppress
 
 from swerve.errors import MissingExtraError
-from swerve.grading.outcomes import checked, describe, grader_failed, limit_reached
 from swerve.rewards.registry import GRADERS, GraderEntry
+from swerve.rewards.sandbox import wire
 from swerve.rewards.sandbox.confinement import (
     Confinement,
     GraderLimits,
@@ -28,18 +28,6 @@ from swerve.rewards.sandbox.confinement import (
     die_with,
     limit_cpu_time,
     set_process_limits,
-)
-from swerve.rewards.sandbox.wire import (
-    Fault,
-    FrameBuffer,
-    Lost,
-    Reply,
-    decode_request,
-    encode_reply,
-    frame,
-    grader_of,
-    read_frame,
-    write_all,
 )
 from swerve.types import Problem
 
@@ -59,27 +47,28 @@ def serve(requests: int, replies: int, *, limits: GraderLimits, confined: bool, 
         confined: whether what a grader has no reason to do is refused.
         worker_pid: the process that must not be survived.
     """
-    exhausted = frame(RETIRE + encode_reply(limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")))
+    out_of_memory = wire.limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")
+    exhausted = wire.frame(RETIRE + wire.encode_reply(out_of_memory))
     die_with(worker_pid)
     try:
         set_process_limits(limits, confined=confined)
         confinement = confine() if confined else None
-        while (request := read_frame(requests)) is not None:
-            write_all(replies, frame(KEEP + encode_reply(_answer(request, limits, confinement))))
+        while (request := wire.read_frame(requests)) is not None:
+            wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, confinement))))
     except MemoryError:  # nothing more can be made here, not even a message
-        write_all(replies, exhausted)
+        wire.write_all(replies, exhausted)
 
 
-def _answer(request: bytes, limits: GraderLimits, confinement: Confinement | None) -> Reply:
-    problem, text = decode_request(request)
+def _answer(request: bytes, limits: GraderLimits, confinement: Confinement | None) -> wire.Reply:
+    problem, text = wire.decode_request(request)
     if confinement is not None:
         _reseed()
-    reply = judge(GRADERS[grader_of(request)], problem, text, limits)
+    reply = judge(GRADERS[wire.grader_of(request)], problem, text, limits)
     violation = confinement.take_violation() if confinement is not None else None
-    return grader_failed(violation) if violation else reply
+    return wire.grader_failed(violation) if violation else reply
 
 
-def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> Reply:
+def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> wire.Reply:
     """Return what a grader says of a text; the process is killed where it takes more CPU time than the limit.
 
     Raises:
@@ -92,17 +81,17 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
             limit_cpu_time(_PREPARE_CPU_SECONDS)
             prepare(problem)
         limit_cpu_time(limits.cpu_seconds)
-        return checked(grader(problem, text))
+        return wire.checked(grader(problem, text))
     except MemoryError:
         raise
     except RecursionError:
-        return limit_reached(f"recursion limit {sys.getrecursionlimit()}")
+        return wire.limit_reached(f"recursion limit {sys.getrecursionlimit()}")
     except MissingExtraError as error:
-        return Fault(str(error))
+        return wire.Fault(str(error))
     except BaseException as error:
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
-            return limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
-        return grader_failed(describe(error))
+            return wire.limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
+        return wire.grader_failed(wire.describe(error))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -194,11 +183,12 @@ class Worker:
             while True:
                 while not select.select([self._requests], [], [], _POLL_SECONDS)[0]:
                     self._check_parent()
-                request = read_frame(self._requests)
+                request = wire.read_frame(self._requests)
                 if request is None:
                     return
                 reply = self._answer(request)
-                write_all(self._replies, frame(encode_reply(reply) if not isinstance(reply, bytes) else reply))
+                message = reply if isinstance(reply, bytes) else wire.encode_reply(reply)
+                wire.write_all(self._replies, wire.frame(message))
         except (PoolGoneError, BrokenPipeError):
             return
         finally:
@@ -209,18 +199,18 @@ class Worker:
         if os.getppid() != self._parent_pid:
             raise PoolGoneError
 
-    def _answer(self, request: bytes) -> Reply | bytes:
-        entry = GRADERS[grader_of(request)]
+    def _answer(self, request: bytes) -> wire.Reply | bytes:
+        entry = GRADERS[wire.grader_of(request)]
         if entry.module not in self._loaded:
             try:
                 _load(entry)
             except Exception as error:
-                return Fault(f"the grader '{grader_of(request)}' cannot be loaded: {describe(error)}")
+                return wire.Fault(f"the grader '{wire.grader_of(request)}' cannot be loaded: {wire.describe(error)}")
             self._loaded.add(entry.module)
             self._end_child(entry.confined)
         child = self._child(entry.confined)
         try:
-            write_all(child.requests, frame(request))
+            wire.write_all(child.requests, wire.frame(request))
         except BrokenPipeError:
             return self._verdict_of_exit(entry.confined)
         return self._wait(entry.confined)
@@ -241,8 +231,8 @@ class Worker:
         child = self._children.pop(confined, None)
         return None if child is None else child.end()
 
-    def _wait(self, confined: bool) -> Reply | bytes:
-        child, buffer = self._children[confined], FrameBuffer()
+    def _wait(self, confined: bool) -> wire.Reply | bytes:
+        child, buffer = self._children[confined], wire.FrameBuffer()
         deadline = time.monotonic() + self._limits.wall_seconds
         while True:
             left = deadline - time.monotonic()
@@ -260,31 +250,31 @@ class Worker:
                     return answer[1:]
             elif left <= 0:
                 self._end_child(confined)
-                return limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
+                return wire.limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
             elif child.has_exited():  # while a process that it started holds the pipe open
                 return self._verdict_of_exit(confined)
             else:
                 self._check_parent()
 
-    def _verdict_of_exit(self, confined: bool) -> Reply:
+    def _verdict_of_exit(self, confined: bool) -> wire.Reply:
         """Return what the end of a child says of the answer it was judging."""
         child = self._children[confined]
         patience = time.monotonic() + _EXIT_SECONDS
         while not child.has_exited():
             if time.monotonic() > patience:
                 self._end_child(confined)
-                return grader_failed("the grader closed the connection of its process")
+                return wire.grader_failed("the grader closed the connection of its process")
             time.sleep(0.001)
         status = self._end_child(confined)
         code = os.waitstatus_to_exitcode(status or 0)
         if code >= 0:
-            return grader_failed(f"the grader ended its process with status {code}")
+            return wire.grader_failed(f"the grader ended its process with status {code}")
         if -code in _CPU_LIMIT_SIGNALS:
-            return limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
+            return wire.limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if -code in _OUTSIDE_SIGNALS:
-            return Lost(f"killed by {name}")
-        return grader_failed(f"the grader's process died of {name}")
+            return wire.Lost(f"killed by {name}")
+        return wire.grader_failed(f"the grader's process died of {name}")
 
 
 def _load(entry: GraderEntry) -> None:

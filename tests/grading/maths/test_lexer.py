@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.grading.maths.normalise import normalise, plain_words
+from swerve.grading.maths.lexer import normalise, plain_words
 
 
 @pytest.mark.parametrize(
