@@ -7,7 +7,7 @@ import pytest
 
 from swerve.errors import ConfigError
 from swerve.rewards import grade, known_graders
-from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.checks import check_graders
 from swerve.types import Problem
 
 
@@ -22,7 +22,7 @@ def test_unknown_family_lists_the_known() -> None:
 
 
 def test_every_grader_takes_no_policies_but_python() -> None:
-    refuse_ungradable([problem(name) for name in known_graders() if name != "python"])
+    check_graders([problem(name) for name in known_graders() if name != "python"])
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_every_grader_takes_no_policies_but_python() -> None:
 )
 def test_what_cannot_be_graded_is_refused_in_one_line(wrong: Problem, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        refuse_ungradable([problem("math"), wrong])
+        check_graders([problem("math"), wrong])
     assert str(caught.value).startswith(message)
 
 
 def test_a_reward_file_with_the_function_passes(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def reward(problem, text):\n    return 1.0\n")
-    refuse_ungradable([problem("python", {"file": str(file)})])
+    check_graders([problem("python", {"file": str(file)})])

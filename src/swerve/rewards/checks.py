@@ -15,8 +15,6 @@ from swerve.errors import ConfigError, nearest
 from swerve.rewards.registry import GRADERS
 from swerve.types import Problem
 
-__all__ = ["POLICIES", "refuse_ungradable"]
-
 POLICIES: Mapping[str, type[Model]] = {
     "deepscaler": MathGrading,
     "gsm8k": MathGrading,
@@ -27,11 +25,11 @@ POLICIES: Mapping[str, type[Model]] = {
 """Grader -> the model of its policies; the other graders take none, or check them themselves."""
 
 
-def refuse_ungradable(problems: Iterable[Problem]) -> None:
-    """Do nothing if every problem's grader exists and takes the problem's policies.
+def check_graders(problems: Iterable[Problem]) -> None:
+    """Check that every problem's grader exists and takes the problem's policies.
 
     Raises:
-        ConfigError: one does not; the message names the grader, the policy and the nearest valid word.
+        ConfigError: a grader does not exist or does not take a policy; the message names it and the nearest valid word.
     """
     seen: set[tuple[str, str]] = set()
     for problem in problems:

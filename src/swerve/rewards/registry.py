@@ -60,7 +60,7 @@ GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
         "k_and_k": GraderEntry(module="rewards.k_and_k", function="grade_k_and_k"),
         "knights_knaves": _FINAL_ANSWER,
         "math": _MATHS,
-        "math_verify": GraderEntry(module="rewards.math_verify", function="grade_math_verify", isolated=True),
+        "math_verify": GraderEntry(module="rewards.maths", function="grade_math_verify", isolated=True),
         "palindrome": GraderEntry(module="rewards.palindrome", function="grade_palindrome"),
         "python": GraderEntry(
             module="rewards.sandbox.python_file", function="grade_python", isolated=True, confined=False
@@ -74,7 +74,7 @@ def entry_for(problem: Problem) -> GraderEntry:
     """Return the grader of a problem: the one it names, or its family's.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no grader of that name.
     """
     name = problem.grader or problem.family
     entry = GRADERS.get(name)

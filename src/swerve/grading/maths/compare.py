@@ -17,7 +17,7 @@ from swerve.grading.maths.expressions import (
     Relation,
     Symbol,
     children,
-    is_percent,
+    is_call,
     symbols,
 )
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
@@ -101,7 +101,7 @@ class _Comparison:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Apply the first rule that has a say; plain values are left."""
-        if shapes.alternatives(gold) or shapes.alternatives(answer):
+        if is_call(gold, "either") or is_call(answer, "either"):
             plain = (shapes.unwrapped(gold), shapes.unwrapped(answer))
             return self.same(*plain) or self._same_alternatives(gold, answer)
         verdict = self._real_sets(gold, answer)
@@ -124,7 +124,7 @@ class _Comparison:
     def _modulos(self, gold: Node, answer: Node) -> bool | None:
         """Compare `3 (mod 7)` by both parts."""
         both = (gold, answer)
-        modulos = [isinstance(node, Call) and node.name == "modulo" for node in both]
+        modulos = [is_call(node, "modulo") for node in both]
         if not any(modulos):
             return None
         return all(modulos) and all(map(self.same, children(gold), children(answer)))
@@ -219,7 +219,7 @@ class _Comparison:
         expected, given = shapes.pieces(gold), shapes.pieces(answer)
         if len(expected) == len(given) == 1:
             return None
-        if not shapes.is_union(gold) and not shapes.is_union(answer):
+        if not is_call(gold, "union") and not is_call(answer, "union"):
             return None
         return not shapes.has_several_variables((*expected, *given)) and self._same_unordered(expected, given)
 
@@ -262,7 +262,7 @@ class _Comparison:
         return self._same_unordered(gold.items, answer.items)
 
     def _same_single(self, gold: Node, answer: Node) -> bool:
-        """Compare a group with what is none: a set of one element is as good as the element."""
+        """Compare a group with a single answer: a set of one element is as good as the element."""
         group, other = (gold, answer) if isinstance(gold, Group) else (answer, gold)
         if not isinstance(group, Group) or group.brackets != "{}" or len(group.items) != 1:
             return False
@@ -290,7 +290,7 @@ class _Comparison:
         """Compare a list with `or`, in which equal values count once, with fewer values."""
         expected, given = shapes.pieces(shapes.unwrapped(gold)), shapes.pieces(shapes.unwrapped(answer))
         longer = gold if len(expected) > len(given) else answer
-        if len(expected) == len(given) or shapes.alternatives(longer) is None:
+        if len(expected) == len(given) or not is_call(longer, "either"):
             return False
         return self._same_elements(expected, given)
 
@@ -307,7 +307,7 @@ class _Comparison:
 
     def _ratios(self, gold: Node, answer: Node) -> bool | None:
         """Compare `7:32`: part by part, so that a time is no other time; with a number, the quotient of two parts."""
-        first, second = shapes.ratio_parts(gold), shapes.ratio_parts(answer)
+        first, second = (node.args if is_call(node, "ratio") else None for node in (gold, answer))
         if first is None and second is None:
             return None
         if first is not None and second is not None:
@@ -325,7 +325,7 @@ class _Comparison:
         answer, answer_unit = shapes.without_unit(answer)
         if not self._units_allow(gold_unit, answer_unit):
             return False
-        gold_is_percent, answer_is_percent = is_percent(gold), is_percent(answer)
+        gold_is_percent, answer_is_percent = is_call(gold, "percent"), is_call(answer, "percent")
         if gold_is_percent == answer_is_percent:
             return self._same_number(gold, answer) or self._same_with_letter(gold, gold_unit, answer, answer_unit)
         if self._same_number(gold, answer):

@@ -35,6 +35,7 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
 _CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
 _HALF_DAY = 12 * 3600
+_normalised_gold = functools.lru_cache(maxsize=1024)(normalise)
 
 
 def equivalent(gold: str, answer: str, policy: MathPolicy, *, numerically: bool = True) -> bool:
@@ -140,7 +141,7 @@ def _same_formula(gold: str, answer: str, policy: MathPolicy, numerically: bool)
         gold_tree, tree = _parsed(gold, thousands), _parsed(answer, thousands)
         if gold_tree is None or tree is None:
             continue
-        # `58,500` may be a pair, but `500, 58` is none of its readings
+        # `58,500` may be a pair, but never `500, 58`
         if same_answer(gold_tree, tree, policy, numerically=numerically, ordered=not thousands):
             return True
     return False
@@ -151,11 +152,6 @@ def _same_words(gold: str, answer: str) -> bool:
     if all(_VALUE_WITH_LETTERS.match(text) and _parsed(text, thousands=True) for text in (gold, answer)):
         return False  # a megawatt is no milliwatt
     return is_text and plain_words(gold) == plain_words(answer)
-
-
-@functools.lru_cache(maxsize=1024)
-def _normalised_gold(gold: str) -> str:
-    return normalise(gold)
 
 
 def _without_loose_spaces(text: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TypeGuard
 
 from swerve.grading.maths.vocabulary import NO_UNITS, NUMBER_WORDS
 
@@ -95,6 +96,23 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a tree and all of its parts."""
+    yield node
+    for part in children(node):
+        yield from walk(part)
+
+
+def size_of(node: Node) -> int:
+    """Return how many nodes a tree has."""
+    return sum(1 for _ in walk(node))
+
+
+def is_call(node: Node, *names: str) -> TypeGuard[Call]:
+    """Return whether a tree is an operator or function of one of these names."""
+    return isinstance(node, Call) and node.name in names
+
+
 def symbols(node: Node) -> frozenset[str]:
     """Return the names of the variables and undefined functions in a tree.
 
@@ -102,13 +120,9 @@ def symbols(node: Node) -> frozenset[str]:
     >>> sorted(symbols(parse("2x + e^y")))
     ['x', 'y']
     """
-    found = [symbols(part) for part in children(node)]
-    own: set[str] = set()
-    is_variable = isinstance(node, Symbol) and node.name not in _CONSTANTS
-    is_function = isinstance(node, Call) and node.name.startswith("function ")
-    if isinstance(node, Symbol | Call) and (is_variable or is_function):
-        own = {node.name}
-    return frozenset(own.union(*found))
+    variables = frozenset(part.name for part in walk(node) if isinstance(part, Symbol)) - _CONSTANTS
+    calls = {part.name for part in walk(node) if isinstance(part, Call)}
+    return variables | {name for name in calls if name.startswith("function ")}
 
 
 def whole_number(node: Node) -> int:
@@ -146,14 +160,9 @@ def substituted(node: Node, name: str, value: Node) -> Node:
             return node
 
 
-def size_of(node: Node) -> int:
-    """Return how many nodes a tree has."""
-    return 1 + sum(map(size_of, children(node)))
-
-
 def unit_outside(node: Node) -> Node:
     """Return a value whose last factor or term has a unit as a value with that unit."""
-    if isinstance(node, Call) and node.name in ("+", "*", "neg") and node.args:
+    if is_call(node, "+", "*", "neg") and node.args:
         last = unit_outside(node.args[-1])
         if isinstance(last, Quantity):
             return Quantity(Call(node.name, (*node.args[:-1], last.value)), last.unit)
@@ -162,22 +171,12 @@ def unit_outside(node: Node) -> Node:
 
 def operands(node: Node, name: str) -> tuple[Node, ...]:
     """Return the operands of an operator, or the tree itself as the only one."""
-    return node.args if isinstance(node, Call) and node.name == name else (node,)
+    return node.args if is_call(node, name) else (node,)
 
 
 def product_of(factors: Sequence[Node]) -> Node:
     """Return the product of factors, or the only one."""
     return Call("*", tuple(factors)) if len(factors) > 1 else factors[0]
-
-
-def is_power(node: Node) -> bool:
-    """Return whether a tree is a power."""
-    return isinstance(node, Call) and node.name == "^"
-
-
-def is_percent(node: Node) -> bool:
-    """Return whether a tree is a percentage."""
-    return isinstance(node, Call) and node.name == "percent"
 
 
 def is_proper(top: Number, bottom: Number) -> bool:

@@ -29,10 +29,9 @@ from swerve.grading.maths.expressions import (
     Quantity,
     Relation,
     children,
+    is_call,
     is_equation,
     is_inequality,
-    is_percent,
-    is_power,
     negated,
     operands,
     product_of,
@@ -208,7 +207,7 @@ class _Parser(AtomReader):
         raised = after is not None and after.text == "^"
         if (
             self._tokens[self._position].kind == "number"
-            and not is_power(node)
+            and not is_call(node, "^")
             and not (raised and not isinstance(node, Number))
         ):
             raise NotParsed("two numbers side by side")
@@ -239,7 +238,7 @@ class _Parser(AtomReader):
         while True:
             if self._takes("!"):
                 node = Call("factorial", (node,))
-            elif not is_percent(node) and (self._takes("%") or self._takes_word(vocabulary.PERCENT_WORDS)):
+            elif not is_call(node, "percent") and (self._takes("%") or self._takes_word(vocabulary.PERCENT_WORDS)):
                 node = Call("percent", (node,))
             elif (multiplier := self._multiplier()) is not None:
                 node = Call("*", (node, Number(Fraction(multiplier))))

@@ -14,8 +14,10 @@ from swerve.grading.maths.expressions import (
     Relation,
     Symbol,
     children,
+    is_call,
     size_of,
     symbols,
+    walk,
 )
 
 _MOST_POWER = 8
@@ -109,7 +111,7 @@ def as_set(node: Node) -> Node | None:
             return None
         sets = [as_set(item) for item in node.items]
         return None if None in sets else Call("union", tuple(piece for piece in sets if piece is not None))
-    return node if is_union(node) or (isinstance(node, Group) and len(node.brackets) == 2) else None
+    return node if is_call(node, "union") or (isinstance(node, Group) and len(node.brackets) == 2) else None
 
 
 def has_several_variables(nodes: Iterable[Node]) -> bool:
@@ -135,14 +137,9 @@ def _interval(relation: Relation) -> Node | None:
     return None
 
 
-def is_union(node: Node) -> bool:
-    """Return whether a tree is a union."""
-    return isinstance(node, Call) and node.name == "union"
-
-
 def pieces(node: Node) -> tuple[Node, ...]:
     """Return the pieces of a union, or the items of a list without brackets, or the tree itself."""
-    if is_union(node) or (isinstance(node, Group) and not node.brackets):
+    if is_call(node, "union") or (isinstance(node, Group) and not node.brackets):
         return children(node)
     return (node,)
 
@@ -167,33 +164,18 @@ def is_bracketed(node: Node) -> bool:
     return isinstance(node, Group) and node.brackets != ""
 
 
-def is_either(node: Node) -> bool:
-    """Return whether a tree is inequalities with `or` between them."""
-    return isinstance(node, Call) and node.name == "or"
-
-
-def is_both(node: Node) -> bool:
-    """Return whether a tree is inequalities with `and` between them."""
-    return isinstance(node, Call) and node.name == "and"
-
-
 def joins_differ(gold: Node, answer: Node) -> bool:
     """Return whether only one of two lists of inequalities has `or`, or one has `and` and the other is a union."""
     pair = (gold, answer)
-    if any(map(is_union, pair)):
-        return any(map(is_both, pair))
-    lists = all(is_either(node) or is_both(node) or (isinstance(node, Group) and not node.brackets) for node in pair)
-    return lists and is_either(gold) != is_either(answer)
-
-
-def alternatives(node: Node) -> tuple[Node, ...] | None:
-    """Return the values of a list with `or` in it."""
-    return node.args if isinstance(node, Call) and node.name == "either" else None
+    if any(is_call(node, "union") for node in pair):
+        return any(is_call(node, "and") for node in pair)
+    lists = all(is_call(node, "or", "and") or (isinstance(node, Group) and not node.brackets) for node in pair)
+    return lists and is_call(gold, "or") != is_call(answer, "or")
 
 
 def folded(node: Node) -> Node:
     """Return a sum, product or power of matrices, or a matrix times or over numbers, as one matrix."""
-    if isinstance(node, Call) and node.name == "^":
+    if is_call(node, "^"):
         base, exponent = folded(node.args[0]), node.args[1]
         return power_of(base, exponent) if isinstance(base, Matrix) else node
     if not isinstance(node, Call) or node.name not in ("+", "*", "/", "neg", "group"):
@@ -239,8 +221,7 @@ def shape(matrix: Matrix) -> tuple[int, ...]:
 
 
 def _has_sign(node: Node) -> bool:
-    own = isinstance(node, Call) and node.name in ("pm", "mp")
-    return own or (not isinstance(node, Relation) and any(map(_has_sign, children(node))))
+    return is_call(node, "pm", "mp") or (not isinstance(node, Relation) and any(map(_has_sign, children(node))))
 
 
 def _with_sign(node: Node, plus: str) -> Node:
@@ -274,8 +255,7 @@ def is_name(node: Node) -> bool:
 
 def is_unevaluated(node: Node) -> bool:
     """Return whether a tree holds an operation that is not carried out, such as an integral."""
-    own = isinstance(node, Call) and node.name.startswith("function \\")
-    return own or any(map(is_unevaluated, children(node)))
+    return any(isinstance(part, Call) and part.name.startswith("function \\") for part in walk(node))
 
 
 def is_same_name(gold: Node, answer: Node) -> bool:
@@ -291,9 +271,9 @@ def member_and_set(node: Node) -> tuple[Node, ...] | None:
 
 def unwrapped(node: Node) -> Node:
     """Return a tree without the brackets around it; the real numbers as an interval."""
-    while isinstance(node, Call) and node.name == "group":
+    while is_call(node, "group"):
         node = node.args[0]
-    if isinstance(node, Call) and node.name in ("or", "and", "either"):
+    if is_call(node, "or", "and", "either"):
         return Group("", node.args)
     return _REALS if node == Symbol("mathbb R") else node
 
@@ -304,20 +284,15 @@ def names_differ(gold: Group, answer: Group) -> bool:
     return any(len(set(names)) > 1 and not others for names, others in (named, named[::-1]))
 
 
-def ratio_parts(node: Node) -> tuple[Node, ...] | None:
-    """Return the parts of `a:b:c`."""
-    return node.args if isinstance(node, Call) and node.name == "ratio" else None
-
-
 def without_unit(node: Node) -> tuple[Node, str | None]:
     """Return a value and its unit, if it has one; degrees are a unit."""
     if isinstance(node, Quantity):
         return unwrapped(node.value), node.unit
-    if isinstance(node, Call) and node.name == "degrees":
+    if is_call(node, "degrees"):
         return unwrapped(node.args[0]), "degree"
     return node, None
 
 
 def without_percent(node: Node) -> Node:
     """Return a percentage without its sign."""
-    return node.args[0] if isinstance(node, Call) and node.name == "percent" else node
+    return node.args[0] if is_call(node, "percent") else node

@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from swerve.grading.maths.expressions import Call, Matrix, Node, Number, Quantity, Symbol, children, symbols
+from swerve.grading.maths.expressions import (
+    Call,
+    Matrix,
+    Node,
+    Number,
+    Quantity,
+    Symbol,
+    children,
+    is_call,
+    symbols,
+    walk,
+)
 from swerve.grading.maths.limits import LIMITS, LimitReached
 from swerve.grading.maths.rationals import NoValue, exact
 from swerve.grading.maths.vocabulary import HYPERBOLIC, INVERSE_HYPERBOLIC, INVERSE_TRIGONOMETRY, TRIGONOMETRY
@@ -35,7 +46,7 @@ _FURTHER_POINTS = range(_WHOLE_POINT + 1, _WHOLE_POINT + 1 + 2 * len(_MORE_SIZES
 
 @functools.lru_cache(maxsize=4096)
 def value_at(node: Node, names: tuple[str, ...], point: int, digits: int, natural_log: bool) -> Any:
-    """Return the complex value of a tree at a seeded point, None where there is none.
+    """Return the complex value of a tree at a seeded point, or None where it has no value.
 
     Args:
         node: the tree.
@@ -192,10 +203,6 @@ def _power(mp: Any, args: Sequence[Any]) -> Any:
     return base**exponent
 
 
-def _exponential(mp: Any, args: Sequence[Any]) -> Any:
-    return _power(mp, [mp.e, args[0]])
-
-
 def _root(mp: Any, args: Sequence[Any]) -> Any:
     """Return the real root where there is one."""
     value, degree = args
@@ -248,7 +255,7 @@ _NUMERIC: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
     "binomial": _binomial,
     "sqrt": lambda mp, args: mp.sqrt(args[0]),
     "root": _root,
-    "exp": _exponential,
+    "exp": lambda mp, args: _power(mp, [mp.e, args[0]]),
     "cis": lambda mp, args: mp.expj(args[0]),
     "ln": lambda mp, args: mp.log(args[0]),
     "min": lambda mp, args: min(_real(mp, arg) for arg in args),
@@ -288,18 +295,16 @@ def same_numerically(first: Node, second: Node, log: str = "either") -> bool:
 def _log_readings(first: Node, second: Node, log: str) -> tuple[bool, ...]:
     if log != "either":
         return (log == "natural",)
-    return (True, False) if any(_has_plain_log(node) for node in (first, second)) else (True,)
+    return (True, False) if any(map(_is_plain_log, (*walk(first), *walk(second)))) else (True,)
 
 
-def _has_plain_log(node: Node) -> bool:
-    own = isinstance(node, Call) and node.name == "log" and len(node.args) == 1
-    return own or any(_has_plain_log(part) for part in children(node))
+def _is_plain_log(node: Node) -> bool:
+    return is_call(node, "log") and len(node.args) == 1
 
 
 def _has_magnitude(node: Node) -> bool:
     """Return whether `|x|` is in a tree: then what is not defined for a negative x is another function."""
-    own = isinstance(node, Call) and node.name == "abs" and bool(variables(node))
-    return own or any(map(_has_magnitude, children(node)))
+    return any(is_call(part, "abs") and variables(part) for part in walk(node))
 
 
 def _same_with(first: Node, second: Node, natural_log: bool) -> bool:
@@ -330,7 +335,7 @@ class _Agreement:
     def __init__(self, first: Node, second: Node, *, varies: bool) -> None:
         self.varies = varies
         self._strict = _has_magnitude(first) != _has_magnitude(second)
-        self._is_complex = any(_has_symbol(node, "i") for node in (first, second))
+        self._is_complex = Symbol("i") in (*walk(first), *walk(second))
         self._counted = 0
         self._positive = 0
         self._has_one_sided = False
@@ -426,10 +431,6 @@ def _digits_of_rationals(node: Node) -> int:
     except NoValue:
         return max(map(_digits_of_rationals, children(node)), default=0)
     return math.ceil(0.302 * max(value.numerator.bit_length(), value.denominator.bit_length()))
-
-
-def _has_symbol(node: Node, name: str) -> bool:
-    return node == Symbol(name) or any(_has_symbol(part, name) for part in children(node))
 
 
 def _is_tiny(first: Any, second: Any, digits: int) -> bool:

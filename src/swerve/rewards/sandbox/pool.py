@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Self
 
 from swerve.errors import SwerveError
@@ -72,7 +71,7 @@ class WorkerProcess:
         self._incoming, self._outgoing = wire.FrameBuffer(), memoryview(b"")
         self._has_answered = False
         self.deadline: float | None = None
-        """When the present request is given up (monotonic seconds); None: there is none."""
+        """When the present request is given up (monotonic seconds); None without a request."""
 
     @property
     def pid(self) -> int:
@@ -163,7 +162,7 @@ class WorkerProcess:
         self._log.close()
 
     def abandon(self) -> None:
-        """Let go of the pipes in a forked copy of the process that started it; the worker goes on."""
+        """Let go of the pipes in a forked copy of the process that started it; the worker lives on."""
         self._process.returncode = 0  # nothing to wait for here
         self._stdin.close()
         self._stdout.close()
@@ -234,9 +233,7 @@ class GraderPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _drop_busy(self) -> None:

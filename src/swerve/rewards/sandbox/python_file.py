@@ -52,7 +52,7 @@ def prepare_for_problem(problem: Problem) -> None:
 
 
 def _reward_function(problem: Problem) -> RewardFunction | Reward:
-    """Return the function, or the reward that says why there is none; a file is loaded again when it changes."""
+    """Return the function, or a reward that says what is wrong; a file is loaded again when it changes."""
     path = problem.grading.get("file")
     if not isinstance(path, str):
         return grader_failed(f"problem {problem.id!r} names no reward file; set grading.file to its path")
@@ -97,7 +97,7 @@ def _reward_from(returned: object) -> Reward:
     """Return what the function returned as a reward.
 
     Raises:
-        TypeError, ValueError, OverflowError: it is none; the message says what it was.
+        TypeError, ValueError, OverflowError: it is no reward; the message says what it was.
 
     >>> _reward_from({"value": True, "parts": {"format": 1}, "extracted": "7"}).parts
     {'format': 1.0}

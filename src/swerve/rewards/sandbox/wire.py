@@ -1,4 +1,4 @@
-"""What the pool, its workers and their children tell each other: rewards, or why there is none, as JSON.
+"""What the pool, its workers and their children tell each other: rewards or faults, as JSON.
 
 The JSON is ASCII with escapes, so any text survives, lone surrogates included. Nothing is ever unpickled.
 """
@@ -113,7 +113,7 @@ def decode_request(request: bytes) -> tuple[Problem, str]:
 
 
 def encode_reply(reply: Reply) -> bytes:
-    """Return the message that carries a verdict or the reason why there is none."""
+    """Return the message that carries a verdict, or the reason for having no verdict."""
     if isinstance(reply, Reward):
         values = {"reward": {**_values_of(reply), "parts": dict(reply.parts)}}
     else:

@@ -114,11 +114,11 @@ _CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _PRELOADED = {
-    "rewards.math_verify": ("math_verify",),
-    "rewards.maths": ("mpmath",),
-    "rewards.reasoning_gym": ("sympy", "reasoning_gym"),
+    "grade_math": ("mpmath",),
+    "grade_math_verify": ("math_verify",),
+    "grade_reasoning_gym": ("sympy", "reasoning_gym"),
 }
-"""What a grader's module imports when it first judges; it must not count as CPU time of that answer."""
+"""What a grader imports when it first judges; it must not count as CPU time of that answer."""
 
 
 class PoolGoneError(Exception):
@@ -175,7 +175,7 @@ class Worker:
     def __init__(self, limits: GraderLimits, *, requests: int, replies: int, parent_pid: int) -> None:
         self._limits, self._requests, self._replies, self._parent_pid = limits, requests, replies, parent_pid
         self._children: dict[bool, Child] = {}
-        self._loaded: set[str] = set()
+        self._loaded: set[GraderEntry] = set()
 
     def run(self) -> None:
         """Answer until the pool is gone."""
@@ -201,12 +201,12 @@ class Worker:
 
     def _answer(self, request: bytes) -> wire.Reply | bytes:
         entry = GRADERS[wire.grader_of(request)]
-        if entry.module not in self._loaded:
+        if entry not in self._loaded:
             try:
                 _load(entry)
             except Exception as error:
                 return wire.Fault(f"the grader '{wire.grader_of(request)}' cannot be loaded: {wire.describe(error)}")
-            self._loaded.add(entry.module)
+            self._loaded.add(entry)
             self._end_child(entry.confined)
         child = self._child(entry.confined)
         try:
@@ -280,7 +280,7 @@ class Worker:
 def _load(entry: GraderEntry) -> None:
     """Import a grader and what it needs, and keep the result out of the garbage collector of the children."""
     entry.load()
-    for module in _PRELOADED.get(entry.module, ()):
+    for module in _PRELOADED.get(entry.function, ()):
         with suppress(ImportError):  # the grader says itself what it misses
             importlib.import_module(module)
     gc.collect()
