@@ -20,9 +20,9 @@ from swerve.grading.maths.expressions import (
     is_call,
     symbols,
 )
+from swerve.grading.maths.numeric import same_numerically, value_pairs, variables
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
 from swerve.grading.maths.real_sets import is_described, same_real_sets
-from swerve.grading.maths.values import same_numerically, value_pairs, variables
 from swerve.grading.maths.vocabulary import LETTER_UNITS, is_known_unit
 
 _SCALES = ({"degree", "celsius"}, {"degree", "fahrenheit"})

@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from swerve.grading.maths.expressions import Call, Group, Node, Relation, Symbol, children, symbols
+from swerve.grading.maths.numeric import value_at, variables
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact
-from swerve.grading.maths.values import value_at, variables
 
 _DIGITS = 80
 _SCALE = 10**50

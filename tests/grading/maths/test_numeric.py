@@ -4,9 +4,9 @@ import pytest
 
 from swerve.grading.maths.lexer import normalise
 from swerve.grading.maths.limits import LimitReached
+from swerve.grading.maths.numeric import same_numerically
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NoValue, exact
-from swerve.grading.maths.values import same_numerically
 
 
 @pytest.mark.parametrize(
