@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from studies.markdown import code, fill_page, percent, table
-from swerve.config.grading import MathGrading
-from swerve.rewards.maths import extract_answer, grade_math, quick_math
+from swerve.grading.answers import find_answer
+from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
 from swerve.version import __version__
 
 PAGE = Path(__file__).parents[1] / "docs" / "maths-answers.md"
 RESPONSE = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line")
 BARE = ("boxed", "answer_tag", "hash", "phrase", "formula", "whole")
-GOLD = MathGrading(extraction=("boxed", "phrase", "whole"))
+GOLD = ("boxed", "phrase", "whole")
 _FORMULA = re.compile(r"\$[^$]{0,2000}\$|\\[a-zA-Z]+(?:\{[^{}]{0,200}\})?")
 _WORD = re.compile(r"(?<![\w\\])[A-Za-z]{2,}(?!\w)")
 _NUMBER = re.compile("[0-9]")
@@ -79,7 +79,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _equivalence_cases(rows: Iterable[Mapping[str, Any]]) -> list[Case]:
     cases = []
     for row in rows:
-        golds = tuple(extract_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
+        golds = tuple(find_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
         is_response = row["kind"] == "response" or (_is_prose(row["answer"]) and not _is_prose(golds[0]))
         forms = RESPONSE if is_response else BARE
         cases.append(Case(golds, row["answer"], row["expected"], forms))

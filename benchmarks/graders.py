@@ -34,7 +34,8 @@ from math_verify import parse, verify
 from benchmarks.process import print_header, print_line
 from swerve.rewards import grade_all
 from swerve.rewards.maths import grade_math
-from swerve.rewards.pool import GraderLimits, GraderPool, configure_pool, shared_pool
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
 from swerve.types import Problem, Reward
 
 Pairs = list[tuple[Problem, str]]

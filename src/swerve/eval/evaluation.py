@@ -23,8 +23,8 @@ from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.checks import check_graders
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
@@ -59,7 +59,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     )
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
-    refuse_ungradable(problems)
+    check_graders(problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
