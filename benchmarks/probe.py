@@ -38,7 +38,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from swerve.batch import TokenBatch, token_batches
-from swerve.functional.head_divergence import compiled_available
+from swerve.functional.row_sums import compiled_available
 from swerve.models.load import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import forced_states

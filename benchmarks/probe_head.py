@@ -36,7 +36,9 @@ import torch
 from torch import Tensor
 
 from swerve.functional.divergence import DivergenceStats, divergence_stats
-from swerve.functional.head_divergence import HeadBackend, LinearHead, compiled_available, head_divergence
+from swerve.functional.head_divergence import HeadBackend, head_divergence
+from swerve.functional.head_logits import LinearHead
+from swerve.functional.row_sums import compiled_available
 from swerve.version import __version__
 
 MIB = 2**20

@@ -114,7 +114,9 @@ def test_the_stages_run(small_recipe, tmp_path):
 @pytest.mark.parametrize("backend", ["eager", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_head_pass_agrees_with_float64_on_the_cpu(backend, dtype):
-    from swerve.functional.head_divergence import LinearHead, compiled_available, head_divergence
+    from swerve.functional.head_divergence import head_divergence
+    from swerve.functional.head_logits import LinearHead
+    from swerve.functional.row_sums import compiled_available
 
     if backend == "compiled" and not compiled_available("cuda"):
         pytest.skip("needs triton")

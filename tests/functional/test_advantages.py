@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from swerve.functional.whitening import Moments, moments, whiten
 
 from swerve.functional.advantages import (
     dr_grpo_advantages,
@@ -19,7 +20,6 @@ from swerve.functional.advantages import (
     reward_to_go,
     rloo_advantages,
 )
-from swerve.functional.whitening import Moments, moments, whiten
 
 LENGTHS = torch.tensor([2, 3, 4, 1])
 MASK = torch.arange(4) < LENGTHS[:, None]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from swerve.functional.block_topk import argmax_by_blocks, block_maxima, topk_by_blocks
 
 

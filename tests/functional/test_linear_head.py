@@ -3,9 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
-
 import swerve.functional.linear_head as linear_head
+import torch
 from swerve.functional.linear_head import PADDING, HeadLogits, LinearHead
 
 

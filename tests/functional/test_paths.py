@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from swerve.functional.paths import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from swerve.functional.paths import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
 
 LN2 = math.log(2.0)
 

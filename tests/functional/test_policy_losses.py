@@ -6,8 +6,6 @@ import math
 
 import pytest
 import torch
-
-from swerve.functional.advantages import grpo_advantages
 from swerve.functional.policy_losses import (
     cispo_loss,
     clip_fraction,
@@ -18,6 +16,8 @@ from swerve.functional.policy_losses import (
     sequence_log_ratio,
 )
 from swerve.functional.reductions import sequence_mean, token_mean
+
+from swerve.functional.advantages import grpo_advantages
 
 MASK = torch.arange(5) < torch.tensor([5, 3, 4, 1])[:, None]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from swerve.functional.reductions import (
     reduction_weights,
     sequence_mean,

@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
 from swerve.functional.token_odds import check_token_shapes, log_odds, other_logsumexp
+from torch import Tensor
 
 
 def plain(logits: Tensor, ids: Tensor) -> Tensor:

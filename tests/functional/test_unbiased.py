@@ -12,6 +12,9 @@ import itertools
 
 import pytest
 import torch
+from swerve.functional.policy_losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss
+from swerve.functional.reductions import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
+from swerve.functional.whitening import Moments
 
 from swerve.functional.advantages import (
     dr_grpo_advantages,
@@ -24,9 +27,6 @@ from swerve.functional.advantages import (
 )
 from swerve.functional.kl import kl_estimate
 from swerve.functional.losses import reinforce_loss
-from swerve.functional.policy_losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss
-from swerve.functional.reductions import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
-from swerve.functional.whitening import Moments
 
 BETA = 0.7
 EOS = 2

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from swerve.train.advantages import StepAdvantages, step_advantages
+from swerve.train.tokens import TokenTable
 from torch import Tensor
 
 from swerve.config import RlStage
-from swerve.train.advantages import StepAdvantages, step_advantages
-from swerve.train.tokens import TokenTable
 from swerve.world import World
 
 TABLE = TokenTable.of([((1,), (1,) * length) for length in (2, 3, 4, 1)])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from swerve.train.objective import TokenObjective
 from torch import Tensor
 
 from swerve.config import RlStage
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
-from swerve.train.objective import TokenObjective
 
 N, V = 12, 5
 CHECKED = slice(2, 12)

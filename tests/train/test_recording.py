@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-
 from swerve.train.recording import SignalRecorder, TokenSignals
 from swerve.train.tokens import TokenTable
+
 from swerve.world import World
 
 CASES = Path(__file__).with_name("test_update.py")

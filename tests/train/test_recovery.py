@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from swerve.train.collapse import Collapse
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import OptimizerConfig, RlStage
@@ -17,7 +18,6 @@ from swerve.models.load import weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import recovery
-from swerve.train.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
 from swerve.train.stages.base import StageContext
 from swerve.world import World

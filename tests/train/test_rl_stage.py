@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
+from swerve.train.collapse import Collapse
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
@@ -19,7 +20,6 @@ from swerve.models.load import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import recovery, train
-from swerve.train.collapse import Collapse
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 

@@ -14,13 +14,11 @@ from transformers import PreTrainedModel
 
 from swerve.batch import TokenBatch, checked_head, completion_hidden
 from swerve.errors import MismatchError
-from swerve.functional import token_logprobs
+from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
 from swerve.models.load import load_model, tokenizer_fingerprint
+from swerve.train.columns import TokenTable, score_tokens
 from swerve.train.stages.base import StageContext
-from swerve.train.tokens import TokenTable, score_tokens
-
-__all__ = ["FrozenModel", "frozen_policy", "load_frozen"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,9 @@ from swerve.rewards.pool import configure_pool
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
+from swerve.train.health.collapse import judge_collapse
+from swerve.train.health.ungraded import judge_grading
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
-from swerve.train.outcomes import judge_grading
-from swerve.train.recovery import judge_collapse
 from swerve.train.resume import ResumePoint, find_resume_point
 from swerve.train.signals import Interruption, deferred_signals
 from swerve.train.stages import StageContext, make_runner

@@ -13,13 +13,11 @@ from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.groups import response_figures
-from swerve.train.outcomes import outcome_figures
-from swerve.train.recording import NO_SIGNAL, TokenSignals
+from swerve.train.columns import NO_SIGNAL, TokenSignals
+from swerve.train.health.ungraded import outcome_figures
 from swerve.train.stages.base import Figures, StageContext
 from swerve.types import Problem, Reward, Rollout, RolloutGroup
 from swerve.world import World
-
-__all__ = ["StepRollouts", "reward_value", "rollout_figures", "sample_step", "write_rollouts"]
 
 SamplingStage = RlStage | DistillStage
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.config import OptimizerConfig
-
-__all__ = ["learning_rate"]
+from swerve.config.stages import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:

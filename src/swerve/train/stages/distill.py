@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config import DistillStage
-from swerve.functional import entropy, exact_kl
+from swerve.config.stages import DistillStage
+from swerve.functional.kl import exact_kl
+from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
 from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
-
-__all__ = ["DistillRunner"]
 
 
 class DistillRunner:

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
 from swerve.batch import TokenBatch, completion_hidden, token_batches
-from swerve.config import DpoStage
+from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
-from swerve.functional import dpo_loss, token_logprobs
+from swerve.functional.logprobs import token_logprobs
+from swerve.functional.losses import dpo_loss
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
 from swerve.types import RolloutGroup
-
-__all__ = ["DpoRunner"]
 
 _PROMPTS_AT_A_TIME = 64
 
