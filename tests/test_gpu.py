@@ -61,7 +61,7 @@ def test_divergences_agree_with_the_cpu():
 
 
 def test_the_update_of_every_objective_agrees_with_the_cpu():
-    path = Path(__file__).parent / "train" / "test_update.py"
+    path = Path(__file__).parent / "train" / "test_policy_update.py"
     spec = importlib.util.spec_from_file_location("update_cases", path)
     assert spec is not None
     assert spec.loader is not None

@@ -8,17 +8,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from swerve.functional.whitening import Moments, moments, whiten
 
 from swerve.functional.advantages import (
+    Moments,
     dr_grpo_advantages,
     gae,
     grpo_advantages,
     grpo_loo_advantages,
+    moments,
     reinforce_pp_advantages,
     reinforce_pp_baseline_advantages,
     reward_to_go,
     rloo_advantages,
+    whiten,
 )
 
 LENGTHS = torch.tensor([2, 3, 4, 1])

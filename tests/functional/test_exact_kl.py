@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from swerve.functional.exact_kl import exact_kl
 from torch import Tensor
 
 from swerve.functional.divergence import divergence_stats
+from swerve.functional.kl import exact_kl
 
 DIRECTIONS = ("reverse", "forward", "js")
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from swerve.functional.linear_head import PADDING
 
 import swerve.functional.row_sums as row_sums
+from swerve.functional.head_logits import PADDING
 from swerve.functional.row_sums import CompiledSums, EagerSums, Side, Tiling, compiled_available
 
 CPU = torch.device("cpu")

@@ -6,14 +6,14 @@ A placement is a class below: what it needs of the reference, and what it adds t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.kl import KlConfig
+from swerve.config.kl import KlConfig, KlInLoss, KlInReward
 from swerve.config.stages import RlStage
 from swerve.functional.kl import KlDirection, adaptive_kl_coef, exact_kl, kl_estimate
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
@@ -22,6 +22,8 @@ from swerve.train.stages.base import StageContext
 
 RefLogits: TypeAlias = Callable[[slice], Tensor]
 """rows of a micro-batch's tokens -> the reference's logits `[n, V]`."""
+Estimate: TypeAlias = Callable[..., TokenColumns]
+"""(penalties of each token `before` or `after` the baseline) -> the step's columns with their advantages."""
 
 _DIRECTIONS: Mapping[str, KlDirection] = {"exact_reverse": "reverse", "exact_forward": "forward", "exact_js": "js"}
 
@@ -60,7 +62,7 @@ class KlTerm:
     needs_old_logprobs: ClassVar[bool] = False
     """Whether the policy before the updates is scored even for a single update."""
 
-    config: Any
+    config: KlConfig
     coef: float | None
     """In this step; None without a KL term."""
     reference: FrozenModel | None
@@ -74,13 +76,9 @@ class KlTerm:
         """Return the reference's logits of a micro-batch, where the estimate is made of them."""
         return None
 
-    def in_reward(self, columns: TokenColumns, table: TokenTable) -> Tensor | None:
-        """Return the KL at every token `[B, T]`, nats, where it is in the reward."""
-        return None
-
-    def penalties(self, kl: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return what is subtracted from each token's reward before the baseline, and after it."""
-        return None, None
+    def with_advantages(self, columns: TokenColumns, table: TokenTable, estimate: Estimate) -> TokenColumns:
+        """Return the columns with the advantages, from which a KL in the reward takes its part."""
+        return estimate()
 
     def in_loss(
         self, logits: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns, ref_logits: Tensor | None
@@ -97,9 +95,12 @@ class _SampledKl(KlTerm):
     """Estimated from the log-probabilities of the sampled tokens."""
 
     __slots__ = ()
+    config: KlInReward | KlInLoss
 
     def ref_logprobs(self, batches: Sequence[TokenBatch], table: TokenTable) -> Tensor | None:
-        return self.reference and self.reference.logprobs(batches, table, temperature=self.temperature)
+        if self.reference is None:
+            return None
+        return self.reference.logprobs(batches, table, temperature=self.temperature)
 
     def _before_updates(self, columns: TokenColumns) -> Tensor | None:
         if columns.old_logprobs is None or columns.ref_logprobs is None:
@@ -111,21 +112,22 @@ class _KlInReward(_SampledKl):
     """Subtracted from the rewards, in the order that the recipe says."""
 
     __slots__ = ()
+    config: KlInReward
     needs_old_logprobs = True
 
-    def in_reward(self, columns: TokenColumns, table: TokenTable) -> Tensor | None:
+    def with_advantages(self, columns: TokenColumns, table: TokenTable, estimate: Estimate) -> TokenColumns:
         kl = self._before_updates(columns)
-        return None if kl is None else kl.where(table.mask, 0.0)
-
-    def penalties(self, kl: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        penalty = None if kl is None else (self.coef or 0.0) * kl
-        return (penalty, None) if self.config.order == "before" else (None, penalty)
+        if kl is None:
+            return estimate()
+        kl = kl.where(table.mask, 0.0)
+        return replace(estimate(**{self.config.order: (self.coef or 0.0) * kl}), reward_kl=kl)
 
 
 class _KlInLoss(_SampledKl):
     """Added to the loss of each token."""
 
     __slots__ = ()
+    config: KlInLoss
 
     def in_loss(
         self, logits: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns, ref_logits: Tensor | None
@@ -133,10 +135,9 @@ class _KlInLoss(_SampledKl):
         if not self.coef or tokens.ref_logprobs is None:
             return None
         old_logprobs = old[None] if self.config.importance else None
-        (kl,) = kl_estimate(
+        return kl_estimate(
             logprobs[None], tokens.ref_logprobs[None], old_logprobs=old_logprobs, **self.config.keywords
-        )
-        return kl
+        )[0]
 
     def recorded(self, columns: TokenColumns, recorder: SignalRecorder) -> Tensor | None:
         if self.reference is None:
@@ -149,6 +150,7 @@ class _ExactKlInLoss(KlTerm):
     """Added to the loss of each token, summed over the whole vocabulary."""
 
     __slots__ = ()
+    config: KlInLoss
 
     def ref_logits(self, batch: TokenBatch) -> RefLogits | None:
         reference = self.reference

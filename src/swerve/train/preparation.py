@@ -69,12 +69,13 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         ref_logprobs=kl.ref_logprobs(batches, table),
         **_policy_scores(stage, kl, context.learner, batches, table),
     )
-    reward_kl = kl.in_reward(columns, table)
-    before, after = kl.penalties(reward_kl)
-    advantages = step_advantages(
-        stage, rollouts.rewards, table, context.world, before=before, after=after, values=columns.values
-    )
-    columns = replace(columns, reward_kl=reward_kl, **advantages._asdict())
+
+    def estimate(**penalties: Tensor) -> TokenColumns:
+        values = columns.values
+        advantages = step_advantages(stage, rollouts.rewards, table, context.world, values=values, **penalties)
+        return replace(columns, **advantages._asdict())
+
+    columns = kl.with_advantages(columns, table, estimate)
     if columns.entropies is not None:
         chosen = _top_entropy(columns.entropies, stage.entropy.top_share, table, context.world)
         columns = replace(columns, policy_weights=chosen)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
@@ -108,61 +108,36 @@ class _Series:
         return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """A sign that is read off one figure, now and in the stage's beginning."""
+class _Quantity(NamedTuple):
+    """What a sign is read off."""
 
-    sign: CollapseSign
     keys: tuple[str, ...]
-    """Where the figure is recorded; the first that has been measured counts."""
+    """Where it is recorded; the first that has been measured counts."""
     name: str
     unit: str
+
+
+class _Change(NamedTuple):
+    """A sign that is read off one quantity, now and in the stage's beginning."""
+
+    sign: CollapseSign
+    quantity: _Quantity
     rises: bool
     limit: Callable[[float, CollapseConfig], float]
     """(mean of the beginning, thresholds) -> the value from which on the sign shows."""
 
 
+_ENTROPY = _Quantity(("neg_logprob", "entropy"), "entropy", " nats a token")
+_LENGTH = _Quantity(("completion_length",), "completion length", " tokens")
+_TRUNCATED = _Quantity(("truncated_share",), "truncated share", " of the completions")
 _CHANGES = (
+    _Change("entropy_low", _ENTROPY, False, lambda first, config: config.entropy_drop * first),
     _Change(
-        sign="entropy_low",
-        keys=("neg_logprob", "entropy"),
-        name="entropy",
-        unit=" nats a token",
-        rises=False,
-        limit=lambda first, config: config.entropy_drop * first,
+        "entropy_high", _ENTROPY, True, lambda first, config: config.entropy_rise * max(first, config.entropy_floor)
     ),
-    _Change(
-        sign="entropy_high",
-        keys=("neg_logprob", "entropy"),
-        name="entropy",
-        unit=" nats a token",
-        rises=True,
-        limit=lambda first, config: config.entropy_rise * max(first, config.entropy_floor),
-    ),
-    _Change(
-        sign="length_short",
-        keys=("completion_length",),
-        name="completion length",
-        unit=" tokens",
-        rises=False,
-        limit=lambda first, config: config.length_drop * first,
-    ),
-    _Change(
-        sign="length_long",
-        keys=("completion_length",),
-        name="completion length",
-        unit=" tokens",
-        rises=True,
-        limit=lambda first, config: config.length_rise * first,
-    ),
-    _Change(
-        sign="truncated",
-        keys=("truncated_share",),
-        name="truncated share",
-        unit=" of the completions",
-        rises=True,
-        limit=lambda first, config: first + config.truncated_rise,
-    ),
+    _Change("length_short", _LENGTH, False, lambda first, config: config.length_drop * first),
+    _Change("length_long", _LENGTH, True, lambda first, config: config.length_rise * first),
+    _Change("truncated", _TRUNCATED, True, lambda first, config: first + config.truncated_rise),
 )
 
 
@@ -256,7 +231,7 @@ def _reward_course(rewards: _Series, window: int) -> _RewardCourse | None:
 def _change_sign(
     change: _Change, records: Sequence[Mapping[str, Any]], course: _RewardCourse, config: CollapseConfig
 ) -> Collapse | None:
-    measured = [series for key in change.keys if (series := _series(records, key)).values]
+    measured = [series for key in change.quantity.keys if (series := _series(records, key)).values]
     if not measured or len(measured[0].values) < 2 * config.window:
         return None
     series, total = measured[0], len(measured[0].values)
@@ -266,10 +241,10 @@ def _change_sign(
     limit = change.limit(first, config)
     if not (first < now and limit <= now if change.rises else now < first and now <= limit):
         return None
+    moved, steps_now = "rose" if change.rises else "fell", series.span(total - config.window, total)
     message = (
-        f"the {change.name} {'rose' if change.rises else 'fell'} from {first:.3g} ({series.span(0, stop)}) to {now:.3g}"
-        f"{change.unit} ({series.span(total - config.window, total)}), the reward went from {course.first:.3g} to "
-        f"{course.now:.3g}"
+        f"the {change.quantity.name} {moved} from {first:.3g} ({series.span(0, stop)}) to {now:.3g}"
+        f"{change.quantity.unit} ({steps_now}), the reward went from {course.first:.3g} to {course.now:.3g}"
     )
     return Collapse(sign=change.sign, message=message, since=series.steps[total - config.window])
 

@@ -18,7 +18,7 @@ from swerve.train.stages.base import Figures, StageContext
 
 
 class DistillRunner:
-    """One rollout of groups and one update a step; rewards are measured, not learnt from."""
+    """One rollout of groups and one update a step; rewards are measured, not trained on."""
 
     def __init__(self, stage: DistillStage, context: StageContext) -> None:
         self._stage = stage

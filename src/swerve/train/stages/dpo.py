@@ -83,7 +83,7 @@ class DpoRunner:
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
                 context.raise_if_interrupted()
                 slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
-                # Pairs are learnt from in their order: the next ones are those of the step after the pairs so far.
+                # Pairs are trained on in their order: the next ones are those of the step after the pairs so far.
                 found, statuses = self._sample_pairs(slots, pool_step=len(pairs) // stage.batch_size)
                 pairs += found
                 outcomes += statuses

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from swerve.train.outcomes import judge_grading, outcome_figures
 
 from swerve.config import RlStage, SftStage
+from swerve.train.health.ungraded import judge_grading, outcome_figures
 from swerve.types import Reward
 from swerve.world import World
 
