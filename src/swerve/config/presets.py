@@ -7,35 +7,38 @@ from typing import Any, Literal
 
 Preset = Literal["trl", "verl", "rl2", "openrlhf"]
 
-_COMMON: Mapping[str, Any] = {
-    "kl": {"kind": "none"},
-    "reduction": "token_mean",
-    "correction": {"kind": "none"},
-    "zero_variance": "keep",
-}
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "trl": {
-        **_COMMON,
         "advantages": {"kind": "grpo", "eps": 1e-4, "std": "sample"},
         "loss": {"kind": "clip", "low": 0.2, "high": 0.2, "log_ratio_clamp": None},
+        "kl": {"kind": "none"},
+        "reduction": "token_mean",
+        "correction": {"kind": "none"},
+        "zero_variance": "keep",
     },
     "verl": {
-        **_COMMON,
         "advantages": {"kind": "grpo", "eps": 1e-6, "std": "sample"},
         "loss": {"kind": "dual_clip", "low": 0.2, "high": 0.2, "c": 3.0, "log_ratio_clamp": 20.0},
         "kl": {"kind": "loss", "estimator": "k3", "coef": 0.001, "input_clamp": 20.0, "output_clamp": 10.0},
+        "reduction": "token_mean",
+        "correction": {"kind": "none"},
+        "zero_variance": "keep",
     },
     "rl2": {
-        **_COMMON,
         "advantages": {"kind": "dr_grpo"},
         "loss": {"kind": "clip", "low": 0.2, "high": 0.2, "log_ratio_clamp": None},
+        "kl": {"kind": "none"},
+        "reduction": "token_mean",
+        "correction": {"kind": "none"},
         "zero_variance": "drop",
     },
     "openrlhf": {
-        **_COMMON,
         "advantages": {"kind": "grpo", "eps": 1e-9, "std": "sample"},
         "loss": {"kind": "clip", "low": 0.2, "high": 0.2, "log_ratio_clamp": 20.0},
         "kl": {"kind": "reward", "estimator": "k1", "coef": 0.01, "order": "after", "output_clamp": 10.0},
+        "reduction": "token_mean",
+        "correction": {"kind": "none"},
+        "zero_variance": "keep",
     },
 }
 """What each preset sets; docs/conventions.md says where it comes from and what it leaves out."""
