@@ -17,7 +17,6 @@ from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.cli.app import app
 from swerve.config import objectives
-from swerve.config.kl import KlConfig
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.probe.summary_entries import NOTHING_MEASURED
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
@@ -213,7 +212,7 @@ _MODELS = {
 _UNIONS = {
     "Advantages": objectives.AdvantageConfig,
     "Policy loss": objectives.LossConfig,
-    "KL": KlConfig,
+    "KL": objectives.KlConfig,
     "Sampler correction": objectives.CorrectionConfig,
     "Curriculum": configuration.Curriculum,
 }

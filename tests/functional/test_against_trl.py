@@ -19,7 +19,7 @@ from torch import Tensor
 
 from swerve.config.presets import PRESETS
 from swerve.functional.advantages import dr_grpo_advantages, grpo_advantages
-from swerve.functional.kl import kl_estimate
+from swerve.functional.kl_divergence import kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import cispo_loss, clip_loss, dpo_loss, dual_clip_loss, gspo_loss
 from swerve.functional.token_weights import (

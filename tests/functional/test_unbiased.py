@@ -23,7 +23,7 @@ from swerve.functional.advantages import (
     reward_to_go,
     rloo_advantages,
 )
-from swerve.functional.kl import kl_estimate
+from swerve.functional.kl_divergence import kl_estimate
 from swerve.functional.losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss, reinforce_loss
 from swerve.functional.token_weights import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
 

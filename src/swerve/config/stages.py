@@ -8,18 +8,20 @@ from pydantic import Field, model_validator
 
 from swerve.config.base import Model, NonNegative, Positive, PositiveInt, Probability
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
-from swerve.config.kl import KlConfig, NoKl, check_kl
 from swerve.config.objectives import (
     AdvantageConfig,
     CollapseConfig,
     CorrectionConfig,
     DrGrpoAdvantages,
     EntropyConfig,
+    KlConfig,
     LossConfig,
     NoCorrection,
+    NoKl,
     ReinforceLoss,
     RewardAdvantages,
     SftLoss,
+    check_kl,
 )
 from swerve.config.presets import Preset, with_preset
 

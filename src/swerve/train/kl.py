@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.kl import KlConfig, KlInLoss, KlInReward
+from swerve.config.objectives import KlConfig, KlInLoss, KlInReward
 from swerve.config.stages import RlStage
-from swerve.functional.kl import KlDirection, adaptive_kl_coef, exact_kl, kl_estimate
+from swerve.functional.kl_divergence import KlDirection, adaptive_kl_coef, exact_kl, kl_estimate
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
 from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
 from swerve.train.stages.base import StageContext

@@ -18,6 +18,7 @@ from swerve.functional.path_losses import PATH_LOSSES
 from swerve.functional.token_weights import importance_weights, reduction_weights
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.kl import KlTerm, RefLogits
+from swerve.train.learner import Learner
 from swerve.train.preparation import PolicyStep
 from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
@@ -47,13 +48,22 @@ def update_policy(
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
-            loss = _MinibatchLoss.of(step, rows, stage, context, kl, entropy_coef, recorder)
-            if loss is None:
+            columns, num_tokens = _weighted(step, rows, stage, context)
+            if not num_tokens:  # no process has a completion
                 continue
+            loss = _MinibatchLoss(
+                stage=stage,
+                learner=context.learner,
+                kl=kl,
+                entropy_coef=entropy_coef,
+                columns=columns,
+                rows=rows,
+                recorder=recorder,
+            )
             sequences = [step.sequences[row] for row in rows]
             batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
             result = context.learner.update(batches, loss, learning_rate=rate, figures=_PER_TOKEN)
-            added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": loss.num_tokens}
+            added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
     return PolicyUpdate(
@@ -118,59 +128,51 @@ def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index:
     return [[row for row in everything if step.groups[row] in numbers] for numbers in parts]
 
 
+def _weighted(
+    step: PolicyStep, rows: Sequence[int], stage: RlStage, context: StageContext
+) -> tuple[TokenColumns, float]:
+    """Return the columns of the update from `rows`, weighted by its denominators, and its tokens over all processes."""
+    mask, rewards = step.table.mask[rows], step.rewards[rows]
+    counts = context.world.sum_figures(
+        {"tokens": float(mask.sum()), "sequences": float(len(rows)), "correct": float((rewards > 0).sum())}
+    )
+    columns = step.columns.map(lambda column: column[rows])
+    if not counts["tokens"]:
+        return columns, 0.0
+    weights = reduction_weights(
+        mask,
+        reduction=stage.reduction,
+        num_tokens=counts["tokens"],
+        num_sequences=counts["sequences"],
+        length=stage.reduction_length or context.config.max_new_tokens,
+    )
+    policy_weights = weights * _selected(stage, rewards, counts) * columns.policy_weights
+    return replace(columns, weights=weights, policy_weights=policy_weights), counts["tokens"]
+
+
+def _selected(stage: RlStage, rewards: Tensor, counts: Mapping[str, float]) -> Tensor:
+    """Return the factor `[b, 1]` on each completion's policy loss; only the losses of exploring paths select."""
+    if not stage.is_selector:
+        return torch.ones(len(rewards), 1)
+    correct = (rewards > 0).float()[:, None]
+    # With no correct completion anywhere there is nothing to divide by, and nothing to learn from.
+    by_correct = getattr(stage.loss, "normalize", None) == "correct"
+    return correct * (counts["sequences"] / max(1.0, counts["correct"]) if by_correct else 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MinibatchLoss:
     """The loss of one update; called with one of its micro-batches at a time (see `LossFunction`)."""
 
     stage: RlStage
-    context: StageContext
+    learner: Learner
     kl: KlTerm
     entropy_coef: float
     columns: TokenColumns
     """`[b, T]` each, of the update's rows."""
-    num_tokens: float
-    """Completion tokens of the update, over all processes."""
     rows: Sequence[int]
     """Which completions of the step are in the update."""
     recorder: SignalRecorder
-
-    @classmethod
-    def of(
-        cls,
-        step: PolicyStep,
-        rows: Sequence[int],
-        stage: RlStage,
-        context: StageContext,
-        kl: KlTerm,
-        entropy_coef: float,
-        recorder: SignalRecorder,
-    ) -> _MinibatchLoss | None:
-        """Return the loss of the update from `rows`, or None if no process has any."""
-        mask, rewards = step.table.mask[rows], step.rewards[rows]
-        counts = context.world.sum_figures(
-            {"tokens": float(mask.sum()), "sequences": float(len(rows)), "correct": float((rewards > 0).sum())}
-        )
-        if not counts["tokens"]:
-            return None
-        weights = reduction_weights(
-            mask,
-            reduction=stage.reduction,
-            num_tokens=counts["tokens"],
-            num_sequences=counts["sequences"],
-            length=stage.reduction_length or context.config.max_new_tokens,
-        )
-        columns = step.columns.map(lambda column: column[rows])
-        policy_weights = weights * _selected(stage, rewards, counts) * columns.policy_weights
-        return cls(
-            stage=stage,
-            context=context,
-            kl=kl,
-            entropy_coef=entropy_coef,
-            columns=replace(columns, weights=weights, policy_weights=policy_weights),
-            num_tokens=counts["tokens"],
-            rows=rows,
-            recorder=recorder,
-        )
 
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         """Return this micro-batch's share of the loss, and sums of metrics over its tokens."""
@@ -187,7 +189,7 @@ class _MinibatchLoss:
             entropy_coef=self.entropy_coef,
             ref_logits=self.kl.ref_logits(batch),
         )
-        policy = self.context.learner.head.loss(hidden, objective)
+        policy = self.learner.head.loss(hidden, objective)
         self.recorder.add([self.rows[row] for row in batch.rows], batch.mask, objective.per_token())
         value, value_sum = self._value_loss(hidden, tokens)
         return policy + value, {**objective.metrics(), "value_loss": value_sum}
@@ -199,7 +201,7 @@ class _MinibatchLoss:
             return token_logprobs(logits, ids[rows], temperature=self.stage.temperature)[:, None]
 
         with torch.no_grad():
-            flat = self.context.learner.head.map(hidden, logprobs)[:, 0]
+            flat = self.learner.head.map(hidden, logprobs)[:, 0]
             current = flat.new_zeros(batch.mask.shape)
             old = torch.zeros_like(current)
             current[batch.mask] = flat
@@ -215,20 +217,10 @@ class _MinibatchLoss:
         assert tokens.values is not None
         assert tokens.returns is not None
         inputs = hidden if settings.value_gradient == "shared" else hidden.detach()
-        values = self.context.learner.value_head(inputs)[:, 0]
+        values = self.learner.value_head(inputs)[:, 0]
         old_values = None if settings.value_clip is None else tokens.values[None]
         losses = value_loss(values[None], tokens.returns[None], old_values=old_values, clip=settings.value_clip)[0]
         return settings.value_coef * (tokens.weights * losses).sum(), float(losses.detach().sum())
-
-
-def _selected(stage: RlStage, rewards: Tensor, counts: Mapping[str, float]) -> Tensor:
-    """Return the factor `[b, 1]` on each completion's policy loss; only the losses of exploring paths select."""
-    if not stage.is_selector:
-        return torch.ones(len(rewards), 1)
-    correct = (rewards > 0).float()[:, None]
-    # With no correct completion anywhere there is nothing to divide by, and nothing to learn from.
-    by_correct = getattr(stage.loss, "normalize", None) == "correct"
-    return correct * (counts["sequences"] / max(1.0, counts["correct"]) if by_correct else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

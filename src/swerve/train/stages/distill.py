@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swerve.batch import TokenBatch
 from swerve.config.stages import DistillStage
-from swerve.functional.kl import exact_kl
+from swerve.functional.kl_divergence import exact_kl
 from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
 from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from swerve.functional import bernoulli_kl, divergence_stats
-from swerve.functional.kl import adaptive_kl_coef, kl_estimate
+from swerve.functional.kl_divergence import adaptive_kl_coef, kl_estimate
 
 CLAMPS = {
     "none": {},
