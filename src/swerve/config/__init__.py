@@ -6,7 +6,6 @@ Reading recipes and overrides is in `swerve.recipes`.
 from swerve.config.curricula import (
     Curriculum,
     DifficultyCurriculum,
-    OrderedCurriculum,
     ShuffledCurriculum,
     StageFilter,
     SuccessRateCurriculum,
@@ -87,7 +86,6 @@ __all__ = [
     "MixtureTask",
     "ModelConfig",
     "OptimizerConfig",
-    "OrderedCurriculum",
     "PalindromeTask",
     "PivotConfig",
     "PopulationName",

@@ -18,9 +18,8 @@ from swerve.functional.path_losses import PATH_LOSSES
 from swerve.functional.token_weights import importance_weights, reduction_weights
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.kl import KlTerm, RefLogits
-from swerve.train.learner import Learner
+from swerve.train.learner import Learner, learning_rate
 from swerve.train.preparation import PolicyStep
-from swerve.train.schedule import learning_rate
 from swerve.train.stages.base import Figures, StageContext
 
 _PER_TOKEN = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share", "value_loss")

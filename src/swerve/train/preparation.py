@@ -52,6 +52,7 @@ class PolicyStep:
 
 def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, kl: KlTerm) -> PolicyStep:
     """Return what the updates learn from; all processes must call it, also those without a group."""
+    # The step's completions as one table, whatever their groups.
     completions = [
         (number, group.prompt.token_ids, rollout.completion)
         for number, group in zip(rollouts.numbers, rollouts.groups, strict=True)
@@ -60,6 +61,7 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
     sequences = [(prompt, completion.token_ids) for _, prompt, completion in completions]
     table = TokenTable.of(sequences)
     batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
+    # What policy, sampler and reference say of each token.
     columns = TokenColumns(
         ids=table.fill([ids for _, ids in sequences], dtype=torch.long),
         weights=table.mask.float(),
@@ -75,6 +77,7 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         advantages = step_advantages(stage, rollouts.rewards, table, context.world, values=values, **penalties)
         return replace(columns, **advantages._asdict())
 
+    # Rewards become advantages; then some tokens may be left out.
     columns = kl.with_advantages(columns, table, estimate)
     if columns.entropies is not None:
         chosen = _top_entropy(columns.entropies, stage.entropy.top_share, table, context.world)
@@ -153,6 +156,7 @@ def step_advantages(
     """
     before = table.zeros() if before is None else before
     after = table.zeros() if after is None else after
+    # The rewards in every form that an estimator may take them in.
     flat = torch.tensor(rewards, dtype=torch.float32)
     size = stage.samples_per_prompt
     scores = _Scores(

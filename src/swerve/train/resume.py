@@ -10,8 +10,6 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.errors import ArtifactError
 from swerve.progress import Progress
 
-__all__ = ["ResumePoint", "find_resume_point"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePoint:

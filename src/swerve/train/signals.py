@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Interruption", "deferred_signals"]
-
 
 class Interruption:
     """The signal that asked for a stop, if any did."""

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 from swerve.errors import MissingExtraError
 from swerve.train.stages import Figures
 
-__all__ = ["Tracker", "open_trackers"]
-
 
 class Tracker(Protocol):
     """Something that records a step's figures elsewhere."""

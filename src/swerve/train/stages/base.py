@@ -20,8 +20,6 @@ from swerve.train.learner import Learner
 from swerve.types import Problem
 from swerve.world import World
 
-__all__ = ["Figures", "StageContext", "StageRunner"]
-
 Figures = Mapping[str, Any]
 """What to log of a step, by name; None was not measured."""
 

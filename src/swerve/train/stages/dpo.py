@@ -19,7 +19,7 @@ from swerve.functional.losses import dpo_loss
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
-from swerve.train.schedule import learning_rate
+from swerve.train.learner import learning_rate
 from swerve.train.stages.base import Figures, StageContext
 from swerve.types import RolloutGroup
 
@@ -44,20 +44,17 @@ class DpoRunner:
         """See `StageRunner.step`."""
         stage, world = self._stage, self._context.world
         size = stage.batch_size
-        chosen = [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
-        pairs = world.shard(chosen)
+        pairs = world.shard(
+            [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
+        )
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             sums = self._completion_logprobs(batch, hidden)
             rows = [pairs[row // 2] for row in batch.rows[::2]]
-            margin = (sums[0::2] - _reference(rows, "chosen", sums)) - (sums[1::2] - _reference(rows, "rejected", sums))
-            per_pair = dpo_loss(
-                sums[0::2],
-                sums[1::2],
-                _reference(rows, "chosen", sums),
-                _reference(rows, "rejected", sums),
-                beta=stage.beta,
-            )
+            chosen, rejected = sums[0::2], sums[1::2]
+            ref_chosen, ref_rejected = (_reference(rows, side, sums) for side in ("chosen", "rejected"))
+            margin = (chosen - ref_chosen) - (rejected - ref_rejected)
+            per_pair = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=stage.beta)
             return per_pair.sum() / size, {"margin": float(margin.detach().sum()), "wins": float((margin > 0).sum())}
 
         rate = learning_rate(stage.optimizer, index, stage.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swerve.config.stages import RlStage
@@ -86,11 +87,5 @@ def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
     """Leave out the groups whose rewards are all equal."""
     kept = [index for index, varied in enumerate(found.varied()) if varied]
-    return StepRollouts(
-        groups=[found.groups[index] for index in kept],
-        numbers=[found.numbers[index] for index in kept],
-        rewards=[found.rewards[index] for index in kept],
-        num_refills=found.num_refills,
-        drawn=found.drawn,
-        draw_figures=found.draw_figures,
-    )
+    columns = {name: getattr(found, name) for name in ("groups", "numbers", "rewards")}
+    return replace(found, **{name: [values[index] for index in kept] for name, values in columns.items()})

@@ -12,7 +12,7 @@ from swerve.config.stages import SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.prompts import encode_completion, encode_prompts
-from swerve.train.schedule import learning_rate
+from swerve.train.learner import learning_rate
 from swerve.train.stages.base import Figures, StageContext
 from swerve.types import Problem
 
