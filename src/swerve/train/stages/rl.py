@@ -87,5 +87,9 @@ def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
     """Leave out the groups whose rewards are all equal."""
     kept = [index for index, varied in enumerate(found.varied()) if varied]
-    columns = {name: getattr(found, name) for name in ("groups", "numbers", "rewards")}
-    return replace(found, **{name: [values[index] for index in kept] for name, values in columns.items()})
+    return replace(
+        found,
+        groups=[found.groups[index] for index in kept],
+        numbers=[found.numbers[index] for index in kept],
+        rewards=[found.rewards[index] for index in kept],
+    )
