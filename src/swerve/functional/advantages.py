@@ -23,7 +23,7 @@ Std = Literal["sample", "population"]
 
 
 def check_std(std: str) -> None:
-    """Refuse a name of a standard deviation other than `sample` and `population`.
+    """Raise ValueError for a standard deviation other than `sample` and `population`.
 
     Raises:
         ValueError: another name.

@@ -123,7 +123,7 @@ def _group_gradient(logits: Tensor, ids: Tensor, others: Tensor, grad_chosen: Te
 
 
 def check_token_shapes(logits: Float[Tensor, ...], ids: Int[Tensor, ...]) -> None:
-    """Refuse anything but logits `[N, V]` with V at least 2 and ids `[N]`.
+    """Raise ValueError unless logits are `[N, V]` with V at least 2 and ids `[N]`.
 
     Raises:
         ValueError: the shapes differ, or there are no other tokens.

@@ -1,4 +1,4 @@
-"""Where an interrupted run goes on."""
+"""Where an interrupted run continues."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ class StageContext:
     first_step: int
     """Global step before the stage's first update."""
     resumed: bool
-    """Whether the stage goes on from a checkpoint inside it."""
+    """Whether the stage continues from a checkpoint inside it."""
     progress: Progress
     records: list[Mapping[str, Any]]
-    """This stage's lines of the metrics so far; it grows as the stage goes on."""
+    """This stage's lines of the metrics so far; it grows with every step."""
     stage_start: Callable[[], PreTrainedModel]
     """Loads the policy that the stage began with."""
     raise_if_interrupted: Callable[[], None]
@@ -51,7 +51,7 @@ class StageContext:
     solve_rates: SolveRates | None = None
     """How often problems were solved lately, where the stage's curriculum follows it."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
-    """The run's lines of problems.jsonl so far; it grows as the stage goes on."""
+    """The run's lines of problems.jsonl so far; it grows with every step."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""
