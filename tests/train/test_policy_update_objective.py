@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from swerve.config import RlStage
+from swerve.config.objectives import AdvantageConfig, LossConfig
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
+from swerve.functional.advantages import GROUP_ADVANTAGES
+from swerve.functional.losses import RATIO_LOSSES
+from swerve.functional.path_losses import PATH_LOSSES
 from swerve.train.columns import TokenColumns
 from swerve.train.kl import kl_term
 from swerve.train.policy_update import TokenObjective
+from swerve.train.preparation import TOKEN_ADVANTAGES
 
 N, V = 12, 5
 CHECKED = slice(2, 12)
@@ -227,3 +233,19 @@ def test_extreme_logits_of_a_single_update_give_a_finite_loss_and_gradient() -> 
         value.backward()
         assert math.isfinite(float(value.detach())), name
         assert bool(torch.isfinite(logits.grad).all()), name
+
+
+def _kinds(union: Any) -> list[Any]:
+    return [member() for member in get_args(get_args(union)[0])]
+
+
+@pytest.mark.parametrize("config", [*_kinds(LossConfig), *_kinds(AdvantageConfig)], ids=lambda config: config.kind)
+def test_the_keys_of_a_kind_are_the_keywords_of_its_function(config: Any) -> None:
+    losses = {kind: loss.loss for kind, loss in RATIO_LOSSES.items()}
+    tables = ((2, PATH_LOSSES), (3, losses), (1, GROUP_ADVANTAGES), (1, TOKEN_ADVANTAGES))
+    num_inputs, function = next((num, table[config.kind]) for num, table in tables if config.kind in table)
+    inspect.signature(function).bind(*[None] * num_inputs, **config.keywords)
+
+
+def test_only_the_path_losses_select_completions_by_their_reward() -> None:
+    assert {config.kind for config in _kinds(LossConfig) if config.is_selector} == set(PATH_LOSSES)
