@@ -376,3 +376,21 @@ def test_dpo_literal_value_and_gradient():
 def test_dpo_refuses_a_beta_that_is_not_positive():
     with pytest.raises(ValueError, match="beta must be above 0, got 0"):
         dpo_loss(*[torch.zeros(1)] * 4, beta=0.0)
+
+
+def test_a_sequence_ratio_is_given_or_made_from_the_mask() -> None:
+    logprobs, old, mask = torch.tensor([[-1.0, -1.4]]), torch.tensor([[-1.2, -1.3]]), torch.tensor([[True, True]])
+    log_ratio = sequence_log_ratio(logprobs, old, mask)[:, None].expand(1, 2)
+    keywords = {"low": 0.2, "high": 0.2}
+    given = gspo_loss(logprobs, old, torch.ones(1, 2), log_ratio=log_ratio, **keywords)
+    assert torch.equal(given, gspo_loss(logprobs, old, torch.ones(1, 2), mask, **keywords))
+    with pytest.raises(ValueError, match="needs the mask of its tokens, or log_ratio"):
+        gspo_loss(logprobs, old, torch.ones(1, 2), **keywords)
+
+
+def test_clip_fraction_knows_the_bounds_of_every_loss() -> None:
+    logprobs, zeros, losing = torch.tensor([[0.5, 1.0, 4.0]]).log(), torch.zeros(1, 3), -torch.ones(1, 3)
+    assert clip_fraction(logprobs, zeros, losing).tolist() == [[True, False, False]]
+    assert clip_fraction(logprobs, zeros, losing, c=3.0).tolist() == [[True, False, True]]
+    assert clip_fraction(logprobs, zeros, zeros, log_ratio_clamp=1.0).tolist() == [[False, False, True]]
+    assert clip_fraction(zeros, zeros, losing, log_ratio=logprobs).tolist() == [[True, False, False]]
