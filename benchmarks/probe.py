@@ -41,7 +41,7 @@ from benchmarks.process import (
     print_line,
 )
 from swerve.batch import TokenBatch, token_batches
-from swerve.functional.head_divergence import compiled_available
+from swerve.functional.row_sums import compiled_available
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import forced_states

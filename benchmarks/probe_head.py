@@ -39,7 +39,9 @@ from benchmarks.process import (
     print_line,
 )
 from swerve.functional.divergence import DivergenceStats, divergence_stats
-from swerve.functional.head_divergence import HeadBackend, LinearHead, compiled_available, head_divergence
+from swerve.functional.head_divergence import HeadBackend, head_divergence
+from swerve.functional.head_logits import LinearHead
+from swerve.functional.row_sums import compiled_available
 
 MIN_ROWS, CHUNK_LOGITS = 256, 1 << 20
 NOISES = (7e-4, 3e-3, 2e-2, 0.3)

@@ -16,7 +16,8 @@ from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.eval.summary import summarise
-from swerve.functional import entropy, rows_per_chunk
+from swerve.functional.logprobs import entropy
+from swerve.functional.token_head import rows_per_chunk
 from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of

@@ -32,9 +32,9 @@ from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
+from swerve.train.health.collapse import judge_collapse
+from swerve.train.health.ungraded import judge_grading
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
-from swerve.train.outcomes import judge_grading
-from swerve.train.recovery import judge_collapse
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
 from swerve.train.trackers import Tracker, open_trackers

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from swerve.config import CollapseConfig
-from swerve.train.collapse import Collapse, detect_collapse
+from swerve.train.health.collapse import Collapse, detect_collapse
 
 # Runs of the addition recipe's RL stage from its SFT checkpoint, 16 groups of 8 a step. Of each step: reward,
 # neg_logprob (nats a token), completion_length (tokens; the limit is 72), truncated_share, grad_norm.

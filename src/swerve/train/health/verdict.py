@@ -1,4 +1,4 @@
-"""What a look at a step's figures asks the loop to do."""
+"""What the checks of a step's health ask the loop to do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swerve.errors import SwerveError
-
-__all__ = ["Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,26 @@
-"""Naming a collapse: a pure function of a stage's metrics, so that a resumed run decides the same."""
+"""Collapse of training: naming it from a stage's metrics, and the warning, the stop or the roll back that follows.
+
+Both depend on the recorded metrics only, so that a resumed run decides the same.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from swerve.config import CollapseConfig
+from torch import nn
 
-__all__ = ["Collapse", "CollapseSign", "detect_collapse"]
+from swerve.config.objectives import CollapseConfig
+from swerve.config.stages import RlStage, StageConfig
+from swerve.errors import CollapseError
+from swerve.models.model_folder import load_model
+from swerve.train.health.verdict import Verdict
+from swerve.train.learner import load_trainer_state
+from swerve.train.stages.context import StageContext
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
 """What shows that training has collapsed."""
@@ -98,61 +108,36 @@ class _Series:
         return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """A sign that is read off one figure, now and in the stage's beginning."""
+class _Quantity(NamedTuple):
+    """What a sign is read off."""
 
-    sign: CollapseSign
     keys: tuple[str, ...]
-    """Where the figure is recorded; the first that has been measured counts."""
+    """Where it is recorded; the first that has been measured counts."""
     name: str
     unit: str
+
+
+class _Change(NamedTuple):
+    """A sign that is read off one quantity, now and in the stage's beginning."""
+
+    sign: CollapseSign
+    quantity: _Quantity
     rises: bool
     limit: Callable[[float, CollapseConfig], float]
     """(mean of the beginning, thresholds) -> the value from which on the sign shows."""
 
 
+_ENTROPY = _Quantity(("neg_logprob", "entropy"), "entropy", " nats a token")
+_LENGTH = _Quantity(("completion_length",), "completion length", " tokens")
+_TRUNCATED = _Quantity(("truncated_share",), "truncated share", " of the completions")
 _CHANGES = (
+    _Change("entropy_low", _ENTROPY, False, lambda first, config: config.entropy_drop * first),
     _Change(
-        sign="entropy_low",
-        keys=("neg_logprob", "entropy"),
-        name="entropy",
-        unit=" nats a token",
-        rises=False,
-        limit=lambda first, config: config.entropy_drop * first,
+        "entropy_high", _ENTROPY, True, lambda first, config: config.entropy_rise * max(first, config.entropy_floor)
     ),
-    _Change(
-        sign="entropy_high",
-        keys=("neg_logprob", "entropy"),
-        name="entropy",
-        unit=" nats a token",
-        rises=True,
-        limit=lambda first, config: config.entropy_rise * max(first, config.entropy_floor),
-    ),
-    _Change(
-        sign="length_short",
-        keys=("completion_length",),
-        name="completion length",
-        unit=" tokens",
-        rises=False,
-        limit=lambda first, config: config.length_drop * first,
-    ),
-    _Change(
-        sign="length_long",
-        keys=("completion_length",),
-        name="completion length",
-        unit=" tokens",
-        rises=True,
-        limit=lambda first, config: config.length_rise * first,
-    ),
-    _Change(
-        sign="truncated",
-        keys=("truncated_share",),
-        name="truncated share",
-        unit=" of the completions",
-        rises=True,
-        limit=lambda first, config: first + config.truncated_rise,
-    ),
+    _Change("length_short", _LENGTH, False, lambda first, config: config.length_drop * first),
+    _Change("length_long", _LENGTH, True, lambda first, config: config.length_rise * first),
+    _Change("truncated", _TRUNCATED, True, lambda first, config: first + config.truncated_rise),
 )
 
 
@@ -246,7 +231,7 @@ def _reward_course(rewards: _Series, window: int) -> _RewardCourse | None:
 def _change_sign(
     change: _Change, records: Sequence[Mapping[str, Any]], course: _RewardCourse, config: CollapseConfig
 ) -> Collapse | None:
-    measured = [series for key in change.keys if (series := _series(records, key)).values]
+    measured = [series for key in change.quantity.keys if (series := _series(records, key)).values]
     if not measured or len(measured[0].values) < 2 * config.window:
         return None
     series, total = measured[0], len(measured[0].values)
@@ -256,10 +241,10 @@ def _change_sign(
     limit = change.limit(first, config)
     if not (first < now and limit <= now if change.rises else now < first and now <= limit):
         return None
+    moved, steps_now = "rose" if change.rises else "fell", series.span(total - config.window, total)
     message = (
-        f"the {change.name} {'rose' if change.rises else 'fell'} from {first:.3g} ({series.span(0, stop)}) to {now:.3g}"
-        f"{change.unit} ({series.span(total - config.window, total)}), the reward went from {course.first:.3g} to "
-        f"{course.now:.3g}"
+        f"the {change.quantity.name} {moved} from {first:.3g} ({series.span(0, stop)}) to {now:.3g}"
+        f"{change.quantity.unit} ({steps_now}), the reward went from {course.first:.3g} to {course.now:.3g}"
     )
     return Collapse(sign=change.sign, message=message, since=series.steps[total - config.window])
 
@@ -280,3 +265,77 @@ def _grad_norm_sign(records: Sequence[Mapping[str, Any]], config: CollapseConfig
         f"(median of steps {steps[-window]} to {steps[-1]})"
     )
     return Collapse(sign="grad_norm", message=message, since=steps[-window])
+
+
+def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> Verdict:
+    """Look for a collapse at the step of `record`, name it, and warn, stop or roll back as the recipe says.
+
+    A return to an earlier checkpoint is done here: the learner has that checkpoint's weights and optimizer afterwards.
+    """
+    if not isinstance(stage, RlStage) or stage.collapse.action == "none":
+        return Verdict()
+    collapse = detect_collapse([*context.records, record], stage.collapse)
+    if collapse is None:
+        return Verdict()
+    figures: dict[str, Any] = {"collapse": collapse.sign, "collapse_message": collapse.message}
+    step = int(record["stage_step"])
+    action = stage.collapse.action
+    if (
+        action == "roll_back"
+        and sum("rolled_back_to" in old for old in context.records) < stage.collapse.max_roll_backs
+    ):
+        target = _return_to(stage, context, collapse, [*context.records, record])
+        factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
+        whose = f"of step {target} of the stage" if target else "the stage began with"
+        context.progress.note(
+            f"{stage.label} step {step}: {collapse.message}; going back to the weights {whose}, "
+            f"learning rate x {factor:g}"
+        )
+        return Verdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
+    if action == "warn":
+        context.progress.note(f"{stage.label} step {step}: {collapse.message}")
+        return Verdict(figures=figures)
+    error = CollapseError(
+        f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; "
+        "lower the learning rate, or go on regardless with --resume"
+    )
+    return Verdict(figures=figures, must_save=True, error=error)
+
+
+def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, records: Sequence[Mapping[str, Any]]) -> int:
+    """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start."""
+    steps = [
+        step
+        for step in stage.checkpoints
+        if step < collapse.since
+        and not _was_lost(step, records)
+        and not _was_ruined(step, records, stage.collapse.reward_drop)
+    ]
+    learner = context.learner
+    target = max(steps, default=0)
+    if target:
+        path: Path = context.run.checkpoint_path(context.first_step + target)
+        model = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype).model
+        load_trainer_state(path, learner)
+    else:
+        model = context.stage_start()
+        learner.optimizer.state.clear()
+        for module in learner.weights.extra_modules.values():
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+    learner.weights.load_weights(model)
+    return target
+
+
+def _was_lost(step: int, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an earlier return went back to before this step's checkpoint."""
+    return any(
+        record["rolled_back_to"] < step < record["stage_step"] for record in records if "rolled_back_to" in record
+    )
+
+
+def _was_ruined(step: int, records: Sequence[Mapping[str, Any]], reward_drop: float) -> bool:
+    """Return whether the weights of this step had already lost their reward: the next step's rollouts are theirs."""
+    rewards = {record["stage_step"]: record["reward"] for record in records if record.get("reward") is not None}
+    best, own = max(rewards.values(), default=0.0), rewards.get(step + 1)
+    return own is not None and best > 0 and own <= (1 - reward_drop) * best

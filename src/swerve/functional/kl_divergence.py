@@ -28,17 +28,27 @@ not part of them. In the reward, where no gradient flows through the estimate, `
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from swerve.functional.precision import at_least_float32
-
-__all__ = ["KlEstimator", "adaptive_kl_coef", "kl_estimate"]
+from swerve.functional.divergence import (
+    Softmax,
+    js_sum,
+    kl_sum,
+    log_ratio,
+    log_share_of_mean,
+    num_group_rows,
+    softmax,
+)
+from swerve.functional.logprobs import at_least_float32
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3", "k3+", "abs"]
+KlDirection: TypeAlias = Literal["reverse", "forward", "js"]
 
 _SERIES_BELOW = 0.5
 _SERIES_ORDER = 17  # the first term left out is below 1e-19 of the sum
@@ -87,7 +97,7 @@ def kl_estimate(
     _check(logprobs, ref_logprobs, estimator, (input_clamp, output_clamp), importance, old_logprobs)
     logprobs = at_least_float32(logprobs)
     x = logprobs - at_least_float32(ref_logprobs).detach()
-    value = _clamp(_value(_clamp(x, input_clamp), estimator), output_clamp)
+    value = _clamp(_ESTIMATORS[estimator](_clamp(x, input_clamp)), output_clamp)
     if estimator == "k3+":  # (x - x) is 0 and carries the gradient
         value = value.detach() + x.detach() * (x - x.detach())
     if not importance:
@@ -134,8 +144,8 @@ def _check(
     importance: bool,
     old_logprobs: Tensor | None,
 ) -> None:
-    if estimator not in get_args(KlEstimator):
-        raise ValueError(f"estimator must be one of {', '.join(get_args(KlEstimator))}; got {estimator!r}")
+    if estimator not in _ESTIMATORS:
+        raise ValueError(f"estimator must be one of {', '.join(_ESTIMATORS)}; got {estimator!r}")
     for name, limit in zip(("input_clamp", "output_clamp"), clamps, strict=True):
         if limit is not None and not limit > 0:
             raise ValueError(f"{name} must be above 0, or None for no limit; got {limit}")
@@ -144,17 +154,6 @@ def _check(
     shapes = [tuple(tensor.shape) for tensor in (logprobs, ref_logprobs, old_logprobs) if tensor is not None]
     if len(set(shapes)) > 1:
         raise ValueError(f"log-probabilities must all have the same shape [B, T]; got {shapes}")
-
-
-def _value(x: Tensor, estimator: KlEstimator) -> Tensor:
-    if estimator == "k1":
-        return x
-    if estimator == "k2":
-        return x.square() / 2
-    if estimator == "abs":
-        return x.abs()
-    k3: Tensor = _K3.apply(x)  # type: ignore[no-untyped-call]
-    return k3
 
 
 class _K3(torch.autograd.Function):
@@ -175,5 +174,153 @@ class _K3(torch.autograd.Function):
         return (grad_output * -torch.expm1(-x)).masked_fill(grad_output == 0, 0.0)
 
 
+def _k3(x: Tensor) -> Tensor:
+    k3: Tensor = _K3.apply(x)  # type: ignore[no-untyped-call]
+    return k3
+
+
+_ESTIMATORS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda x: x,
+    "k2": lambda x: x.square() / 2,
+    "k3": _k3,
+    "k3+": _k3,
+    "abs": lambda x: x.abs(),
+}
+"""Each estimator's value from x; what its gradient is, the table above says."""
+
+
 def _clamp(values: Tensor, limit: int | float | None) -> Tensor:
     return values if limit is None else values.clamp(-limit, limit)
+
+
+def exact_kl(
+    logits: Float[Tensor, "N V"], ref_logits: Float[Tensor, "N V"], *, direction: KlDirection
+) -> Float[Tensor, " N"]:
+    """Return each position's exact divergence between the policy pi = softmax(logits) and the reference, unreduced.
+
+        reverse:  KL(pi || ref) = sum_v p log(p / q)            gradient  p (x - sum p x),  x = log(p / q)
+        forward:  KL(ref || pi) = sum_v q log(q / p)            gradient  p - q
+        js:       (KL(pi || m) + KL(ref || m)) / 2, m = (p + q) / 2       p (a - sum p a),  a = log(p / m) / 2
+
+    with respect to the logits z; the reference is a constant. Values are those of `divergence_stats`. Between forward
+    and backward only the two inputs are kept; the gradient is written a group of rows at a time into one buffer of the
+    logits' shape and type. The gradient can be taken once: there is no second derivative.
+
+    A divergence is infinite where one side excludes (logit of minus infinity) a token that the other allows: reverse
+    where the reference excludes it, forward where the policy does. The gradient stays finite there.
+
+    Args:
+        logits: `[N, V]`, of the policy.
+        ref_logits: `[N, V]`, of the reference or a teacher.
+        direction: which of the three divergences.
+
+    Returns:
+        `[N]`, nats, float32 (float64 for float64 logits).
+
+    Raises:
+        ValueError: the direction is unknown, the shapes differ, or a row has NaN, plus infinity, or no finite logit.
+
+    >>> logits, ref_logits = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, -1.0]])
+    >>> [round(float(exact_kl(logits, ref_logits, direction=name)), 6) for name in ("reverse", "forward", "js")]
+    [0.433781, 0.327813, 0.089541]
+    """
+    if direction not in get_args(KlDirection):
+        raise ValueError(f"direction must be one of {', '.join(get_args(KlDirection))}; got {direction!r}")
+    if logits.dim() != 2 or logits.shape != ref_logits.shape:
+        shapes = f"{tuple(logits.shape)} and {tuple(ref_logits.shape)}"
+        raise ValueError(f"logits and ref_logits must both be [N, V]; got {shapes}")
+    values: Tensor = _ExactKl.apply(logits, ref_logits.detach(), direction)  # type: ignore[no-untyped-call]
+    return values
+
+
+class _ExactKl(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ref_logits: Tensor, direction: KlDirection) -> Tensor:
+        ctx.save_for_backward(logits, ref_logits)
+        ctx.direction = direction
+        rows = num_group_rows(logits)
+        groups = zip(logits.split(rows), ref_logits.split(rows), strict=True)
+        return torch.cat([_values(softmax(group), softmax(ref), direction) for group, ref in groups])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        logits, ref_logits = ctx.saved_tensors
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        rows = num_group_rows(logits)
+        groups = zip(*(tensor.split(rows) for tensor in (logits, ref_logits, grad_output, gradient)), strict=True)
+        for group, ref, scale, out in groups:
+            out.copy_(scale[:, None] * _gradient(group, ref, ctx.direction))
+        return gradient, None, None
+
+
+def _values(p: Softmax, q: Softmax, direction: KlDirection) -> Tensor:
+    x = log_ratio(p, q)
+    finite = _finite(x)
+    if direction == "reverse":
+        return kl_sum(p.probs, q.probs, finite).masked_fill((x == math.inf).any(dim=-1), math.inf)
+    if direction == "forward":
+        return kl_sum(q.probs, p.probs, -finite).masked_fill((x == -math.inf).any(dim=-1), math.inf)
+    return js_sum(p.probs, q.probs, finite)
+
+
+def _gradient(logits: Tensor, ref_logits: Tensor, direction: KlDirection) -> Tensor:
+    """Return the derivative by the logits; taking the mean off also removes what rounding adds to every log-ratio."""
+    p, q = softmax(logits), softmax(ref_logits)
+    x = _precise_log_ratio(logits, ref_logits, p, q)
+    if direction == "forward":
+        difference = (p.probs + q.probs) * torch.tanh(x / 2)  # p - q, to relative precision where the two are near
+        return difference - p.probs * _total(difference)
+    slopes = log_share_of_mean(x) / 2 if direction == "js" else x
+    # Measured from the most likely token, so that a probability near 1 does not multiply a difference of large numbers.
+    slopes = slopes - slopes.gather(-1, p.probs.argmax(dim=-1, keepdim=True))
+    return p.probs * (slopes - _total(p.probs * slopes))
+
+
+def _precise_log_ratio(logits: Tensor, ref_logits: Tensor, p: Softmax, q: Softmax) -> Tensor:
+    # Starts from the difference of the logits themselves: the shifted ones have been rounded once more.
+    dtype = p.probs.dtype
+    shifts = (p.largest - q.largest)[:, None]
+    totals = (p.log_total - q.log_total).to(dtype)[:, None]
+    return _finite(((logits.to(dtype) - ref_logits.to(dtype)) - shifts) - totals)
+
+
+def _finite(x: Tensor) -> Tensor:
+    huge = torch.finfo(x.dtype).max / 4
+    return x.nan_to_num(nan=0.0, posinf=huge, neginf=-huge)  # NaN: neither allows the token, its terms are 0
+
+
+def _total(values: Tensor) -> Tensor:
+    return values.sum(dim=-1, keepdim=True, dtype=torch.float64).to(values.dtype)
+
+
+def bernoulli_kl(logprobs: Float[Tensor, "*N"], ref_logprobs: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """Return KL(Bernoulli(p) || Bernoulli(q)) of a token's probabilities under two models, nats.
+
+        p (log p - log q) + (1 - p) (log(1 - p) - log(1 - q))
+
+    By the data processing inequality it is at most KL(P || Q) of the whole distributions; their difference is what the
+    models disagree about among the other tokens. It needs log-probabilities only, which many logs keep.
+
+    Args:
+        logprobs: log p, at most 0; of any shape.
+        ref_logprobs: log q, likewise.
+
+    Returns:
+        Values of the same shape, at least 0, in float64: 1 - p is formed by expm1, so that it is exact to the rounding
+        of log p. Infinite where exactly one of the two models is certain of the token or of its absence.
+
+    Raises:
+        ValueError: a log-probability is above 0.
+
+    >>> round(float(bernoulli_kl(torch.tensor(0.9).log(), torch.tensor(0.5).log())), 6)
+    0.368064
+    """
+    if bool((logprobs > 0).any()) or bool((ref_logprobs > 0).any()):
+        raise ValueError("a log-probability is above 0")
+    log_p, log_q = logprobs.double(), ref_logprobs.double()
+    p, rest = log_p.exp(), -torch.expm1(log_p)
+    rest_q = -torch.expm1(log_q)
+    chosen = torch.where(p > 0, p * (log_p - log_q), 0.0)
+    others = torch.where(rest > 0, rest * (rest.log() - rest_q.log()), 0.0)
+    return (chosen + others).clamp(min=0.0)

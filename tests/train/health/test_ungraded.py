@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from swerve.config import RlStage, SftStage
-from swerve.train.outcomes import judge_grading, outcome_figures
+from swerve.train.health.ungraded import judge_grading, outcome_figures
 from swerve.types import Reward
 from swerve.world import World
 

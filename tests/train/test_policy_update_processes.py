@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-CASES = Path(__file__).with_name("test_update.py")
+CASES = Path(__file__).with_name("test_policy_update.py")
 UNEVEN = "dr_grpo with one group for two processes"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any
 
@@ -14,8 +15,9 @@ from swerve.config import OptimizerConfig, RlStage, TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
 from swerve.train.frozen import FrozenModel
+from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
-from swerve.train.policy_update import Coefficients, _minibatches, update_policy
+from swerve.train.policy_update import _minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import StepRollouts
 from swerve.train.stages.context import StageContext
@@ -117,6 +119,15 @@ def models():
     return two_models()
 
 
+@pytest.fixture(scope="module")
+def whole(models):
+    """Each variant's update from one micro-batch, made once."""
+    return functools.cache(lambda name: Update(models, stage_of(name), rollouts()))
+
+
+_config = functools.cache(lambda: load_config("demo_addition"))
+
+
 class Update:
     """Prepares and makes one step's updates in float64; holds the figures, the weights after and the last gradient."""
 
@@ -132,7 +143,7 @@ class Update:
         )
         unused: Any = None
         context = StageContext(
-            config=load_config("demo_addition"),
+            config=_config(),
             run=unused,
             world=world,
             family=unused,
@@ -148,10 +159,10 @@ class Update:
             raise_if_interrupted=unused,
         )
         self.context = context
-        coefficients = Coefficients(kl=None if stage.kl.kind == "none" else stage.kl.coef, entropy=stage.entropy.coef)
         frozen = None if stage.kl.kind == "none" else reference
-        self.step = prepare_step(found, stage, context, coefficients, frozen)
-        update = update_policy(self.step, stage, context, 0, coefficients, frozen)
+        kl = kl_term(stage.kl, coef=stage.kl.coef, reference=frozen, temperature=stage.temperature)
+        self.step = prepare_step(found, stage, context, kl)
+        update = update_policy(self.step, stage, context, 0, kl, stage.entropy.coef)
         self.figures, self.signals = update.figures, update.signals
         self.parameters = learner.named_parameters()
         self.gradient = torch.cat([_grad(parameter).flatten() for parameter in self.parameters.values()])
@@ -170,15 +181,14 @@ def _same(first: Update, second: Update) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_micro_batches_and_their_padding_do_not_change_the_update(models, name):
-    whole = Update(models, stage_of(name), rollouts())
-    _same(whole, Update(models, stage_of(name, tokens_per_batch=1), rollouts()))
-    _same(whole, Update(models, stage_of(name, tokens_per_batch=17), rollouts()))
+def test_micro_batches_and_their_padding_do_not_change_the_update(models, whole, name):
+    _same(whole(name), Update(models, stage_of(name, tokens_per_batch=1), rollouts()))
+    _same(whole(name), Update(models, stage_of(name, tokens_per_batch=17), rollouts()))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_order_of_groups_and_within_them_does_not_change_the_update(models, name):
-    _same(Update(models, stage_of(name), rollouts()), Update(models, stage_of(name), _reordered(rollouts())))
+def test_the_order_of_groups_and_within_them_does_not_change_the_update(models, whole, name):
+    _same(whole(name), Update(models, stage_of(name), _reordered(rollouts())))
 
 
 def test_minibatches_follow_the_groups_numbers_not_their_places(models):
@@ -338,15 +348,15 @@ def test_the_value_head_learns_returns_and_the_policy_its_advantages(models):
     advantages = {"kind": "gae", "lam": 1.0, "whiten": False, "value_coef": 0.5, "value_clip": None}
     stage = stage_of("gae", advantages=advantages, loss={"kind": "reinforce"})
     update = Update(models, stage, rollouts())
-    values, returns = update.step.tokens["values"], update.step.tokens["returns"]
+    values, returns = update.step.columns.values, update.step.columns.returns
     mask = update.step.table.mask
     flat = torch.tensor([value for values in rollouts().rewards for value in values])[:, None].expand_as(returns)
     assert torch.allclose(returns[mask], flat[mask], atol=1e-6)
-    assert torch.allclose(update.step.tokens["advantages"][mask], (flat - values)[mask], atol=1e-6)
+    assert torch.allclose(update.step.columns.advantages[mask], (flat - values)[mask], atol=1e-6)
     _, _, rows, _ = _plain(models)
     loss = torch.zeros((), dtype=torch.float64)
     for index, logprobs in enumerate(_chosen(rows)):
-        loss = loss - (update.step.tokens["advantages"][index, : len(logprobs)] * logprobs).sum() / int(mask.sum())
+        loss = loss - (update.step.columns.advantages[index, : len(logprobs)] * logprobs).sum() / int(mask.sum())
     squares = 0.25 * float((values - flat)[mask].square().mean())
     assert update.figures["loss"] == pytest.approx(float(loss.detach()) + squares, rel=1e-6)
     assert update.figures["value_loss"] == pytest.approx(2 * squares, rel=1e-6)
@@ -382,7 +392,7 @@ def _mean_k1(models: Any) -> float:
 
 def test_the_constant_length_is_the_longest_completion_of_the_run_by_default(models):
     stage = stage_of("dr_grpo", reduction="sequence_sum_norm")
-    length = load_config("demo_addition").max_new_tokens
+    length = _config().max_new_tokens
     _, model, rows, _ = _plain(models)
     loss = torch.zeros((), dtype=torch.float64)
     for advantage, logprobs in zip(_means(rollouts().rewards), _chosen(rows), strict=True):
@@ -473,7 +483,7 @@ def test_old_and_reference_log_probabilities_have_the_temperature_of_sampling(mo
     x = _differences(models, temperature)
     assert update.figures["kl"] == pytest.approx(float(((-x).exp() - 1 + x).mean()), rel=1e-5)
     _, _, rows, _ = _plain(models, temperature)
-    old = update.step.tokens["old_logprobs"][update.step.table.mask]
+    old = update.step.columns.old_logprobs[update.step.table.mask]
     assert torch.allclose(old.double(), torch.cat(_chosen(rows)).detach(), atol=1e-6)
 
 
@@ -481,5 +491,5 @@ def test_the_most_uncertain_tokens_are_those_at_the_temperature_of_sampling(mode
     update = Update(models, stage_of("top entropy", temperature=0.4), rollouts())
     _, _, rows, _ = _plain(models, 0.4)
     entropies = torch.cat([-(row.exp() * row).sum(dim=-1) for row in rows]).detach()
-    found = update.step.tokens["entropies"][update.step.table.mask]
+    found = update.step.columns.entropies[update.step.table.mask]
     assert torch.allclose(found.double(), entropies, atol=1e-6)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from swerve.config import RlStage
-from swerve.train.advantages import StepAdvantages, step_advantages
-from swerve.train.tokens import TokenTable
+from swerve.train.columns import TokenTable
+from swerve.train.preparation import StepAdvantages, step_advantages
 from swerve.world import World
 
 TABLE = TokenTable.of([((1,), (1,) * length) for length in (2, 3, 4, 1)])
@@ -23,7 +23,8 @@ def _step(
     *, penalty: Tensor | None = None, values: Tensor | None = None, rewards: Any = REWARDS, **keys: Any
 ) -> StepAdvantages:
     stage = RlStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}, "samples_per_prompt": 4, **keys})
-    return step_advantages(stage, rewards, TABLE, World(), penalty=penalty, values=values)
+    penalties = {} if penalty is None else {stage.kl.order: penalty}
+    return step_advantages(stage, rewards, TABLE, World(), values=values, **penalties)
 
 
 def _rows(step: StepAdvantages) -> list[list[float]]:

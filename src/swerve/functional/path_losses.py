@@ -2,26 +2,28 @@
 
 At each position p_c is the probability of the chosen token (the sampled one, or the data's next token: then these are
 alternatives to cross-entropy in supervised training) and p_m that of the most likely token. Each loss compares two
-coins, or two distributions that differ in a few entries:
+binary distributions (that token, or any other), or two distributions that differ in a few entries:
 
 | loss | of | is 0, with no gradient, where |
 |---|---|---|
-| `max_prob_kl` | KL(coin(p_m), coin(p_c)) | p_c = p_m |
-| `max_prob_js` | JS(coin(p_m), coin(p_c)) | p_c = p_m |
-| `fixed_target_kl` | KL(coin(q), coin(p_c)) | p_c = q, and outside its region |
+| `max_prob_kl` | binary KL(p_m, p_c) | p_c = p_m |
+| `max_prob_js` | binary JS(p_m, p_c) | p_c = p_m |
+| `fixed_target_kl` | binary KL(q, p_c) | p_c = q, and outside its region |
 | `rank_promotion_js` | JS(p, p with the chosen token promoted) | p_c = p_m |
 
 Where several tokens are the most likely ones and the chosen token is among them, p_c = p_m.
 
-Everything is computed from the odds p_c / (1 - p_c), accurate for p_c near 0 and near 1 alike. Between forward and
-backward the logits are kept and a few numbers a row (`rank_promotion_js`: also as many as the chosen tokens' ranks add
-up to); the gradient is written a group of rows at a time into one buffer of the logits' shape and type. The gradients
-can be taken once: there is no second derivative.
+Everything is computed from the odds p_c / (1 - p_c), accurate for p_c near 0 and near 1 alike: log p_c - log(1 - p_c)
+is the token's logit minus the logsumexp of all others, which keeps its digits where 1 - p_c has none. Between forward
+and backward the logits are kept and a few numbers a row (`rank_promotion_js`: also as many as the chosen tokens' ranks
+add up to); the gradient is written a group of rows at a time into one buffer of the logits' shape and type. The
+gradients can be taken once: there is no second derivative.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -29,18 +31,110 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swerve.functional.divergence_terms import js_sum, kl_sum, log_share_of_mean, num_group_rows
-from swerve.functional.precision import at_least_float32
-from swerve.functional.token_odds import check_token_shapes, log_odds
+from swerve.functional.divergence import js_sum, kl_sum, log_share_of_mean, num_group_rows
+from swerve.functional.logprobs import at_least_float32
 
-__all__ = [
-    "Region",
-    "TargetGradient",
-    "fixed_target_kl",
-    "max_prob_js",
-    "max_prob_kl",
-    "rank_promotion_js",
-]
+
+def other_logsumexp(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Return log sum_{v != id} exp(logits_v), exact to rounding however likely or unlikely the token is.
+
+    With it, log(1 - p_c) = other_logsumexp - logsumexp; its gradient is exp(logits_v - result), and 0 for the token.
+
+    Args:
+        logits: `[N, V]`, V at least 2.
+        ids: `[N]`.
+
+    Returns:
+        `[N]`, float32 (float64 for float64 logits); minus infinity where every other logit is.
+
+    Raises:
+        ValueError: the shapes differ, or there are no other tokens.
+
+    >>> logits = torch.tensor([[120.0, 1.0, 1.0]])
+    >>> round(float(other_logsumexp(logits, torch.tensor([0]))), 6)
+    1.693147
+    """
+    check_token_shapes(logits, ids)
+    return _chosen_and_others(logits, ids[:, None])[1][:, 0]
+
+
+def log_odds(logits: Float[Tensor, "N V"], ids: Int[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+    """Return log p - log(1 - p), nats, of K tokens a row; the gradient takes one buffer of the logits' shape for all K.
+
+    Args:
+        logits: `[N, V]`, V at least 2.
+        ids: `[N, K]`.
+
+    >>> log_odds(torch.tensor([[120.0, 0.0]]), torch.tensor([[0, 1]])).tolist()
+    [[120.0, -120.0]]
+    """
+    chosen, others = _chosen_and_others(logits, ids)
+    return chosen - others
+
+
+def _chosen_and_others(logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    chosen, others = _ChosenAndOthers.apply(logits, ids.long())  # type: ignore[no-untyped-call]
+    return chosen, others
+
+
+class _ChosenAndOthers(torch.autograd.Function):
+    """The logits of the tokens `ids [N, K]`, and for each of them the logsumexp of all other tokens."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        rows = num_group_rows(logits)
+        parts = [_group_others(*group) for group in zip(logits.split(rows), ids.split(rows), strict=True)]
+        others = torch.cat(parts)
+        ctx.save_for_backward(logits, ids, others)
+        return logits.gather(-1, ids).to(others.dtype), others
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_chosen: Tensor, grad_others: Tensor) -> tuple[Tensor, None]:
+        logits, ids, others = ctx.saved_tensors
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        rows = num_group_rows(logits)
+        tensors = (gradient, logits, ids, others, grad_chosen, grad_others)
+        for out, group, *columns in zip(*(tensor.split(rows) for tensor in tensors), strict=True):
+            out.copy_(_group_gradient(group, *columns))
+        return gradient, None
+
+
+def _group_others(logits: Tensor, ids: Tensor) -> Tensor:
+    scratch = at_least_float32(logits).clone()  # of one group of rows
+    columns = []
+    for column in ids.split(1, dim=-1):
+        chosen = scratch.gather(-1, column)
+        columns.append(scratch.scatter_(-1, column, -math.inf).logsumexp(dim=-1))
+        scratch.scatter_(-1, column, chosen)
+    return torch.stack(columns, dim=-1)
+
+
+def _group_gradient(logits: Tensor, ids: Tensor, others: Tensor, grad_chosen: Tensor, grad_others: Tensor) -> Tensor:
+    logits = at_least_float32(logits)
+    others = others.clamp(min=torch.finfo(others.dtype).min)  # where all others have probability 0 they stay at 0
+    total = torch.zeros_like(logits)
+    for index in range(ids.shape[1]):
+        column = slice(index, index + 1)
+        # At the token itself the exponent may be large; it is replaced.
+        share = (logits - others[:, column]).clamp_(max=0.0).exp_().mul_(grad_others[:, column])
+        total += share.scatter_(-1, ids[:, column], grad_chosen[:, column])
+    return total
+
+
+def check_token_shapes(logits: Float[Tensor, ...], ids: Int[Tensor, ...]) -> None:
+    """Raise ValueError unless logits are `[N, V]` with V at least 2 and ids `[N]`.
+
+    Raises:
+        ValueError: the shapes differ, or there are no other tokens.
+
+    >>> check_token_shapes(torch.zeros(3, 5), torch.zeros(3, dtype=torch.long))
+    """
+    if logits.dim() != 2 or ids.shape != logits.shape[:1]:
+        raise ValueError(f"logits must be [N, V] and ids [N]; got {tuple(logits.shape)} and {tuple(ids.shape)}")
+    if logits.shape[1] < 2:
+        raise ValueError(f"a token is compared with the other tokens: V must be at least 2, got {logits.shape[1]}")
+
 
 TargetGradient: TypeAlias = Literal["live", "detached"]
 Region: TypeAlias = Literal["all", "above", "below"]
@@ -51,7 +145,7 @@ _NEAR = 0.5  # log-ratios below this are formed without the difference of two ro
 def max_prob_kl(
     logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient
 ) -> Float[Tensor, " N"]:
-    """Return KL(coin(p_m) || coin(p_c)) at each position, unreduced.
+    """Return the binary KL(p_m || p_c) at each position, unreduced.
 
     p_m log(p_m / p_c) + (1 - p_m) log((1 - p_m) / (1 - p_c))
 
@@ -78,7 +172,7 @@ def max_prob_kl(
 def max_prob_js(
     logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient
 ) -> Float[Tensor, " N"]:
-    """Return the Jensen-Shannon divergence of coin(p_m) and coin(p_c) at each position, unreduced; at most ln 2.
+    """Return the binary Jensen-Shannon divergence of p_m and p_c at each position, unreduced; at most ln 2.
 
     Exactly 0 with a gradient of exactly 0 where p_c = p_m. Its gradient vanishes as p_c goes to 0, where that of
     `max_prob_kl` does not.
@@ -104,7 +198,7 @@ def max_prob_js(
 def fixed_target_kl(
     logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, q: int | float = 0.5, region: Region = "all"
 ) -> Float[Tensor, " N"]:
-    """Return KL(coin(q) || coin(p_c)) at each position, unreduced.
+    """Return the binary KL(q || p_c) at each position, unreduced.
 
     q log q + (1 - q) log(1 - q) - q log p_c - (1 - q) log(1 - p_c)
 
@@ -136,7 +230,7 @@ def fixed_target_kl(
         raise ValueError(f"region must be one of {', '.join(get_args(Region))}; got {region!r}")
     chosen_odds = log_odds(logits, ids[:, None])[:, 0]
     target_odds = torch.full_like(chosen_odds, math.log(q) - math.log1p(-q))
-    values = _coin_divergence("kl", target_odds, chosen_odds, *_log_ratios(target_odds, chosen_odds.detach()))
+    values = _binary_divergence("kl", target_odds, chosen_odds, *_log_ratios(target_odds, chosen_odds.detach()))
     if region == "all":
         return values
     inside = chosen_odds > target_odds if region == "above" else chosen_odds < target_odds
@@ -170,6 +264,15 @@ def rank_promotion_js(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> F
     return values
 
 
+PATH_LOSSES: Mapping[str, Callable[..., Tensor]] = {
+    "max_prob_kl": max_prob_kl,
+    "max_prob_js": max_prob_js,
+    "fixed_target_kl": fixed_target_kl,
+    "rank_promotion_js": rank_promotion_js,
+}
+"""(logits, ids, keywords) -> `[N]`, by the name that a recipe calls the loss; its other keys are the keywords."""
+
+
 def _max_prob(kind: str, logits: Tensor, ids: Tensor, target_gradient: TargetGradient) -> Tensor:
     check_token_shapes(logits, ids)
     if target_gradient not in get_args(TargetGradient):
@@ -189,17 +292,19 @@ def _max_prob(kind: str, logits: Tensor, ids: Tensor, target_gradient: TargetGra
     odds = chosen_odds.detach().clamp(max=0.0).exp()
     near = torch.log1p(-odds * torch.expm1(gap.clamp(max=_NEAR)))
     far = _log_sigmoid(-target_odds.detach()) - _log_sigmoid(-chosen_odds.detach())
-    return _coin_divergence(kind, target_odds, chosen_odds, gap, torch.where(gap < _NEAR, near, far))
+    return _binary_divergence(kind, target_odds, chosen_odds, gap, torch.where(gap < _NEAR, near, far))
 
 
-def _coin_divergence(kind: str, target_odds: Tensor, chosen_odds: Tensor, ratio: Tensor, ratio_rest: Tensor) -> Tensor:
+def _binary_divergence(
+    kind: str, target_odds: Tensor, chosen_odds: Tensor, ratio: Tensor, ratio_rest: Tensor
+) -> Tensor:
     arguments = (target_odds, chosen_odds, ratio, ratio_rest, kind)
-    values: Tensor = _CoinDivergence.apply(*arguments)  # type: ignore[no-untyped-call]
+    values: Tensor = _BinaryDivergence.apply(*arguments)  # type: ignore[no-untyped-call]
     return values
 
 
-class _CoinDivergence(torch.autograd.Function):
-    """KL(coin(a) || coin(c)) or JS by the log-odds of a and c, given log(a / c) and log((1 - a) / (1 - c))."""
+class _BinaryDivergence(torch.autograd.Function):
+    """Binary KL(a || c) or JS by the log-odds of a and c, given log(a / c) and log((1 - a) / (1 - c))."""
 
     @staticmethod
     def forward(ctx: Any, target_odds: Tensor, chosen_odds: Tensor, ratio: Tensor, rest: Tensor, kind: str) -> Tensor:
@@ -225,7 +330,7 @@ class _CoinDivergence(torch.autograd.Function):
 
 
 def _log_ratios(target_odds: Tensor, chosen_odds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log(a / c) and log((1 - a) / (1 - c)) of two coins given by their log-odds."""
+    """Return log(a / c) and log((1 - a) / (1 - c)) of two probabilities given by their log-odds."""
     difference = target_odds - chosen_odds
     near = difference.clamp(-_NEAR, _NEAR)
     ratio = torch.log1p((-target_odds).sigmoid() * torch.expm1(near))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from swerve.config import RlStage
+from swerve.config.objectives import AdvantageConfig, LossConfig
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
-from swerve.train.objective import TokenObjective
+from swerve.functional.advantages import GROUP_ADVANTAGES
+from swerve.functional.losses import RATIO_LOSSES
+from swerve.functional.path_losses import PATH_LOSSES
+from swerve.train.columns import TokenColumns
+from swerve.train.kl import kl_term
+from swerve.train.policy_update import TokenObjective
+from swerve.train.preparation import TOKEN_ADVANTAGES
 
 N, V = 12, 5
 CHECKED = slice(2, 12)
@@ -23,22 +31,28 @@ def _draw(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
 
 
 LOGITS, REF_LOGITS = _draw(N, V, seed=1), _draw(N, V, seed=2)
-TOKENS = {
-    "ids": torch.randint(0, V, (N,), generator=torch.Generator().manual_seed(3)),
-    "weights": _draw(N, seed=4).abs(),
-    "policy_weights": _draw(N, seed=5).abs(),
-    "advantages": _draw(N, seed=6),
-    "sampler_logprobs": -1.5 + _draw(N, seed=7, scale=0.8),
-    "old_logprobs": -1.5 + _draw(N, seed=8, scale=0.8),
-    "log_ratio": _draw(N, seed=9, scale=0.4),
-    "ref_logprobs": REF_LOGITS.log_softmax(-1)[:, 0],
-}
+TOKENS = TokenColumns(
+    ids=torch.randint(0, V, (N,), generator=torch.Generator().manual_seed(3)),
+    weights=_draw(N, seed=4).abs(),
+    policy_weights=_draw(N, seed=5).abs(),
+    advantages=_draw(N, seed=6),
+    sampler_logprobs=-1.5 + _draw(N, seed=7, scale=0.8),
+    old_logprobs=-1.5 + _draw(N, seed=8, scale=0.8),
+    log_ratio=_draw(N, seed=9, scale=0.4),
+    ref_logprobs=REF_LOGITS.log_softmax(-1)[:, 0],
+)
 REINFORCE = {"loss": {"kind": "reinforce"}}
 
 
 def _objective(kl_coef: float = 0.0, entropy_coef: float = 0.0, **keys: Any) -> TokenObjective:
     stage = RlStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}, "samples_per_prompt": 4, **keys})
-    return TokenObjective(stage=stage, tokens=TOKENS, kl_coef=kl_coef, entropy_coef=entropy_coef)
+    return TokenObjective(
+        stage=stage,
+        tokens=TOKENS,
+        kl=kl_term(stage.kl, coef=kl_coef, temperature=stage.temperature),
+        entropy_coef=entropy_coef,
+        ref_logits=lambda rows: REF_LOGITS[rows],
+    )
 
 
 class _Plain:
@@ -47,10 +61,10 @@ class _Plain:
     def __init__(self, logits: Tensor, temperature: float = 1.0) -> None:
         self.logits = logits / temperature
         self.rows = self.logits.log_softmax(-1)
-        here = {name: values[CHECKED] for name, values in TOKENS.items()}
-        self.ids, self.w, self.v, self.a = (here[name] for name in ("ids", "weights", "policy_weights", "advantages"))
-        self.old, self.sampler, self.ref = (here[f"{name}_logprobs"] for name in ("old", "sampler", "ref"))
-        self.sequence_ratio = here["log_ratio"].exp()
+        here = TOKENS.map(lambda column: column[CHECKED])
+        self.ids, self.w, self.v, self.a = here.ids, here.weights, here.policy_weights, here.advantages
+        self.old, self.sampler, self.ref = here.old_logprobs, here.sampler_logprobs, here.ref_logprobs
+        self.sequence_ratio = here.log_ratio.exp()
         self.logp = self.rows.gather(-1, self.ids[:, None])[:, 0]
         self.ratio = (self.logp - self.old).exp()
         self.ref_rows = (REF_LOGITS[CHECKED] / temperature).log_softmax(-1)
@@ -59,7 +73,7 @@ class _Plain:
 def _agree(objective: TokenObjective, formula: Callable[[_Plain], Tensor]) -> None:
     logits = LOGITS[CHECKED].clone().requires_grad_()
     plain = LOGITS[CHECKED].clone().requires_grad_()
-    found = objective(logits, CHECKED, REF_LOGITS[CHECKED])
+    found = objective(logits, CHECKED)
     expected = formula(_Plain(plain, objective.stage.temperature))
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-9)
     found.backward()
@@ -145,7 +159,7 @@ def test_corrections(kind: str, numerator: str, scope: str) -> None:
     plain = _Plain(LOGITS[CHECKED])
     weight = _weight(plain, plain.old if numerator == "old" else plain.logp)
     changed = (weight > 1.5) | (weight < (0.6 if kind == "mis" else 0.0))
-    assert 0 < objective.figures()["corrected_share"] == int(changed.sum()) < 10
+    assert 0 < objective.metrics()["corrected_share"] == int(changed.sum()) < 10
 
 
 def _k3(x: Tensor) -> Tensor:
@@ -168,7 +182,7 @@ def test_kl_is_weighed_by_the_reduction_at_every_token(name: str, temperature: f
     kl, formula = KL[name]
     objective = _objective(kl={"kind": "loss", **kl}, kl_coef=0.4, temperature=temperature)
     _agree(objective, lambda p: (-p.v * p.a * p.logp).sum() + 0.4 * (p.w * formula(p)).sum())
-    assert objective.figures()["kl"] == pytest.approx(float(formula(_Plain(LOGITS[CHECKED], temperature)).sum()))
+    assert objective.metrics()["kl"] == pytest.approx(float(formula(_Plain(LOGITS[CHECKED], temperature)).sum()))
 
 
 @pytest.mark.parametrize("coef", [0.3, -0.3])
@@ -186,7 +200,7 @@ def test_figures_are_sums_over_the_tokens_of_all_calls() -> None:
     p = _Plain(LOGITS[CHECKED], 0.7)
     gone = ((p.a > 0) & (p.ratio > 1.3)) | ((p.a < 0) & ((p.ratio < 0.9) | (p.ratio > 1.4)))
     assert int(((p.a < 0) & (p.ratio > 1.4)).sum()) > 0
-    figures = objective.figures()
+    figures = objective.metrics()
     assert figures["clipped_share"] == int(gone.sum())
     assert figures["logprob_gap"] == pytest.approx(float((p.old - p.sampler).abs().sum()))
     assert figures["entropy"] == pytest.approx(-float((p.rows.exp() * p.rows).sum()))
@@ -197,24 +211,41 @@ def test_gspo_counts_the_tokens_of_clipped_sequences() -> None:
     objective(LOGITS[CHECKED], CHECKED)
     p = _Plain(LOGITS[CHECKED])
     gone = ((p.a > 0) & (p.sequence_ratio > 1.3)) | ((p.a < 0) & (p.sequence_ratio < 0.9))
-    assert 0 < objective.figures()["clipped_share"] == int(gone.sum()) < 10
+    assert 0 < objective.metrics()["clipped_share"] == int(gone.sum()) < 10
 
 
 def test_extreme_logits_of_a_single_update_give_a_finite_loss_and_gradient() -> None:
-    tokens = {
-        "ids": torch.tensor([0, 1]),
-        "weights": torch.ones(2),
-        "policy_weights": torch.ones(2),
-        "advantages": torch.tensor([1.0, -1.0]),
-        "sampler_logprobs": torch.tensor([0.0, -120.0]),
-        "ref_logprobs": torch.tensor([-120.0, 0.0]),
-    }
+    tokens = TokenColumns(
+        ids=torch.tensor([0, 1]),
+        weights=torch.ones(2),
+        policy_weights=torch.ones(2),
+        advantages=torch.tensor([1.0, -1.0]),
+        sampler_logprobs=torch.tensor([0.0, -120.0]),
+        ref_logprobs=torch.tensor([-120.0, 0.0]),
+    )
     for name in ("max_prob_kl", "fixed_target_kl", "max_prob_js", "rank_promotion_js", "clip", "reinforce"):
         stage = _objective(loss={"kind": name}, kl={"kind": "loss", "estimator": "exact_reverse"}).stage
         logits = torch.tensor([[120.0, 0.0, 0.0], [120.0, 0.0, 0.0]], requires_grad=True)
-        value = TokenObjective(stage=stage, tokens=tokens, kl_coef=0.1, entropy_coef=0.1)(
-            logits, slice(0, 2), torch.zeros(2, 3)
-        )
+        kl = kl_term(stage.kl, coef=0.1)
+        value = TokenObjective(
+            stage=stage, tokens=tokens, kl=kl, entropy_coef=0.1, ref_logits=lambda rows: torch.zeros(2, 3)[rows]
+        )(logits, slice(0, 2))
         value.backward()
         assert math.isfinite(float(value.detach())), name
         assert bool(torch.isfinite(logits.grad).all()), name
+
+
+def _kinds(union: Any) -> list[Any]:
+    return [member() for member in get_args(get_args(union)[0])]
+
+
+@pytest.mark.parametrize("config", [*_kinds(LossConfig), *_kinds(AdvantageConfig)], ids=lambda config: config.kind)
+def test_the_keys_of_a_kind_are_the_keywords_of_its_function(config: Any) -> None:
+    losses = {kind: loss.loss for kind, loss in RATIO_LOSSES.items()}
+    tables = ((2, PATH_LOSSES), (3, losses), (1, GROUP_ADVANTAGES), (1, TOKEN_ADVANTAGES))
+    num_inputs, function = next((num, table[config.kind]) for num, table in tables if config.kind in table)
+    inspect.signature(function).bind(*[None] * num_inputs, **config.keywords)
+
+
+def test_only_the_path_losses_select_completions_by_their_reward() -> None:
+    assert {config.kind for config in _kinds(LossConfig) if config.is_selector} == set(PATH_LOSSES)

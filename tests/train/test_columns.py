@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from swerve.train.recording import SignalRecorder, TokenSignals
-from swerve.train.tokens import TokenTable
+from swerve.train.columns import SignalRecorder, TokenSignals, TokenTable
 from swerve.world import World
 
-CASES = Path(__file__).with_name("test_update.py")
+CASES = Path(__file__).with_name("test_policy_update.py")
 TIGHT = {"loss": {"kind": "clip", "low": 0.002, "high": 0.003}, "num_epochs": 3}
 STILL = {"lr": 1e-30, "max_grad_norm": None}
 
@@ -48,8 +47,8 @@ def test_values_of_micro_batches_find_their_tokens_and_the_first_kl_counts():
     recorder.add([2, 0], wide, later)
     recorder.add([1], narrow, {"kl": torch.tensor([99.0]), "clipped": torch.tensor([1.0])})
     expected = torch.tensor([[1.0, 2.0, 3.0], [7.0, 0.0, 0.0], [0.1, 0.2, 0.0]])
-    assert torch.equal(recorder.first_kl, expected)
-    assert recorder.clipped_share.tolist() == [[0.5, 0.5, 1.0], [0.5, 0.0, 0.0], [0.5, 1.0, 0.0]]
+    assert torch.equal(recorder.first("kl"), expected)
+    assert recorder.mean("clipped").tolist() == [[0.5, 0.5, 1.0], [0.5, 0.0, 0.0], [0.5, 1.0, 0.0]]
 
 
 def test_rows_of_the_table_are_cut_to_their_completions_and_sorted_into_groups():
@@ -98,14 +97,14 @@ def test_micro_batches_do_not_change_what_is_recorded(cases, models, name, chang
 
 def test_advantages_are_those_of_the_update(cases, models):
     update = cases.Update(models, cases.stage_of("kl reward gae"), cases.rollouts())
-    assert torch.equal(update.signals.advantages, update.step.tokens["advantages"])
+    assert torch.equal(update.signals.advantages, update.step.columns.advantages)
     assert len(set(_flat(update.signals, "advantages").tolist())) > 20
 
 
 def test_tokens_outside_of_the_policy_loss_have_no_advantage(cases, models):
     update = cases.Update(models, cases.stage_of("top entropy"), cases.rollouts())
-    learns = update.step.tokens["learns"]
-    recorded, raw = update.signals.advantages, update.step.tokens["advantages"]
+    learns = update.step.columns.policy_weights
+    recorded, raw = update.signals.advantages, update.step.columns.advantages
     assert not recorded[learns == 0].any()
     assert torch.equal(recorded[learns == 1], raw[learns == 1])
     assert raw[(learns == 0) & update.step.table.mask].any()

@@ -1,4 +1,4 @@
-"""What graders said of a step's completions, counted; and the stop where they say nothing of too many."""
+"""How many of a step's completions were graded, and the stop where too many could not be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from swerve.config import DistillStage, RlStage, StageConfig
+from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.errors import SwerveError
-from swerve.train.verdict import Verdict
+from swerve.train.health.verdict import Verdict
 from swerve.types import Reward, RewardStatus
 from swerve.world import World
-
-__all__ = ["ERROR_WINDOW", "judge_grading", "outcome_figures"]
 
 ERROR_WINDOW = 64
 """Completions, at least, over which the share of those that could not be graded is taken."""

@@ -15,8 +15,8 @@ from swerve.config import OptimizerConfig, RlStage
 from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import recovery
-from swerve.train.collapse import Collapse
+from swerve.train.health import collapse as health_collapse
+from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
 from swerve.train.stages.context import StageContext
 from swerve.world import World
@@ -87,7 +87,7 @@ class _Scene:
         self.saved[step] = weights_fingerprint(self.learner.model)
 
     def judge(self, step: int, **figures: Any) -> Mapping[str, Any]:
-        verdict = recovery.judge_collapse(self.stage, self.context, {"stage_step": step, **figures})
+        verdict = health_collapse.judge_collapse(self.stage, self.context, {"stage_step": step, **figures})
         self.context.records.append({"stage_step": step, **figures, **verdict.figures})
         return verdict.figures
 
@@ -107,7 +107,7 @@ def scene(tiny, tmp_path, monkeypatch):
             step = records[-1]["stage_step"]
             return Collapse(sign="reward", message="it fell", since=since[step]) if step in since else None
 
-        monkeypatch.setattr(recovery, "detect_collapse", detect)
+        monkeypatch.setattr(health_collapse, "detect_collapse", detect)
         return _Scene(tiny, tmp_path, **collapse)
 
     return collapses
@@ -163,7 +163,7 @@ def test_rewards_that_are_never_above_zero_judge_no_checkpoint(scene):
 def test_the_learning_rate_falls_with_every_return_until_there_is_none_left(scene):
     stage = scene({4: 3, 6: 3, 8: 3}, max_roll_backs=2)
     assert [stage.judge(step).get("lr_factor") for step in (4, 6)] == [0.5, 0.25]
-    verdict = recovery.judge_collapse(stage.stage, stage.context, {"stage_step": 8})
+    verdict = health_collapse.judge_collapse(stage.stage, stage.context, {"stage_step": 8})
     assert verdict.must_save
     assert "stage 'rl' collapsed at its step 8: it fell; the state is saved" in str(verdict.error)
 
@@ -171,7 +171,7 @@ def test_the_learning_rate_falls_with_every_return_until_there_is_none_left(scen
 def test_the_step_itself_is_judged_with_those_before(scene, monkeypatch):
     stage = scene({})
     seen = []
-    monkeypatch.setattr(recovery, "detect_collapse", lambda records, _config: seen.append(list(records)))
+    monkeypatch.setattr(health_collapse, "detect_collapse", lambda records, _config: seen.append(list(records)))
     stage.judge(1, reward=0.5)
     stage.judge(2, reward=0.25)
     assert [[record["reward"] for record in records] for records in seen] == [[0.5], [0.5, 0.25]]
