@@ -186,7 +186,7 @@ def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
         (["--task", "math", "--audit", "scor"], "has no such field; did you mean 'score'?; it has"),
         (["--task", "math", "--field", "golds=x"], "did you mean 'gold'?"),
         (["--task", "math", "--workers", "0"], "--workers must be a number above 0, got 0"),
-        (["--task", "math", "--disagreements", "x.jsonl"], "--disagreements goes with --audit FIELD"),
+        (["--task", "math", "--disagreements", "x.jsonl"], "--disagreements needs --audit FIELD"),
         (["--task", "math", "--out", "rows.jsonl"], "--out rows.jsonl is a file that is read"),
         (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl"),
         (["--task", "math", "--out", "."], "--out . is a directory"),
@@ -256,7 +256,7 @@ def test_problems_keep_their_grader_and_it_is_said(swerve: Swerve, tmp_path: Pat
     file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18.0"}])
     _, out, err = swerve("grade", "--task", "exact", file.name, "--problems", problems.name)
     assert read_rows(out)[0]["value"] == 1.0
-    assert "judged by the graders of their problems: gsm8k 1" in err
+    assert "graded by the graders of their problems: gsm8k 1" in err
     status, _, err = swerve("grade", "--task", "math", "order=same", file.name, "--problems", problems.name)
     assert status == 2
     assert "problem 'p1' of the problems' file is judged by 'gsm8k'" in err

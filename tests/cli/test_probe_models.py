@@ -19,9 +19,9 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.models.load import weights_fingerprint
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.from_responses import ProbeRequest
-from swerve.probe.request import load_settings
+from swerve.probe.request import ProbeSettings
 from swerve.problems import load_family
-from swerve.recipes import load_config
+from swerve.recipes.loader import load_config, load_settings
 
 Swerve = Callable[..., tuple[int, str, str]]
 RESPONSES = [
@@ -295,10 +295,10 @@ def test_models_by_name(tmp_path: Path, folder: Path, run: RunDirectory) -> None
 
 
 def test_settings_without_a_recipe() -> None:
-    settings = load_settings(["probe.spikes.method=absolute", "max_new_tokens=9"])
+    settings = load_settings(ProbeSettings, ["probe.spikes.method=absolute", "max_new_tokens=9"])
     assert (settings.probe.spikes.method, settings.max_new_tokens, settings.seed) == ("absolute", 9, 0)
     with pytest.raises(ConfigError, match=r"override 'probe.top_q=1': unknown key 'probe.top_q'; did you mean 'top_k'"):
-        load_settings(["probe.top_q=1"])
+        load_settings(ProbeSettings, ["probe.top_q=1"])
 
 
 def test_runs_without_enough_stages(run: RunDirectory, responses: Path, swerve: Swerve, requests: list[Any]) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from swerve.cli.checkpoints import resolve_model
-from swerve.cli.console import console_progress
-from swerve.cli.output import print_json, print_text
+from swerve.cli.console import console_progress, print_json, print_text
+from swerve.cli.pipeline import run_probe
 from swerve.cli.runs import find_run, is_main_process, load_run_config, set_thread_environment
-from swerve.cli.stages import run_probe
 from swerve.cli.summary import probe_lines
 from swerve.config import Config
 from swerve.errors import ConfigError
-from swerve.probe.request import choose_models, load_settings
+from swerve.probe.request import ProbeSettings, choose_models
 from swerve.progress import Progress, SilentProgress
+from swerve.recipes.loader import load_settings
 
 if TYPE_CHECKING:
     from swerve.probe.from_responses import ProbeRequest
@@ -38,12 +38,8 @@ class ProbeOptions:
     ends: str | None = None
     out: Path | None = None
 
-    def refuse_without_responses(self) -> None:
-        """Do nothing unless an option is given that only goes with `--use-responses`.
-
-        Raises:
-            ConfigError: one is; the message names it.
-        """
+    def check_alone(self) -> None:
+        """Raise ConfigError if an option is given that needs `--use-responses`."""
         given = {
             "--reference": self.reference,
             "--checkpoint": self.checkpoints,
@@ -72,7 +68,7 @@ def run_probe_command(run: str | None, overrides: Sequence[str], options: ProbeO
         overrides = [run, *overrides]
         run = None
     if options.use_responses is None:
-        options.refuse_without_responses()
+        options.check_alone()
         if run is None:
             raise ConfigError(
                 "give RUN, whose rollouts are probed, or --use-responses FILE with --reference MODEL and --checkpoint "
@@ -96,7 +92,7 @@ def run_probe_command(run: str | None, overrides: Sequence[str], options: ProbeO
 def _request(run_name: str | None, overrides: Sequence[str], options: ProbeOptions) -> ProbeRequest:
     assert options.use_responses is not None
     run = None if run_name is None else find_run(run_name)
-    config = load_settings(overrides) if run is None else load_run_config(run, overrides)
+    config = load_settings(ProbeSettings, overrides) if run is None else load_run_config(run, overrides)
     set_thread_environment(cast(Config, config))  # which looks at `runtime` alone
     if run is None:
         _check_models_named(options)

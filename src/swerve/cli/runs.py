@@ -1,4 +1,4 @@
-"""Where runs live: their names, finding them, and starting or continuing one."""
+"""Find runs by name, start or continue one, and load its configuration."""
 
 from __future__ import annotations
 
@@ -10,19 +10,7 @@ from pathlib import Path
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError
-from swerve.recipes import differing_keys, load_config
-
-__all__ = [
-    "RUNS",
-    "check_name",
-    "continue_run",
-    "find_run",
-    "free_run_path",
-    "is_main_process",
-    "load_run_config",
-    "new_run",
-    "set_thread_environment",
-]
+from swerve.recipes.loader import differing_keys, load_config
 
 RUNS = Path("runs")
 _STAGE_SECTIONS = ("eval", "probe", "report", "runtime")
@@ -71,7 +59,7 @@ def find_run(run: str) -> RunDirectory:
     """Return the run directory a user named, by its path or by its name under `runs/`.
 
     Raises:
-        ArtifactError: there is none.
+        ArtifactError: there is no such run.
     """
     path = Path(run)
     if not path.exists() and (RUNS / path / "run.json").is_file():
@@ -102,7 +90,7 @@ def load_run_config(directory: RunDirectory, overrides: Sequence[str]) -> Config
 def new_run(config: Config, out: Path | None) -> RunDirectory:
     """Return the run directory of a new run, which training will make.
 
-    Refused here already, because training has to import torch before it can refuse.
+    Checked here already, because training has to import torch before it can check.
 
     Raises:
         ConfigError: the directory exists and is not empty, or the run's name is not allowed.
