@@ -10,7 +10,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +22,7 @@ from swerve.cli.data_files import export, import_responses
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, Run, StageOverrides
+from swerve.cli.probe_command import probe
 from swerve.errors import DiskFullError, InterruptedRunError, SwerveError
 from swerve.version import __version__
 
@@ -82,86 +82,7 @@ def evaluate(run: Run, overrides: StageOverrides = None, as_json: Json = False) 
     run_eval(run, overrides or (), as_json=as_json)
 
 
-@app.command()
-def probe(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Run directory, or its name under runs/.", show_default=False)
-    ] = None,
-    overrides: StageOverrides = None,
-    use_responses: Annotated[
-        Path | None,
-        typer.Option(
-            "--use-responses",
-            metavar="FILE",
-            help="Probe these responses: JSON {problem_id: {response, ...}}, JSONL(.gz) or Parquet.",
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="MODEL",
-            help="What checkpoints are compared with: a folder, RUN:LABEL, owner/name#revision, or a label of RUN.",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--checkpoint", metavar="[NAME=]MODEL", help="A model to compare; repeatable, in order of training."
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", metavar="MODEL", help="A model from before the reference."),
-    ] = None,
-    problems: Annotated[
-        Path | None,
-        typer.Option("--problems", metavar="FILE", help="Problems by id, for responses without a prompt of their own."),
-    ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template",
-            metavar="auto|raw",
-            help="auto: the tokenizer's chat template around problems, if it has one.  [default: auto]",
-        ),
-    ] = None,
-    ends: Annotated[
-        str | None,
-        typer.Option(
-            "--ends", metavar="none|eos", help="eos: add the end-of-sequence token to responses.  [default: none]"
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to write.  [default: probe-FILE, in RUN if given]"),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Find the tokens that training changed, and test whether they matter.
-
-    With RUN alone it reads the run's own rollouts; with --use-responses, responses from elsewhere and any models.
-    """
-    from swerve.cli.probe_models import ProbeOptions, run_probe_command
-
-    options = ProbeOptions(
-        use_responses=use_responses,
-        reference=reference,
-        checkpoints=tuple(checkpoint or ()),
-        baseline=baseline,
-        problems=problems,
-        fields=tuple(field or ()),
-        template=template,
-        ends=ends,
-        out=out,
-    )
-    run_probe_command(run, overrides or (), options, as_json=as_json)
-
-
+app.command()(probe)
 app.command()(grade)
 
 

@@ -18,7 +18,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve.cli.checkpoints import NamedFolder
+    from swerve.cli.runs import NamedFolder
     from swerve.models.load import LoadedModel
     from swerve.probe.engine.forward import ForcedStates
     from swerve.progress import Progress
@@ -207,7 +207,7 @@ def bench_estimators(
 ) -> None:
     """Compare estimators of KL with the exact one: value, bias, variance and gradient."""
     from swerve.artifacts.files import sha256_file, write_json
-    from swerve.cli.checkpoints import resolve_checkpoint
+    from swerve.cli.runs import resolve_checkpoint
 
     settings = AuditSettings(max_tokens=max_tokens, temperature=temperature, device=device, dtype=dtype)
     progress = console_progress(sys.stderr)

@@ -12,8 +12,8 @@ import pytest
 from swerve.artifacts.files import atomic_directory, write_json
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
-from swerve.cli import main, probe_models
-from swerve.cli.checkpoints import resolve_model, split_name
+from swerve.cli import main
+from swerve.cli.runs import resolve_model, split_name
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.load import weights_fingerprint
@@ -200,7 +200,7 @@ def test_order_and_steps(swerve: Swerve, requests: list[ProbeRequest], run: RunD
 
 def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
-    monkeypatch.setattr(probe_models, "run_probe", lambda *args, **options: called.append((args, options)))
+    monkeypatch.setattr("swerve.cli.pipeline.run_probe", lambda *args, **options: called.append((args, options)))
     assert swerve("probe", "mine", "probe.top_k=2", "--json")[0] == 0
     assert [(run, list(overrides), options) for (run, overrides), options in called] == [
         ("mine", ["probe.top_k=2"], {"as_json": True})
@@ -212,14 +212,14 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
     [
         ([], 2, "give RUN, whose rollouts are probed, or --use-responses FILE with --reference MODEL and --checkpoint"),
         (["probe.top_k=2"], 2, "give RUN, whose rollouts are probed"),
-        (["mine", "--checkpoint", "rl"], 2, "--checkpoint only goes with --use-responses FILE"),
-        (["mine", "--reference", "rl"], 2, "--reference only goes with --use-responses FILE"),
-        (["mine", "--baseline", "rl"], 2, "--baseline only goes with --use-responses FILE"),
-        (["mine", "--problems", "p"], 2, "--problems only goes with --use-responses FILE"),
-        (["mine", "--field", "id=x"], 2, "--field only goes with --use-responses FILE"),
-        (["mine", "--template", "raw"], 2, "--template only goes with --use-responses FILE"),
-        (["mine", "--ends", "eos"], 2, "--ends only goes with --use-responses FILE"),
-        (["mine", "--out", "x"], 2, "--out only goes with --use-responses FILE"),
+        (["mine", "--checkpoint", "rl"], 2, "--checkpoint needs --use-responses FILE"),
+        (["mine", "--reference", "rl"], 2, "--reference needs --use-responses FILE"),
+        (["mine", "--baseline", "rl"], 2, "--baseline needs --use-responses FILE"),
+        (["mine", "--problems", "p"], 2, "--problems needs --use-responses FILE"),
+        (["mine", "--field", "id=x"], 2, "--field needs --use-responses FILE"),
+        (["mine", "--template", "raw"], 2, "--template needs --use-responses FILE"),
+        (["mine", "--ends", "eos"], 2, "--ends needs --use-responses FILE"),
+        (["mine", "--out", "x"], 2, "--out needs --use-responses FILE"),
         (["--use-responses", "R"], 2, "--use-responses without RUN needs --reference MODEL and --checkpoint MODEL"),
         (["--use-responses", "R", "--reference", "M"], 2, "without RUN needs --checkpoint MODEL"),
         (["--use-responses", "R", "--reference", "M", "--checkpoint", "M"], 2, "two models are called 'one'"),
@@ -319,7 +319,7 @@ def test_help_needs_no_torch() -> None:
     code = (
         "import sys\nfrom swerve.cli import main\n"
         "try:\n    main(['probe', '--help'])\nexcept SystemExit:\n    pass\n"
-        "import swerve.cli.probe_models\nassert not {'torch', 'transformers'} & set(sys.modules)"
+        "import swerve.cli.probe_command\nassert not {'torch', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     for option in ("--use-responses", "--reference", "--checkpoint", "--baseline", "--problems", "--field", "--out"):
