@@ -64,6 +64,7 @@ def grade(
     from swerve.eval.recorded_verdicts import GradedRecord, check_recorded, compare_verdicts
     from swerve.formats.records import read_records
 
+    # Everything that can be wrong is checked before the first answer is graded.
     file, policies = _file_and_policies(arguments)
     _check_outputs(file, out, disagreements, problems, audits or ())
     grading = _grading(policies, task, problems, fields or ())
@@ -73,6 +74,7 @@ def grade(
     pairs = [grading.pair(record) for record in records]
     _configure(workers, cpu_seconds, memory_mb)
 
+    # An interrupted command with the same digest continues from the verdicts beside its output.
     digest = answers.grading_fingerprint(file, problems, grading, [cpu_seconds, memory_mb])
     partial = answers.PartialVerdicts(out, digest) if out else None
     rewards = answers.grade_pairs(pairs, console_progress(sys.stderr), partial)
@@ -80,6 +82,7 @@ def grade(
     if out:
         write_text(out, _json_lines(rows))
 
+    # Compare with the verdicts that the file records.
     summary = answers.grading_summary(file, grading, pairs, rewards)
     graded = [
         GradedRecord(place=record.place, id=problem.id, gold=problem.answer, values=record.values, reward=reward)

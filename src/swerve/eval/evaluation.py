@@ -27,8 +27,9 @@ from swerve.rewards.pool import configure_pool
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
 from swerve.rollout.groups import response_figures
 from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, bootstrap_mean, share
+from swerve.statistics.intervals import bootstrap_mean, share
 from swerve.statistics.pass_at_k import sampling_curve
+from swerve.statistics.resampling import Estimate
 from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
 
 _TOKENS_PER_BATCH = 65536
