@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one object a step, append-only, always written."""
+"""`metrics.jsonl`: one object per step, append-only, always written."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 from swerve.artifacts.files import write_text
 from swerve.errors import ArtifactError, DiskFullError
-
-__all__ = ["append_metrics", "read_metrics", "truncate_metrics"]
 
 
 def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
