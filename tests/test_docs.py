@@ -17,6 +17,7 @@ import swerve
 from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.cli.app import app
+from swerve.config import objectives
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 
@@ -115,7 +116,7 @@ def test_commands_parse(line):
 def _load_with(command, recipe, overrides):
     """Load what the line would; a recipe of the reader's own stands for the shipped one that it was copied from."""
     if command == "demo":
-        from swerve.cli.stages import demo_recipe
+        from swerve.cli.pipeline import demo_recipe
 
         recipe, overrides = demo_recipe(overrides)
     load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
@@ -190,11 +191,12 @@ _MODELS = {
     "SFT stage": configuration.SftStage,
     "DPO stage": configuration.DpoStage,
     "RL stage": configuration.RlStage,
-    "Entropy": configuration.EntropyConfig,
+    "Entropy": objectives.EntropyConfig,
     "Collapse": configuration.CollapseConfig,
     "Distillation stage": configuration.DistillStage,
     "Where": configuration.StageFilter,
     "Optimizer": configuration.OptimizerConfig,
+    "Rollouts": configuration.RolloutConfig,
     "Evaluation": configuration.EvalConfig,
     "Probe": configuration.ProbeConfig,
     "Spikes": configuration.SpikeConfig,
@@ -209,16 +211,18 @@ _MODELS = {
 
 # Sections whose one table has a row `kind: x` for each model of a union, and that model's other keys below it.
 _UNIONS = {
-    "Advantages": configuration.AdvantageConfig,
-    "Policy loss": configuration.LossConfig,
-    "KL": configuration.KlConfig,
-    "Sampler correction": configuration.CorrectionConfig,
+    "Advantages": objectives.AdvantageConfig,
+    "Policy loss": objectives.LossConfig,
+    "KL": objectives.KlConfig,
+    "Sampler correction": objectives.CorrectionConfig,
     "Curriculum": configuration.Curriculum,
+    "Engine": configuration.EngineConfig,
 }
 
 
 def _members(union) -> tuple[type, ...]:
-    return get_args(get_args(union)[0])
+    first = get_args(union)[0]
+    return get_args(first) or (first,)
 
 
 def _kind(model) -> str:

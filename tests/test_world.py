@@ -9,7 +9,7 @@ import pytest
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Token sequences -> padded batches, and the logits that predict each completion token.
+"""Padded batches of token sequences, and the logits that predict each completion token.
 
 This is the only place that shifts by one token: everywhere else position t names the token it predicts.
 """
@@ -15,16 +15,6 @@ from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
 from swerve.models.head import Head, head_inputs, head_tolerance, model_head
-
-__all__ = [
-    "TokenBatch",
-    "TokenSequence",
-    "check_head",
-    "checked_head",
-    "completion_hidden",
-    "completion_logits",
-    "token_batches",
-]
 
 TokenSequence = tuple[Sequence[int], Sequence[int]]
 """Prompt ids and completion ids."""

@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["World", "joined_world"]
-
 T = TypeVar("T")
 _TIMEOUT = timedelta(minutes=30)
 
@@ -42,16 +40,16 @@ class World:
         if self.size > 1:
             dist.all_reduce(tensor)
 
-    def sum_figures(self, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return each figure's sum over the processes, which must all give the same names."""
-        names = sorted(figures)
-        values = torch.tensor([figures[name] for name in names], dtype=torch.float64, device=self.device)
-        self.sum_(values)
-        return dict(zip(names, values.tolist(), strict=True))
+    def sums(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return each value's sum over the processes, which must all give the same names."""
+        names = sorted(values)
+        totals = torch.tensor([values[name] for name in names], dtype=torch.float64, device=self.device)
+        self.sum_(totals)
+        return dict(zip(names, totals.tolist(), strict=True))
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process."""
-        return self.sum_figures({"flag": float(flag)})["flag"] > 0
+        return self.sums({"flag": float(flag)})["flag"] > 0
 
     def gather(self, value: Any) -> list[Any]:
         """Return every process's JSON value, by rank. Sent as text: nothing is pickled."""

@@ -56,6 +56,17 @@ def test_an_empty_directory_is_used_and_a_withdrawn_run_leaves_other_files(tmp_p
     assert not run.path.exists()
 
 
+def test_the_last_intact_checkpoint_has_no_damaged_one_before_it(run):
+    newest, damage = run.last_intact_checkpoint()
+    assert (newest.label, damage) == ("rl-5", None)
+    (run.checkpoint_path(6) / "weights").write_text("damaged")
+    newest, damage = run.last_intact_checkpoint()
+    assert newest.label == "sft-4"
+    assert "step_000006/weights is damaged" in str(damage)
+    (run.checkpoint_path(4) / "weights").unlink()
+    assert run.last_intact_checkpoint()[0] is None
+
+
 def test_checkpoints_are_found_by_stage_label_and_name(run):
     assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-4", "rl-2", "rl-5"]
     for selector, step in [("rl", 9), ("sft", 4), ("rl-2", 6), ("step_000006", 6)]:
@@ -172,3 +183,13 @@ def test_another_table_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ArtifactError, match="table version 0, this swerve reads 1"):
         read_table(path, SPIKES_SCHEMA)
+
+
+def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
+    for rank in (0, 1):
+        part = run.rollouts_part_path(5, rank)
+        part.parent.mkdir(exist_ok=True)
+        part.write_text("part")
+    run.rollouts_path(4).write_text("whole")
+    run.remove_leftovers()
+    assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]

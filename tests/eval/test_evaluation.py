@@ -11,9 +11,8 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.evaluation import _note_ungraded
-from swerve.eval.summary import summarise
-from swerve.models.load import load_model
+from swerve.eval.evaluation import _note_ungraded, summarise
+from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 
 
@@ -21,11 +20,11 @@ def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
     for checkpoint in small_run.checkpoints():
         summary = read_json(small_run.evaluation_path(checkpoint))
         rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
-        assert summary["checkpoint"] == checkpoint.label
-        assert summary["num_problems"] == len(rows) == 24
-        assert summary["accuracy"]["mean"] == sum(row["correct"] for row in rows) / 24
-        assert summary["accuracy"]["low"] <= summary["accuracy"]["mean"] <= summary["accuracy"]["high"]
-        assert sum(kind["num_problems"] for kind in summary["by_kind"].values()) == 24
+        assert summary.checkpoint == checkpoint.label
+        assert summary.num_problems == len(rows) == 24
+        assert summary.accuracy.mean == sum(row["correct"] for row in rows) / 24
+        assert summary.accuracy.low <= summary.accuracy.mean <= summary.accuracy.high
+        assert sum(kind.num_problems for kind in summary["by_kind"].values()) == 24
         for row in rows:
             assert row["correct"] == (row["extracted"] == row["gold"])
             assert not row["trace_right"] or row["correct"]
@@ -81,7 +80,7 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     changed = small_config.model_copy(
         update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}
     )
-    assert [summary["num_problems"] for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
+    assert [summary.num_problems for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
 
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
@@ -138,21 +137,21 @@ def test_summary_of_literal_rows():
         [row("a", True, 1.0), row("a", False, 0.5, status="error"), row("b", True, 0.0), row("b", True, 0.5)],
         confidence=0.95,
     )
-    assert summary["accuracy"]["mean"] == 0.75
-    assert summary["mean_reward"]["mean"] == 0.5
+    assert summary.accuracy.mean == 0.75
+    assert summary["mean_reward"].mean == 0.5
     never = summarise([row("a", False, 0.0)] * 30, confidence=0.95)
     assert never["mean_reward"] == {"mean": 0.0, "low": 0.0, "high": pytest.approx(1 - 0.05 ** (1 / 30))}
-    assert summary["num_tokens"] == {"mean": 10.0, "low": 10.0, "high": 10.0}
+    assert summary.num_tokens == {"mean": 10.0, "low": 10.0, "high": 10.0}
     assert (summary["truncated"], summary["failures"]) == (0.25, 1)
-    assert {kind: part["accuracy"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
-    assert {kind: part["mean_reward"]["mean"] for kind, part in summary["by_kind"].items()} == {"a": 0.75, "b": 0.25}
-    assert {kind: part["num_problems"] for kind, part in summary["by_kind"].items()} == {"a": 2, "b": 2}
+    assert {kind: part.accuracy.mean for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
+    assert {kind: part["mean_reward"].mean for kind, part in summary["by_kind"].items()} == {"a": 0.75, "b": 0.25}
+    assert {kind: part.num_problems for kind, part in summary["by_kind"].items()} == {"a": 2, "b": 2}
 
 
 def test_trace_right_is_over_the_problems_whose_steps_are_checked():
     rows = [_row("a", True, 1.0, trace_right=True), _row("a", True, 1.0, trace_right=False), _row("b", True, 1.0)]
     summary = summarise(rows, confidence=0.95)
-    assert summary["trace_right"]["mean"] == 0.5
+    assert summary["trace_right"].mean == 0.5
     assert summary["by_kind"]["b"]["trace_right"] is None
 
 
@@ -166,14 +165,14 @@ def test_statuses_are_counted_apart():
 def test_pass_at_k_of_the_samples():
     rows = [_row("a", False, 0.5, samples=(True, False)), _row("a", False, 0.0, samples=(False, False))]
     first, second = summarise(rows, confidence=0.95)["by_num_samples"]
-    assert (first["k"], first["pass_at_k"]["mean"]) == (1, 0.25)
-    assert (second["k"], second["pass_at_k"]["mean"], second["pass_hat_k"]["mean"]) == (2, 0.5, 0.0)
+    assert (first.k, first.pass_at_k.mean) == (1, 0.25)
+    assert (second.k, second.pass_at_k.mean, second.pass_hat_k.mean) == (2, 0.5, 0.0)
 
 
 def test_mixtures_are_summed_up_by_part():
     rows = [_row("x: 1", True, 1.0, part="x"), _row("x: 2", False, 0.0, part="x"), _row("y", True, 1.0, part="y")]
     summary = summarise(rows, confidence=0.95)
-    assert {name: part["accuracy"]["mean"] for name, part in summary["by_part"].items()} == {"x": 0.5, "y": 1.0}
+    assert {name: part.accuracy.mean for name, part in summary["by_part"].items()} == {"x": 0.5, "y": 1.0}
     assert "by_part" not in summarise([_row("a", True, 1.0)], confidence=0.95)
 
 

@@ -11,8 +11,14 @@ from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import TinyModel
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.checkpoints import read_trainer_state, save_checkpoint
-from swerve.models.load import load_model, stop_ids, tokenizer_fingerprint, weights_fingerprint
+from swerve.models.model_folder import (
+    load_model,
+    read_trainer_state,
+    save_checkpoint,
+    stop_ids,
+    tokenizer_fingerprint,
+    weights_fingerprint,
+)
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.prompts import encode_completion, encode_prompts
 from swerve.types import Problem
@@ -106,7 +112,7 @@ def test_a_checkpoint_being_written_leaves_the_old_one_when_the_disk_is_full(sav
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("swerve.models.checkpoints.save_file", full)
+    monkeypatch.setattr("swerve.models.model_folder.save_file", full)
     with pytest.raises(DiskFullError, match="disk full while writing .*checkpoint; nothing of it was kept"):
         save_checkpoint(_reference(path), model=model, tokenizer=tiny[1], trainer_state=state, provenance={})
     assert (path / "model.safetensors").read_bytes() == before

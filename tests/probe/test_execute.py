@@ -26,7 +26,7 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ConfigError
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan

@@ -21,8 +21,7 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
-from swerve.models.checkpoints import save_checkpoint
-from swerve.models.load import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan

@@ -40,8 +40,7 @@ from swerve.config import (
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
-from swerve.models.checkpoints import save_checkpoint
-from swerve.models.load import weights_fingerprint
+from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swerve.rollout.engine import SamplingParams
-from swerve.rollout.groups import response_figures, rollout_groups
+from swerve.rollout.engine import Engine, SamplingParams
+from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 
 
-class _Engine:
-    """Answers prompt n with the tokens n and n + 1, one a completion."""
+class _Engine(Engine):
+    """Answers prompt n with the tokens n and n + 1, one per completion."""
+
+    version = 7
 
     def generate(self, prompts: Sequence[Sequence[int]], params: SamplingParams, **_more: Any) -> list[Any]:
         return [
@@ -43,7 +45,7 @@ def test_every_completion_has_the_reward_of_its_own_text_from_one_call(unchecked
     prompts = [Prompt(problem=_problem(name), token_ids=(start,)) for name, start in (("a", 10), ("b", 20))]
     params = SamplingParams(num_samples=2, max_new_tokens=1, temperature=1.0, stop_ids=())
     tokenizer: Any = _Tokenizer()
-    groups = rollout_groups(_Engine(), tokenizer, prompts, params, seeds=[1, 2], grade=grade, version=7)
+    groups = rollout_groups(_Engine(), tokenizer, prompts, params, seeds=[1, 2], grade=grade)
     assert calls == [[("a", "text 10"), ("a", "text 11"), ("b", "text 20"), ("b", "text 21")]]
     found = [[(one.completion.token_ids, one.text, one.reward.value) for one in group.rollouts] for group in groups]
     assert found == [
@@ -69,17 +71,17 @@ def test_the_format_rate_is_of_the_format_that_each_prompt_asks_for():
         _group(boxed, "so \\boxed{1}", "so 1"),
         _group(plain, "1", "1"),
     ]
-    assert response_figures(groups)["format_rate"] == 0.5
-    assert response_figures(groups[:1])["format_rate"] == 0.5
-    assert response_figures(groups[2:])["format_rate"] is None
+    assert response_metrics(groups)["format_rate"] == 0.5
+    assert response_metrics(groups[:1])["format_rate"] == 0.5
+    assert response_metrics(groups[2:])["format_rate"] is None
     # Each alone: one whose prompt asks for a box, and one for the answer's tags without thinking.
-    assert response_figures(groups[1:])["format_rate"] == 0.5
+    assert response_metrics(groups[1:])["format_rate"] == 0.5
     answer_only = _problem("a", messages=(("user", "Answer within <answer> </answer>."),))
-    assert response_figures([_group(answer_only, "<answer>1</answer>", "1")])["format_rate"] == 0.5
+    assert response_metrics([_group(answer_only, "<answer>1</answer>", "1")])["format_rate"] == 0.5
 
 
 def test_the_given_beginning_counts_as_part_of_the_response():
     text = " </think> <answer>1</answer>"
     begun, whole = _problem("b", prefix="<think>"), _problem("w")
-    assert response_figures([_group(begun, text)])["dummy_thinking_share"] == 1.0
-    assert response_figures([_group(whole, "It is 1.")])["dummy_thinking_share"] is None
+    assert response_metrics([_group(begun, text)])["dummy_thinking_share"] == 1.0
+    assert response_metrics([_group(whole, "It is 1.")])["dummy_thinking_share"] is None

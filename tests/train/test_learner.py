@@ -8,8 +8,7 @@ import torch
 from swerve.artifacts.run import CheckpointRef
 from swerve.config import OptimizerConfig, TinyModel
 from swerve.errors import CheckpointError
-from swerve.models.checkpoints import save_checkpoint
-from swerve.models.load import load_model, weights_fingerprint
+from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
 from swerve.world import World

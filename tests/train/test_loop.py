@@ -12,7 +12,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import PAIRS_SCHEMA, ROLLOUTS_SCHEMA, read_table
 from swerve.config import OptimizerConfig
 from swerve.errors import ArtifactError, ConfigError, SwerveError
-from swerve.models.load import load_model
+from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rewards import grade

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,11 +11,22 @@ import time
 
 import pytest
 
-from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.metrics import read_metrics, truncate_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.progress import SilentProgress
 from swerve.train import train
+
+
+def _begun(whole, path) -> RunDirectory:
+    """Copy a run as it was when killed after its first checkpoint."""
+    shutil.copytree(whole.path, path, ignore=shutil.ignore_patterns("rollouts", "eval"))
+    run = RunDirectory(path)
+    first, *others = run.checkpoints()
+    for checkpoint in others:
+        run.remove_checkpoint(checkpoint)
+    truncate_metrics(run.metrics_path, last_step=first.step)
+    return run
 
 
 def _start(*arguments) -> subprocess.Popen[str]:
@@ -73,7 +85,7 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
     assert [checkpoint.label for checkpoint in run.checkpoints()] == ["sft-100"]
     status, errors = _kill_at(run, 223, run.path, "--resume")
     assert status == -signal.SIGKILL
-    assert "going on after sft-100 (step 100)" in errors
+    assert "continuing after sft-100 (step 100)" in errors
     finished = _start(run.path, "--resume")
     _, errors = finished.communicate(timeout=120)
     assert finished.returncode == 0, errors
@@ -83,11 +95,11 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
-def test_interrupted_saves_and_resumes(small_recipe, small_config, small_run, tmp_path, number, status):
-    run = RunDirectory(tmp_path / "run")
-    found, errors = _kill_at(run, 30, small_recipe, "--out", run.path, number=number)
+def test_interrupted_saves_and_resumes(small_config, small_run, tmp_path, number, status):
+    run = _begun(small_run, tmp_path / "run")
+    found, errors = _kill_at(run, 130, run.path, "--resume", number=number)
     assert found == status
-    (checkpoint,) = run.checkpoints()
+    _, checkpoint = run.checkpoints()
     assert not checkpoint.scheduled
     assert errors.splitlines()[-1].startswith(
         f"swerve: interrupted after step {checkpoint.step}; its checkpoint is saved; continue with: swerve train "
@@ -130,8 +142,6 @@ class _Notes(SilentProgress):
 
 @pytest.mark.parametrize("file", ["model.safetensors", "trainer_state/optimizer.safetensors", "MANIFEST.json"])
 def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp_path, file):
-    import shutil
-
     path = tmp_path / "run"
     shutil.copytree(small_run.path, path)
     run = RunDirectory(path)
@@ -146,8 +156,6 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
 
 
 def test_a_damaged_checkpoint_in_the_middle_is_made_again(small_config, small_run, tmp_path):
-    import shutil
-
     shutil.copytree(small_run.path, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     (run.checkpoint_path(224) / "model.safetensors").write_bytes(b"")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -14,12 +17,16 @@ import yaml
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.config import TorchEngineConfig
 from swerve.errors import CollapseError, MismatchError
-from swerve.models.load import load_model, weights_fingerprint
+from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import recovery, train
-from swerve.train.collapse import Collapse
+from swerve.rollout.torch_engine import TorchEngine
+from swerve.train import train
+from swerve.train.health import collapse
+from swerve.train.health.collapse import Collapse
+from swerve.train.learner import Learner
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -143,6 +150,86 @@ def test_rollouts_of_an_update_that_fails_are_kept_to_look_at(recipe, tmp_path, 
     assert all(row["advantages"] is None for row in rows)
 
 
+class _CopyEngine(TorchEngine):
+    """Samples with a copy of the policy, as an engine in another process does; writes down what is asked of it."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        self._own = copy.deepcopy(model)
+        super().__init__(self._own, **options)
+        self.calls.append("make")
+
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        if self.calls[-1] != "generate":
+            self.calls.append("generate")
+        return super().generate(*arguments, **options)
+
+    def load(self, weights: Any, *, version: int) -> None:
+        super().load(weights, version=version)
+        tensors = dict(weights)
+        assert self._own.state_dict().keys() - tensors.keys() == {"lm_head.weight"}  # tied to the embeddings
+        self._own.load_state_dict(tensors, strict=False)
+        self.calls.append(("load", version))
+
+    def sleep(self) -> None:
+        self.calls.append("sleep")
+
+    def wake(self) -> None:
+        self.calls.append("wake")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def copy_engine(monkeypatch):
+    """Put `_CopyEngine` in the place of the embedded engine; return the list of calls, those of updates included."""
+    update = Learner.update
+
+    def recorded(learner: Learner, *arguments: Any, **options: Any) -> Any:
+        _CopyEngine.calls.append("update")
+        return update(learner, *arguments, **options)
+
+    monkeypatch.setitem(sys.modules, "copy_engine", SimpleNamespace(_CopyEngine=_CopyEngine))
+    monkeypatch.setattr(TorchEngineConfig, "engine", "copy_engine:_CopyEngine")
+    monkeypatch.setattr(Learner, "update", recorded)
+    monkeypatch.setattr(_CopyEngine, "calls", [])
+    return _CopyEngine.calls
+
+
+def test_an_engine_with_weights_of_its_own_samples_what_the_embedded_one_does(recipe, tmp_path, copy_engine):
+    dpo = {"kind": "dpo", "steps": 2, "batch_size": 2, "max_prompts": 64, "optimizer": {"lr": 1e-4}}
+    kl = {"kind": "loss", "coef": 0.01}
+    path = recipe(dpo, {**RL, "kl": kl, "zero_variance": "refill", "max_refills": 2, "optimizer": {"lr": 1e-3}})
+    run = _train(path, tmp_path / "own")
+    sampled = ["wake", "generate", "sleep"]
+    assert copy_engine == [
+        "make",
+        *(("load", 0), *sampled, "update", "update"),
+        *(("load", 2), *sampled, "update"),
+        *(("load", 3), *sampled, "update"),
+        *(("load", 4), *sampled, "update"),
+        "close",
+    ]
+    with pytest.MonkeyPatch.context() as embedded:
+        embedded.setattr(TorchEngineConfig, "engine", "swerve.rollout.torch_engine:TorchEngine")
+        other = _train(path, tmp_path / "embedded")
+    assert _figures(run) == _figures(other)
+    assert run.select_checkpoint("rl").weights_sha256 == other.select_checkpoint("rl").weights_sha256
+    for step in (3, 4, 5):
+        assert run.rollouts_path(step).read_bytes() == other.rollouts_path(step).read_bytes()
+        assert set(read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA)["version"].to_pylist()) == {step - 1}
+
+
+def test_the_engine_is_closed_where_training_fails(recipe, tmp_path, copy_engine, monkeypatch):
+    path = recipe(RL)
+    monkeypatch.setattr("swerve.train.loop.judge_collapse", lambda *_arguments: pytest.fail("in step 1"))
+    with pytest.raises(pytest.fail.Exception):
+        _train(path, tmp_path / "run")
+    assert copy_engine == ["make", ("load", 0), "wake", "generate", "sleep", "update", "close"]
+
+
 def test_refills_are_bounded(recipe, tmp_path):
     run = _train(recipe({**RL, "steps": 1, "zero_variance": "refill", "max_refills": 1}), tmp_path / "run")
     (record,) = read_metrics(run.metrics_path)
@@ -208,7 +295,7 @@ def _collapse_at(monkeypatch, steps: Sequence[int], since: int = 3) -> None:
         step = records[-1]["stage_step"]
         return Collapse(sign="reward", message="the reward fell", since=since) if step in steps else None
 
-    monkeypatch.setattr(recovery, "detect_collapse", detect)
+    monkeypatch.setattr(collapse, "detect_collapse", detect)
 
 
 def test_a_collapse_is_named_and_training_goes_on(recipe, tmp_path, monkeypatch):
@@ -236,14 +323,6 @@ def test_a_collapse_stops_training_where_the_recipe_says_so(recipe, tmp_path, mo
 def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate(recipe, tmp_path, monkeypatch):
     _collapse_at(monkeypatch, [4], since=3)
     stage = {**RL, "steps": 5, "checkpoints": [2, 3], "collapse": {"action": "roll_back", "roll_back_lr": 0.25}}
-    notes = _Notes()
-    run = _train(recipe(stage), tmp_path / "run", progress=notes)
-    records = read_metrics(run.metrics_path)
-    assert records[3]["rolled_back_to"] == 2
-    assert [record["lr"] for record in records if record["lr"]] == pytest.approx([1e-4] * 4 + [2.5e-5])
-    assert any("going back to the weights of step 2 of the stage, learning rate x 0.25" in note for note in notes.notes)
-
-    # The update after the roll back starts from the weights of step 2: redo it without any roll back.
     import swerve.train.loop as loop
 
     saved = []
@@ -254,7 +333,14 @@ def test_a_roll_back_takes_the_last_good_checkpoint_and_lowers_the_learning_rate
         return original(position, **arguments)
 
     monkeypatch.setattr(loop, "save_checkpoint", recorded)
-    _train(recipe(stage), tmp_path / "again")
+    notes = _Notes()
+    run = _train(recipe(stage), tmp_path / "run", progress=notes)
+    records = read_metrics(run.metrics_path)
+    assert records[3]["rolled_back_to"] == 2
+    assert [record["lr"] for record in records if record["lr"]] == pytest.approx([1e-4] * 4 + [2.5e-5])
+    assert any("going back to the weights of step 2 of the stage, learning rate x 0.25" in note for note in notes.notes)
+
+    # The update after the roll back starts from the weights of step 2.
     fingerprints = dict(saved)
     assert fingerprints[4] == fingerprints[2]
     assert fingerprints[5] not in (fingerprints[2], fingerprints[3])

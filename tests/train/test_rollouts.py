@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.config import RlStage
 from swerve.recipes import load_config
+from swerve.rollout.engine import Engine, PolicyEngine
 from swerve.train import rollouts
+from swerve.train.columns import TokenSignals
 from swerve.train.curriculum import stage_draws
-from swerve.train.rollouts import rollout_figures, sample_step
-from swerve.train.stages.base import StageContext
+from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
+from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 
@@ -38,6 +45,11 @@ class _Sampler:
         ]
 
 
+class _NoEngine(Engine):
+    def generate(self, prompts: Sequence[Sequence[int]], params: Any, **_more: Any) -> Any:
+        raise AssertionError("the scripted sampler takes its place")
+
+
 def _rollout(value: float | None) -> Rollout:
     completion = Completion(token_ids=(1, 2), logprobs=(-0.5, -1.0), finish_reason="stop")
     reward = Reward(value=value, status="graded" if value is not None else "error", parts={})
@@ -46,7 +58,7 @@ def _rollout(value: float | None) -> Rollout:
 
 def _context(stage: RlStage) -> StageContext:
     unused: Any = None
-    learner: Any = SimpleNamespace(tokenizer=None)
+    learner: Any = SimpleNamespace(tokenizer=None, weights=SimpleNamespace(stream_weights=lambda: iter(())))
     family: Any = SimpleNamespace(words=("a",))
     return StageContext(
         config=load_config("demo_addition"),
@@ -55,7 +67,7 @@ def _context(stage: RlStage) -> StageContext:
         family=family,
         draws=stage_draws(stage, family, PROBLEMS, seed=0),
         learner=learner,
-        engine=unused,
+        engine=PolicyEngine(_NoEngine),
         stop_ids=(),
         first_step=0,
         resumed=False,
@@ -92,7 +104,7 @@ def test_only_what_is_missing_is_sampled_again_until_there_is_enough(sample):
     assert [len(asked) for asked in sampler.asked] == [4, 3, 2]
     assert (sum(found.varied()), found.num_refills) == (4, 2)
     assert len(set(found.numbers)) == len(set(sampler.seeds)) == 9
-    figures = rollout_figures(found, *given)
+    figures = rollout_metrics(found, *given)
     assert (figures["num_groups"], figures["num_zero_variance_groups"], figures["num_refills"]) == (9, 5, 2)
 
 
@@ -123,6 +135,44 @@ def test_a_failure_counts_as_the_reward_the_recipe_gives_it(sample):
     found, given = sample(_Sampler(lambda _number: rows), failure_reward=-0.5)
     assert [list(values) for values in found.rewards] == [[-0.5, 1.0], [-0.5, -0.5], [0.0, -0.5], [1.0, 1.0]]
     assert found.varied() == [True, False, True, False]
-    figures = rollout_figures(found, *given)
+    figures = rollout_metrics(found, *given)
     assert (figures["num_failures"], figures["reward"]) == (4, 1.0 / 8)
     assert figures["neg_logprob"] == 0.75
+
+
+def test_the_table_of_several_processes_is_the_one_of_a_single_process(tmp_path, monkeypatch):
+    """Byte for byte; each process's part is gone afterwards."""
+    groups = [_group(number) for number in range(5)]
+
+    def written(name: str, size: int) -> Path:
+        run = RunDirectory(tmp_path / name)
+        for rank in reversed(range(size)):  # the first process joins the parts once all are there
+            world = World(rank=rank, size=size)
+            monkeypatch.setattr(World, "barrier", lambda _world: None)
+            mine = world.shard(range(len(groups)))
+            share = StepRollouts(groups=[groups[one] for one in mine], numbers=mine, rewards=[])
+            signals = TokenSignals(
+                groups=[one for one in mine for _ in range(2)],
+                mask=torch.ones(2 * len(mine), 2, dtype=torch.bool),
+                advantages=torch.tensor([[one, 0.5] for one in mine for _ in range(2)]).view(-1, 2),
+                kl=None,
+                clipped=None,
+            )
+            context: Any = SimpleNamespace(world=world, run=run, first_step=7)
+            write_rollouts(share, context, 3, signals)
+        assert [path.name for path in (run.path / "rollouts").iterdir()] == ["step_000011.parquet"]
+        return run.rollouts_path(11)
+
+    alone = written("alone", 1)
+    rows = read_table(alone, ROLLOUTS_SCHEMA).to_pylist()
+    assert [row["group"] for row in rows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert [row["text"] for row in rows[2:4]] == ["1 first", "1 second"]
+    assert rows[2]["advantages"] == [1.0, 0.5]
+    for size in (2, 3, 7):  # 7: some have no group
+        assert written(f"of {size}", size).read_bytes() == alone.read_bytes()
+
+
+def _group(number: int) -> RolloutGroup:
+    prompt = Prompt(problem=PROBLEMS[number], token_ids=(1, 2 + number))
+    rollouts = (replace(_rollout(1.0), text=f"{number} first"), replace(_rollout(None), text=f"{number} second"))
+    return RolloutGroup(prompt=prompt, rollouts=rollouts)

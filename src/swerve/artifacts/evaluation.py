@@ -42,18 +42,9 @@ class ResponseForm(Record):
     """Words and phrases of reflection per 1,000 words."""
 
 
-class Evaluation(Scores):
+class HeldoutMetrics(Scores):
     """What one checkpoint does with the held-out problems."""
 
-    checkpoint: str
-    """Label, such as `rl-80`."""
-    stage: str
-    step: int
-    """Global step, over all stages."""
-    stage_step: int
-    weights_sha256: str
-    settings: Mapping[str, Any]
-    """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration."""
     truncated: float
     """Fraction of the greedy completions cut off at the length limit."""
     failures: int
@@ -66,6 +57,20 @@ class Evaluation(Scores):
     """The same scores for each kind of problem."""
     by_part: Mapping[str, Scores] | None = None
     """The same scores for each part of a mixture; null without one."""
+
+
+class Evaluation(HeldoutMetrics):
+    """The evaluation of one checkpoint."""
+
+    checkpoint: str
+    """Label, such as `rl-80`."""
+    stage: str
+    step: int
+    """Global step, over all stages."""
+    stage_step: int
+    weights_sha256: str
+    settings: Mapping[str, Any]
+    """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration."""
     responses: ResponseForm | None = None
     """Form of the greedy completions; null for tasks with a vocabulary of their own."""
 

@@ -17,23 +17,6 @@ from typing import Any
 
 from swerve.errors import ArtifactError, DiskFullError
 
-__all__ = [
-    "MANIFEST_NAME",
-    "TEMPORARY_PREFIX",
-    "atomic_directory",
-    "atomic_path",
-    "create_directory",
-    "dump_json",
-    "fsync",
-    "read_json",
-    "record_fields",
-    "remove",
-    "sha256_file",
-    "verify_manifest",
-    "write_json",
-    "write_text",
-]
-
 MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -52,7 +35,7 @@ def _temporary_name(path: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a directory with its content; nothing happens where there is none."""
+    """Delete a file or a directory with its content; nothing happens where neither is."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

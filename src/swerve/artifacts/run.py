@@ -17,11 +17,10 @@ from swerve.artifacts.files import (
     dump_json,
     read_json,
     remove,
+    verify_manifest,
     write_json,
 )
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
-
-__all__ = ["PROBED", "RUN_SCHEMA_VERSION", "CheckpointRef", "RunDirectory"]
 
 RUN_SCHEMA_VERSION = 1
 PROBED = "probed"
@@ -68,12 +67,12 @@ class RunDirectory:
 
     @property
     def metrics_path(self) -> Path:
-        """One JSON object a training step."""
+        """One JSON object per training step."""
         return self.path / "metrics.jsonl"
 
     @property
     def problems_path(self) -> Path:
-        """One JSON object a training step: how often each problem drawn was solved, for curricula that ask."""
+        """One JSON object per training step: how often each problem drawn was solved, for curricula that ask."""
         return self.path / "problems.jsonl"
 
     @property
@@ -89,6 +88,10 @@ class RunDirectory:
     def rollouts_path(self, step: int) -> Path:
         """Rollouts that made the update to global step `step`."""
         return self.path / "rollouts" / f"step_{step:06d}.parquet"
+
+    def rollouts_part_path(self, step: int, rank: int) -> Path:
+        """One process's part of them, until the first process has joined the parts; left by a kill, it is removed."""
+        return self.path / "rollouts" / f"{TEMPORARY_PREFIX}step_{step:06d}-{rank}.parquet"
 
     def pairs_path(self, stage: str) -> Path:
         """Preference pairs a stage was trained on."""
@@ -106,8 +109,8 @@ class RunDirectory:
         """Completions that a checkpoint's evaluation sampled, beside the greedy ones."""
         return self.path / "eval" / "samples" / f"{checkpoint.name}.parquet"
 
-    def refuse_existing(self) -> None:
-        """Do nothing where a new run can begin.
+    def check_new(self) -> None:
+        """Check that a new run can begin here.
 
         Raises:
             ConfigError: it exists and is not an empty directory.
@@ -123,7 +126,7 @@ class RunDirectory:
         Raises:
             ConfigError: it exists and is not empty.
         """
-        self.refuse_existing()
+        self.check_new()
         record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance}
         create_directory(self.path, {"config.yaml": config_yaml, "run.json": dump_json(record)})
 
@@ -207,6 +210,22 @@ class RunDirectory:
         """
         return [self.read_checkpoint(manifest) for manifest in self.checkpoint_manifests()]
 
+    def last_intact_checkpoint(self) -> tuple[CheckpointRef | None, ArtifactError | None]:
+        """Return the newest intact checkpoint with no damaged one before it, and what is wrong with the next, if any.
+
+        Training that continues before a damaged checkpoint makes it again. One that only served resuming is not missed.
+        Changes nothing: damaged checkpoints stay where they are until training reaches their step again.
+        """
+        newest: CheckpointRef | None = None
+        for manifest in self.checkpoint_manifests():
+            try:
+                checkpoint = self.read_checkpoint(manifest)
+                verify_manifest(checkpoint.path)
+            except ArtifactError as error:
+                return newest, error
+            newest = checkpoint
+        return newest, None
+
     def remove_checkpoint(self, checkpoint: CheckpointRef) -> None:
         """Delete a checkpoint; its manifest first, so that a kill in between leaves nothing that looks complete."""
         (checkpoint.path / MANIFEST_NAME).unlink(missing_ok=True)
@@ -216,7 +235,7 @@ class RunDirectory:
         """Return the checkpoint a selector names: a stage (`dpo`: its last), a label (`rl-30`) or `step_000538`.
 
         Raises:
-            CheckpointError: nothing matches; the message lists what there is.
+            CheckpointError: nothing matches; the message lists the checkpoints of the run.
         """
         known = self.checkpoints()
         for checkpoint in reversed(known):

@@ -9,15 +9,6 @@ from pydantic import Field, model_validator
 from swerve.config.base import Model, Positive, PositiveInt, Probability, Share
 from swerve.config.data_tasks import Words
 
-__all__ = [
-    "Curriculum",
-    "DifficultyCurriculum",
-    "OrderedCurriculum",
-    "ShuffledCurriculum",
-    "StageFilter",
-    "SuccessRateCurriculum",
-]
-
 
 class StageFilter(Model):
     """Which of the task's training problems a stage draws from; every condition must hold."""

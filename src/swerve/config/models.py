@@ -8,8 +8,6 @@ from pydantic import Field, model_validator
 
 from swerve.config.base import Model, Positive, PositiveInt
 
-__all__ = ["ModelConfig", "PretrainedModel", "TinyModel"]
-
 
 class TinyModel(Model):
     """A randomly initialised transformer whose vocabulary is the task's words."""

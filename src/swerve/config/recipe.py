@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from swerve.config.base import Model, Positive, PositiveInt
+from swerve.config.engines import RolloutConfig
 from swerve.config.models import ModelConfig
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
 from swerve.config.tasks import TaskConfig
-
-__all__ = ["Config", "EvalConfig", "ReportConfig", "RuntimeConfig"]
 
 
 class EvalConfig(Model):
@@ -62,6 +61,7 @@ class Config(Model):
     max_new_tokens: PositiveInt = 128
     """Longest completion, in tokens, of every stage."""
     stages: tuple[StageConfig, ...] = Field(min_length=1)
+    rollout: RolloutConfig = RolloutConfig()
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
@@ -87,7 +87,7 @@ class Config(Model):
                 if label in labels[index:]:
                     raise ValueError(
                         f"{key} '{name}' of stage '{stage.label}' is not of an earlier stage"
-                        f" ({', '.join(labels[:index]) or 'there is none'}); write ./{name} for a folder"
+                        f" ({', '.join(labels[:index]) or 'the first stage has none'}); write ./{name} for a folder"
                     )
         return self
 

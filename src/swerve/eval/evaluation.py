@@ -1,40 +1,43 @@
-"""Greedy and sampled evaluation of every checkpoint of a run on held-out problems."""
+"""Evaluate every checkpoint of a run on held-out problems, greedily and by sampling; means come with intervals."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from swerve.artifacts.files import read_json, remove, write_json
+from swerve.artifacts.evaluation import Evaluation, HeldoutMetrics, ResponseForm, Scores
+from swerve.artifacts.files import remove
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
 from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
-from swerve.eval.summary import summarise
+from swerve.estimates import Estimate
 from swerve.functional import entropy, rows_per_chunk
-from swerve.models.load import LoadedModel, load_model, resolve_device, stop_ids
+from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
-from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
-from swerve.rollout.groups import response_figures
+from swerve.rewards.checks import check_graders
+from swerve.rewards.sandbox.pool import configure_pool
+from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
-from swerve.types import Problem, Rollout, RolloutGroup
-
-__all__ = ["evaluate"]
+from swerve.statistics.intervals import bootstrap_mean, share
+from swerve.statistics.pass_at_k import sampling_curve
+from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
 
 _TOKENS_PER_BATCH = 65536
 
 
-def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[dict[str, Any]]:
+def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
     """Evaluate every scheduled checkpoint that has no evaluation of these weights under these settings yet.
 
     Writes `eval/step_*.json` and `.parquet`, and the sampled completions to `eval/samples/`; returns all summaries by
@@ -58,27 +61,29 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     )
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
-    refuse_ungradable(problems)
+    check_graders(problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
         for checkpoint in checkpoints:
-            known = _known_summary(config, run, checkpoint)
+            known = _known_evaluation(config, run, checkpoint)
             if known is not None:
                 task.advance(per_checkpoint)
             summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
-            task.advance(0, checkpoint=checkpoint.label, accuracy=round(summary["accuracy"]["mean"], 3))
+            task.advance(
+                0, checkpoint=checkpoint.label, accuracy=round(summary.accuracy.mean, 3) if summary.accuracy else None
+            )
             _note_ungraded(summary, progress)
             summaries.append(summary)
     return summaries
 
 
-def _note_ungraded(summary: Mapping[str, Any], progress: Progress) -> None:
+def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
     """Say how many completions a limit or a failing grader kept from being judged, if any."""
-    statuses = summary.get("statuses", {})  # evaluations of earlier versions do not have them
+    statuses = evaluation.statuses
     if statuses.get("timeout") or statuses.get("error"):
         progress.note(
-            f"{summary['checkpoint']}: of {sum(statuses.values())} completions {statuses['timeout']} reached a limit "
+            f"{evaluation.checkpoint}: of {sum(statuses.values())} completions {statuses['timeout']} reached a limit "
             f"of the grader and {statuses['error']} made it fail; they count as wrong"
         )
 
@@ -94,17 +99,17 @@ def _settings(config: Config) -> dict[str, Any]:
     }
 
 
-def _known_summary(config: Config, run: RunDirectory, checkpoint: CheckpointRef) -> dict[str, Any] | None:
-    """Return the summary of an evaluation of these weights under these settings whose files can be read."""
+def _known_evaluation(config: Config, run: RunDirectory, checkpoint: CheckpointRef) -> Evaluation | None:
+    """Return the evaluation of these weights under these settings, if its files can be read."""
     path = run.evaluation_path(checkpoint)
     try:
-        summary: dict[str, Any] = read_json(path)
+        known = Evaluation.read(path, remedy="run swerve eval again")
         read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
         read_table(run.samples_path(checkpoint), SAMPLES_SCHEMA)
     except ArtifactError:
         return None
-    same = summary.get("weights_sha256") == checkpoint.weights_sha256 and summary.get("settings") == _settings(config)
-    return summary if same else None
+    same = known.weights_sha256 == checkpoint.weights_sha256 and known.settings == _settings(config)
+    return known if same else None
 
 
 def _evaluate_checkpoint(
@@ -114,35 +119,36 @@ def _evaluate_checkpoint(
     family: ProblemFamily,
     problems: Sequence[Problem],
     on_finished: Callable[[int], None],
-) -> dict[str, Any]:
+) -> Evaluation:
     loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
-    sampler = _Sampler(config, loaded, problems, on_finished)
-    greedy = sampler.sample(num_samples=1, temperature=0.0)
-    sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
+    max_rows = config.runtime.max_rows
+    with closing(make_engine(config.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
+        sampler = _Sampler(config, loaded, engine, problems, on_finished)
+        greedy = sampler.sample(num_samples=1, temperature=0.0)
+        sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
     entropies = _mean_entropies(loaded, greedy)
     rows = [
         _row(family, group, samples, mean_entropy)
         for group, samples, mean_entropy in zip(greedy, sampled, entropies, strict=True)
     ]
-    summary = {
-        "checkpoint": checkpoint.label,
-        "stage": checkpoint.stage,
-        "step": checkpoint.step,
-        "stage_step": checkpoint.stage_step,
-        "weights_sha256": checkpoint.weights_sha256,
-        "settings": _settings(config),
-        **summarise(rows, confidence=config.eval.confidence),
-        # The texts of a task with a vocabulary of its own are no prose.
-        "responses": None if family.words else response_figures(greedy),
-    }
+    evaluation = Evaluation(
+        checkpoint=checkpoint.label,
+        stage=checkpoint.stage,
+        step=checkpoint.step,
+        stage_step=checkpoint.stage_step,
+        weights_sha256=checkpoint.weights_sha256,
+        settings=_settings(config),
+        **dict(summarise(rows, confidence=config.eval.confidence)),
+        responses=None if family.words else ResponseForm(**response_metrics(greedy)),
+    )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
     write_table(
         path.with_suffix(".parquet"), [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA
     )
     write_table(run.samples_path(checkpoint), [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
-    write_json(path, summary)
-    return dict(read_json(path))
+    evaluation.write(path)
+    return evaluation
 
 
 def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
@@ -164,6 +170,7 @@ def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
 class _Sampler:
     config: Config
     loaded: LoadedModel
+    engine: Engine
     problems: Sequence[Problem]
     on_finished: Callable[[int], None]
 
@@ -176,13 +183,12 @@ class _Sampler:
             stop_ids=stop_ids(model, tokenizer),
         )
         return rollout_groups(
-            TorchEngine(model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=config.runtime.max_rows),
+            self.engine,
             tokenizer,
             encode_prompts(tokenizer, self.problems),
             params,
             seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
             grade=grade_all,
-            version=0,
             on_finished=self.on_finished,
         )
 
@@ -235,3 +241,60 @@ def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> b
     if not family.checks_steps:
         return None
     return rollout.reward.is_right and not family.check(problem, rollout.text)
+
+
+Row = Mapping[str, Any]
+
+
+def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
+    """Return accuracy (Wilson interval) and means (bootstrap over problems), overall and by kind of problem.
+
+    `mean_reward` is over the samples at the evaluation temperature, a failure counting 0; `failures` says how many
+    completions, greedy and sampled, have no value, `statuses` how many the grader judged, found no answer in, gave up
+    on and failed on. `trace_right` is None where no problem's steps are checked. Lengths are in tokens, entropy in
+    nats. `by_num_samples` has pass@k, pass^k and the majority vote of the samples; `by_part` is there for mixtures.
+    """
+    statuses = Counter(status for row in rows for status in row["statuses"])
+    parts = sorted({row["part"] for row in rows} - {None})
+    by_kind: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["kind"]):
+        by_kind.setdefault(row["kind"], []).append(row)
+    return HeldoutMetrics(
+        **dict(_metrics(rows, confidence)),
+        truncated=sum(row["truncated"] for row in rows) / len(rows),
+        failures=statuses.total() - statuses["graded"],
+        statuses={name: statuses[name] for name in get_args(RewardStatus)},
+        by_num_samples=tuple(
+            sampling_curve(
+                [{"answers": row["sampled_answers"], "right": row["sampled_correct"]} for row in rows],
+                confidence=confidence,
+            )
+        ),
+        by_kind={kind: _metrics(part, confidence) for kind, part in by_kind.items()},
+        by_part={part: _metrics(_of_part(rows, part), confidence) for part in parts} if parts else None,
+    )
+
+
+def _of_part(rows: Sequence[Row], part: str) -> list[Row]:
+    return [row for row in rows if row["part"] == part]
+
+
+def _metrics(rows: Sequence[Row], confidence: float) -> Scores:
+    within = all(0.0 <= row["sampled_reward"] <= 1.0 for row in rows)
+    reward_bounds = (0.0, 1.0) if within else None
+
+    def mean(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
+        return bootstrap_mean([row[name] for row in rows], confidence=confidence, bounds=bounds)
+
+    def share_of(name: str) -> Estimate | None:
+        known = [row[name] for row in rows if row[name] is not None]
+        return share(sum(known), len(known), confidence=confidence)
+
+    return Scores(
+        num_problems=len(rows),
+        accuracy=share_of("correct"),
+        trace_right=share_of("trace_right"),
+        mean_reward=mean("sampled_reward", bounds=reward_bounds),
+        num_tokens=mean("num_tokens"),
+        entropy=mean("entropy"),
+    )

@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
-from swerve.functional.head_divergence import LinearHead
+from swerve.functional.head_logits import LinearHead
 from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss, chunked_head_map
-
-__all__ = ["Head", "head_inputs", "head_tolerance", "model_head"]
 
 _TILE = 8192
 _WIDE = (torch.float64, torch.float32)

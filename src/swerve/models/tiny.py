@@ -18,13 +18,11 @@ from transformers import (
 
 from swerve.config import TinyModel
 
-__all__ = ["build_tiny_model", "build_word_tokenizer"]
-
 _SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 
 
 def build_word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a word, words separated by white space, and a begin token before each text.
+    """Return a tokenizer with one token per word, words separated by white space, and a begin token before each text.
 
     Raises:
         ValueError: a word is repeated, contains white space or is a special token.

@@ -38,7 +38,7 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import sequence_rows
 from swerve.probe.summary_entries import Findings, cut_off_notes, summary_notes
 from swerve.progress import Progress, SilentProgress
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
 
@@ -181,6 +181,7 @@ class _Execution:
             plan.max_new_tokens,
             plan.confidence,
             plan.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
+            plan.rollout.model_dump(mode="json"),
             plan.reference.fingerprint,
             [one.fingerprint for one in plan.checkpoints if one.label == plan.final],
         )

@@ -9,7 +9,7 @@ from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.load import load_tokenizer, resolve_device
+from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.plan import ProbePlan
@@ -25,9 +25,10 @@ from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
-from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
-from swerve.statistics import bootstrap_mean, mcnemar
+from swerve.statistics.hypothesis_tests import mcnemar
+from swerve.statistics.intervals import bootstrap_mean
 from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 
@@ -82,7 +83,7 @@ class _Planner:
     def plan(self) -> ProbePlan:
         config, run = self._config, self._run
         heldout = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
-        refuse_ungradable(heldout)
+        check_graders(heldout)
         check_same_settings(run, self._reference, self._final)
         reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
         if self._reference.path == self._final.path:
@@ -107,6 +108,7 @@ class _Planner:
         return ProbePlan(
             settings=config.probe,
             runtime=config.runtime,
+            rollout=config.rollout,
             seed=config.seed,
             confidence=config.eval.confidence,
             max_new_tokens=config.max_new_tokens,

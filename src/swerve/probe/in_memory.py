@@ -20,7 +20,7 @@ from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
 from swerve.functional.divergence import DivergenceStats
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.probe.engine.forward import ForcedStates, TopTokens, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.model_facts import max_positions

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.probe_summary import Compared
-from swerve.config import ProbeConfig, RuntimeConfig
+from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rewards import known_graders
@@ -47,6 +47,8 @@ class ProbePlan:
     """Problems that cross-sampling answers."""
     signals: Sequence[Mapping[str, Any]] = ()
     """What training recorded of the sequences of population `training`: rows of `signals.parquet`."""
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    """The engine that continues rollouts in the causal tests."""
     notes: tuple[str, ...] = field(default=())
     """Caveats that the way the rollouts were found calls for."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from swerve.rewards.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
-from swerve.rewards.stated_answer import find_stated_answer
+from swerve.grading.answers import STATED, find_answer
+from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.types import Problem, Reward
 
 __all__ = ["grade_countdown"]
@@ -21,8 +21,8 @@ class _Asked(NamedTuple):
 def grade_countdown(problem: Problem, text: str) -> Reward:
     r"""Return 1 if a completion states an expression with the target's value from the numbers given, else 0.
 
-    Of the stated answer (`swerve.rewards.stated_answer`) dollar signs around it and one `= target` after it are left
-    out; the rest must be arithmetic (`swerve.rewards.arithmetic`), computed exactly. Every given number may be used
+    Of the stated answer (`swerve.grading.answers.STATED`) dollar signs around it and one `= target` after it are left
+    out; the rest must be arithmetic (`swerve.grading.arithmetic`), computed exactly. Every given number may be used
     once (metadata `use_all`: must be) and no other number. The parts say whether it is arithmetic, whether the numbers
     are right and whether the value is. An expression beyond the parser's limits is a timeout. Never raises on any text.
 
@@ -37,7 +37,7 @@ def grade_countdown(problem: Problem, text: str) -> Reward:
         asked = _asked(problem)
     except (KeyError, TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
-    stated = find_stated_answer(text)
+    stated = find_answer(text, STATED)
     if stated is None:
         return Reward(value=None, status="unparsed")
     try:

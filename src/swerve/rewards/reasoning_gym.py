@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from swerve.errors import MissingExtraError
-from swerve.rewards.arithmetic import ArithmeticLimitError
-from swerve.rewards.reasoning_gym_expressions import ExpressionLimitError
+from swerve.grading.answers import STATED_WHOLE, find_answer
+from swerve.grading.arithmetic import ArithmeticLimitError
 from swerve.rewards.reasoning_gym_scorers import OWN_SCORERS, UnreadableItemError
-from swerve.rewards.stated_answer import find_stated_answer
 from swerve.types import Problem, Reward
 
 __all__ = ["decode_entry", "grade_reasoning_gym", "prepare_for_problem"]
@@ -23,7 +22,7 @@ _DIGIT_LIMIT = "for integer string conversion"
 
 # What scorers raise on answers that have not the form they read.
 _UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-_LIMITS = (ArithmeticLimitError, ExpressionLimitError, RecursionError)
+_LIMITS = (ArithmeticLimitError, RecursionError)
 
 
 def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
@@ -39,7 +38,7 @@ def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
         MissingExtraError: reasoning-gym is not installed.
         MemoryError: the process has no memory left; it should be replaced.
     """
-    answer = find_stated_answer(text, whole=True)
+    answer = find_answer(text, STATED_WHOLE)
     if answer is None:
         return Reward(value=None, status="unparsed")
     metadata = problem.metadata

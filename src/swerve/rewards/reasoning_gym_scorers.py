@@ -11,8 +11,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from swerve.rewards.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
-from swerve.rewards.reasoning_gym_expressions import ExpressionError, read_expression
+from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic, read_expression
 
 __all__ = ["OWN_SCORERS", "Scorer", "UnreadableItemError"]
 
@@ -108,7 +107,7 @@ def _integration(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
 def _read_item(text: str, variables: Collection[str]) -> Any:
     try:
         return read_expression(text, variables)
-    except ExpressionError as error:
+    except ParseError as error:
         raise UnreadableItemError(f"the item's own expression {text[:100]!r} cannot be read: {error}") from error
 
 

@@ -20,7 +20,7 @@ class GraderEntry:
     """A grader by name."""
 
     module: str
-    """Module under swerve.rewards."""
+    """Module under `swerve`."""
     function: str
     isolated: bool = False
     """Whether it runs in a worker process that can be killed, under limits of CPU time and memory."""
@@ -32,7 +32,7 @@ class GraderEntry:
 
     def load(self) -> Grader:
         """Import the grader."""
-        grader: Grader = getattr(importlib.import_module(f"swerve.rewards.{self.module}"), self.function)
+        grader: Grader = getattr(importlib.import_module(f"swerve.{self.module}"), self.function)
         return grader
 
     def load_quick(self) -> Callable[[Problem, str], Reward | None] | None:
@@ -40,30 +40,32 @@ class GraderEntry:
         if self.quick is None:
             return None
         found: Callable[[Problem, str], Reward | None] = getattr(
-            importlib.import_module(f"swerve.rewards.{self.module}"), self.quick
+            importlib.import_module(f"swerve.{self.module}"), self.quick
         )
         return found
 
 
-_FINAL_ANSWER = GraderEntry(module="final_answer", function="grade_final_answer")
-_MATHS = GraderEntry(module="maths", function="grade_math", isolated=True, quick="quick_math")
+_FINAL_ANSWER = GraderEntry(module="grading.text", function="grade_final_answer")
+_MATHS = GraderEntry(module="rewards.maths", function="grade_math", isolated=True, quick="quick_math")
 
 GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
     {
         "addition": _FINAL_ANSWER,
-        "arithmetic_sequence": GraderEntry(module="arithmetic_sequence", function="grade_arithmetic_sequence"),
-        "choice": GraderEntry(module="text", function="grade_choice"),
-        "countdown": GraderEntry(module="countdown", function="grade_countdown"),
+        "arithmetic_sequence": GraderEntry(module="rewards.arithmetic_sequence", function="grade_arithmetic_sequence"),
+        "choice": GraderEntry(module="grading.text", function="grade_choice"),
+        "countdown": GraderEntry(module="rewards.countdown", function="grade_countdown"),
         "deepscaler": _MATHS,
-        "exact": GraderEntry(module="text", function="grade_exact"),
+        "exact": GraderEntry(module="grading.text", function="grade_exact"),
         "gsm8k": _MATHS,
-        "k_and_k": GraderEntry(module="k_and_k", function="grade_k_and_k"),
+        "k_and_k": GraderEntry(module="rewards.k_and_k", function="grade_k_and_k"),
         "knights_knaves": _FINAL_ANSWER,
         "math": _MATHS,
-        "math_verify": GraderEntry(module="math_verify", function="grade_math_verify", isolated=True),
-        "palindrome": GraderEntry(module="palindrome", function="grade_palindrome"),
-        "python": GraderEntry(module="python_file", function="grade_python", isolated=True, confined=False),
-        "reasoning_gym": GraderEntry(module="reasoning_gym", function="grade_reasoning_gym", isolated=True),
+        "math_verify": GraderEntry(module="rewards.maths", function="grade_math_verify", isolated=True),
+        "palindrome": GraderEntry(module="rewards.palindrome", function="grade_palindrome"),
+        "python": GraderEntry(
+            module="rewards.sandbox.python_file", function="grade_python", isolated=True, confined=False
+        ),
+        "reasoning_gym": GraderEntry(module="rewards.reasoning_gym", function="grade_reasoning_gym", isolated=True),
     }
 )
 
@@ -72,7 +74,7 @@ def entry_for(problem: Problem) -> GraderEntry:
     """Return the grader of a problem: the one it names, or its family's.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no grader of that name.
     """
     name = problem.grader or problem.family
     entry = GRADERS.get(name)

@@ -1,4 +1,4 @@
-"""Prompts -> completions, behind one `Engine` protocol: token ids in, token ids and log-probabilities out."""
+"""Sampling of completions by an engine: token ids in, token ids and log-probabilities out."""
 
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import rollout_groups

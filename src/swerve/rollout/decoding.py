@@ -15,8 +15,6 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 from swerve.errors import SwerveError
 from swerve.rollout.engine import SamplingParams
 
-__all__ = ["Decoding", "GrowingRows", "PrefixCache", "can_share", "evaluating", "row_uniforms", "sample"]
-
 # Rows are dropped from the batch once this share of them has finished: each compaction copies the cache.
 _COMPACTION_SHARE = 0.125
 _MAX_LOGITS = 1 << 22
@@ -74,7 +72,7 @@ class Decoding:
 
         Args:
             model: in evaluation mode.
-            prompts: one a row, at least one token each.
+            prompts: one per row, at least one token each.
             pad_id: stands before shorter prompts; masked.
             keys: rows with equal keys have equal prompts.
             prefixes: holds all of each prompt but its last token, which then is all that is run.
@@ -261,7 +259,7 @@ def row_uniforms(
     Args:
         rows: prompt and sample of each row.
         params: how to sample; the numbers are 0 when decoding greedily.
-        seeds: one a prompt.
+        seeds: one per prompt.
     """
     drawn: dict[int, Tensor] = {}
     if params.temperature == 0:

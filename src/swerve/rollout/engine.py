@@ -1,14 +1,22 @@
-"""What every rollout engine offers."""
+"""What every rollout engine offers, and how the one a recipe names is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol, runtime_checkable
 
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from swerve.config.engines import EngineConfig
 from swerve.types import Completion
 
-__all__ = ["Engine", "SamplingParams"]
+NamedTensors = Iterable[tuple[str, Tensor]]
+"""Whole weights by their Hugging Face names; tied ones once: `lm_head.weight` may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +41,15 @@ class SamplingParams:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Samples completions of token-id prompts."""
+    """Samples completions of token-id prompts.
 
+    A new engine inherits from this class and defines `generate`, and of the other methods those that do something.
+    """
+
+    version: int = 0
+    """Of the weights it samples with: the number of updates behind them in training, 0 elsewhere."""
+
+    @abstractmethod
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
@@ -51,8 +66,81 @@ class Engine(Protocol):
         Args:
             prompts: token ids, at least one each.
             params: how to sample.
-            seeds: one a prompt.
+            seeds: one per prompt.
             budgets: longest completion of each prompt, at most `params.max_new_tokens`; that by default.
             on_finished: called with the number of completions finished since the last call.
         """
         ...
+
+    def load(self, weights: NamedTensors, *, version: int) -> None:
+        """Sample with these weights from now on; may be called while the engine sleeps.
+
+        Args:
+            weights: an engine that samples with the trained model itself need not read them.
+            version: what `version` is from now on.
+        """
+        self.version = version
+
+    def sleep(self) -> None:
+        """Give up memory that only sampling needs: the policy is about to be updated."""
+
+    def wake(self) -> None:
+        """Make ready to sample; nothing happens to an engine that is awake."""
+
+    def close(self) -> None:
+        """Let go of processes, connections and memory; no other method is called afterwards."""
+
+
+def make_engine(
+    config: EngineConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, max_rows: int
+) -> Engine:
+    """Return the engine of a configuration, awake, with the weights of `model`.
+
+    Args:
+        config: its `engine` names the class, as `module:class`; its options are passed on as keywords.
+        model: what is sampled from.
+        tokenizer: the model's.
+        max_rows: completions decoded side by side at most.
+    """
+    module, _, name = config.engine.partition(":")
+    engine: Engine = getattr(import_module(module), name)(
+        model,
+        pad_id=int(tokenizer.pad_token_id or 0),
+        max_rows=max_rows,
+        **config.model_dump(exclude={"kind"}),
+    )
+    return engine
+
+
+class PolicyEngine:
+    """The engine of a training run: made when first needed, asleep while the policy learns, closed at the end."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._engine: Engine | None = None
+        self._version: int | None = None
+
+    @contextmanager
+    def awake(self, weights: NamedTensors, *, version: int) -> Iterator[Engine]:
+        """Yield the engine with the policy's weights; it sleeps afterwards.
+
+        Args:
+            weights: the policy's; read where the engine has another version.
+            version: updates behind the weights.
+        """
+        if self._engine is None:
+            self._engine = self._make()
+        if self._version != version:
+            self._engine.load(weights, version=version)
+            self._version = version
+        self._engine.wake()
+        try:
+            yield self._engine
+        finally:
+            self._engine.sleep()
+
+    def close(self) -> None:
+        """Close the engine if one was made."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None

@@ -1,4 +1,4 @@
-"""Prompts -> graded rollout groups."""
+"""Samples and grades rollouts, in groups of one prompt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.behaviours import ResponseFormat, behaviour_figures, has_format
+from swerve.behaviours.response_format import ResponseFormat, has_format
+from swerve.behaviours.response_rows import behaviour_figures
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
-
-__all__ = ["BatchGrader", "completion_text", "response_figures", "rollout_groups"]
 
 BatchGrader = Callable[[Sequence[tuple[Problem, str]]], Sequence[Reward]]
 """Problems, each with a completion's text -> their rewards, in order."""
@@ -30,17 +29,16 @@ def rollout_groups(
     *,
     seeds: Sequence[int],
     grade: BatchGrader,
-    version: int,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[RolloutGroup]:
-    """Sample and grade `params.num_samples` completions of each prompt; one seed a prompt, all graded in one call."""
+    """Sample and grade `params.num_samples` completions of each prompt; one seed per prompt, graded in one call."""
     sampled = engine.generate([prompt.token_ids for prompt in prompts], params, seeds=seeds, on_finished=on_finished)
     flat = [(prompt, completion) for prompt, group in zip(prompts, sampled, strict=True) for completion in group]
     texts = [completion_text(tokenizer, completion.token_ids) for _, completion in flat]
     rewards = grade([(prompt.problem, text) for (prompt, _), text in zip(flat, texts, strict=True)])
     rollouts = iter(
         [
-            Rollout(completion=completion, text=text, reward=reward, version=version)
+            Rollout(completion=completion, text=text, reward=reward, version=engine.version)
             for (_, completion), text, reward in zip(flat, texts, rewards, strict=True)
         ]
     )
@@ -50,20 +48,20 @@ def rollout_groups(
     ]
 
 
-def response_figures(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
-    r"""Return what the responses look like: the figures of `behaviour_figures`.
+def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
+    r"""Return what the responses look like: `behaviour_figures`, and `format_rate`.
 
     `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
     """
     found = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
-    figures = behaviour_figures(
+    metrics = behaviour_figures(
         [text for _, text in found],
         [problem.question for problem, _ in found],
         prefixes=[problem.prefix for problem, _ in found],
     )
     asked = [(problem, text, form) for problem, text in found if (form := _asked_format(problem)) is not None]
     held = [has_format(problem.prefix + text, form) for problem, text, form in asked]
-    return {**figures, "format_rate": sum(held) / len(held) if held else None}
+    return {**metrics, "format_rate": sum(held) / len(held) if held else None}
 
 
 def _asked_format(problem: Problem) -> ResponseFormat | None:

@@ -18,14 +18,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.config import SwapSelector
-from swerve.functional import divergence_stats
+from swerve.functional.divergence import divergence_stats
 from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_uniforms, sample
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import check_request
 from swerve.seeds import derive_seed
 from swerve.types import FinishReason
-
-__all__ = ["MixedCompletion", "generate_mixed", "selector_scores"]
 
 Role = Literal["base", "other"]
 
@@ -41,7 +39,7 @@ class MixedCompletion:
     """Of these, where the two models proposed different tokens."""
     finish_reason: FinishReason
     scores: Mapping[SwapSelector, tuple[float, ...]] = field(default_factory=dict)
-    """Scores of the selectors that were to be recorded, one a token."""
+    """Scores of the selectors that were to be recorded, one per token."""
 
 
 def selector_scores(
@@ -132,7 +130,7 @@ def generate_mixed(
         selector: see `selector_scores`.
         threshold: of the selector's score.
         checkpoint: which of the two is P in `kl_forward` and `kl_reverse`.
-        seeds: one a prompt.
+        seeds: one per prompt.
         pad_id: a token id that stands before shorter prompts.
         max_rows: completions decoded at a time; each model's cache has as many rows.
         record: selectors whose scores are kept.
@@ -192,7 +190,7 @@ class _Mixing:
             for model in (self.base, self.other)
         ]
         uniforms = row_uniforms(rows, params, seeds).to(device)
-        coins = _coins(rows, params, seeds).to(device)
+        swap_draws = _swap_draws(rows, params, seeds).to(device)
         stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
         growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
         swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
@@ -200,7 +198,7 @@ class _Mixing:
         recorded = torch.zeros(len(self.record), *growing.token_ids.shape, device=device)
         for position in range(params.max_new_tokens):
             own, fires, differs, scores = self._propose(
-                states, uniforms[growing.active, position], coins[growing.active, position], params.temperature
+                states, uniforms[growing.active, position], swap_draws[growing.active, position], params.temperature
             )
             writing = growing.writing
             swapped[writing, position] = fires[growing.alive]
@@ -222,7 +220,7 @@ class _Mixing:
         self,
         states: Sequence[Decoding],
         uniforms: Float[Tensor, " A"],
-        coins: Float[Tensor, " A"],
+        swap_draws: Float[Tensor, " A"],
         temperature: float,
     ) -> tuple[Int[Tensor, " A"], Bool[Tensor, " A"], Bool[Tensor, " A"], dict[SwapSelector, Float[Tensor, " A"]]]:
         """Return the tokens taken, where they are the other's, where the proposals differ, and all scores."""
@@ -231,7 +229,7 @@ class _Mixing:
         base, other = base[:, :width], other[:, :width]
         own, _ = sample(base, uniforms, temperature)
         theirs, _ = sample(other, uniforms, temperature)
-        scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=coins)
+        scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=swap_draws)
         fires = scores[self.selector] > self.threshold
         return torch.where(fires, theirs, own), fires, own != theirs, scores
 
@@ -263,7 +261,7 @@ class _Mixing:
         ]
 
 
-def _coins(
+def _swap_draws(
     rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
 ) -> Float[Tensor, "B max_new_tokens"]:
     """Return the numbers of the selector `random`: of a stream that has nothing to do with the tokens'."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResult
 from swerve.statistics.association import pearson, spearman
-from swerve.statistics.effects import cliffs_delta, cohens_d_paired
 from swerve.statistics.hypothesis_tests import (
     benjamini_hochberg,
+    cliffs_delta,
+    cohens_d_paired,
     false_positive_rate,
     mcnemar,
     paired_wilcoxon,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +11,37 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.batch import TokenBatch, checked_head, completion_hidden
+from swerve.batch import TokenBatch, completion_hidden
 from swerve.errors import MismatchError
-from swerve.functional import token_logprobs
+from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
-from swerve.models.load import load_model, tokenizer_fingerprint
-from swerve.train.stages.base import StageContext
-from swerve.train.tokens import TokenTable, score_tokens
-
-__all__ = ["FrozenModel", "frozen_policy", "load_frozen"]
+from swerve.models.model_folder import load_model, tokenizer_fingerprint
+from swerve.train.columns import TokenTable, score_tokens
+from swerve.train.replicated_model import ReplicatedModel
+from swerve.train.stages.context import StageContext
+from swerve.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenModel:
     """A model in evaluation mode, without gradients, and its head."""
 
-    model: PreTrainedModel
-    head: Head
+    weights: ReplicatedModel
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> FrozenModel:
+    def of(cls, model: PreTrainedModel, world: World) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
-        model.eval().requires_grad_(False)
-        return cls(model=model, head=checked_head(model))
+        return cls(weights=ReplicatedModel(model, world).frozen())
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model itself."""
+        return self.weights.model
+
+    @property
+    def head(self) -> Head:
+        """Its output head."""
+        return self.weights.head
 
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
         """Return the hidden states before the head at the batch's real completion tokens."""
@@ -55,8 +62,9 @@ class FrozenModel:
 
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
-    policy = context.stage_start() if context.resumed else copy.deepcopy(context.learner.model)
-    return FrozenModel.of(policy)
+    if context.resumed:
+        return FrozenModel.of(context.stage_start(), context.world)
+    return FrozenModel(weights=context.learner.weights.frozen_copy())
 
 
 def load_frozen(name: str, context: StageContext) -> FrozenModel:
@@ -74,4 +82,4 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
         raise MismatchError(
             f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"
         )
-    return FrozenModel.of(loaded.model)
+    return FrozenModel.of(loaded.model, context.world)

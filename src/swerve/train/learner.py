@@ -1,7 +1,8 @@
-"""One update: gradients over micro-batches and processes, checked, clipped and applied."""
+"""One update: gradients over micro-batches and processes, checked, clipped and applied at the scheduled rate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +12,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, TokenSequence, checked_head, completion_hidden, token_batches
+from swerve.batch import TokenBatch, TokenSequence, completion_hidden, token_batches
 from swerve.config import OptimizerConfig
 from swerve.errors import CheckpointError, SwerveError
-from swerve.models.checkpoints import read_trainer_state
+from swerve.models.model_folder import read_trainer_state
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-
-__all__ = [
-    "Learner",
-    "LossFunction",
-    "NotFiniteError",
-    "UpdateResult",
-    "load_trainer_state",
-    "new_value_head",
-    "trainer_state",
-]
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
 """(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
-figures to report."""
+metrics to report."""
 
 
 class NotFiniteError(SwerveError):
@@ -58,10 +50,11 @@ class Learner:
         *,
         value_head: nn.Linear | None = None,
     ) -> None:
-        self.model = model
+        self.weights = ReplicatedModel(model, world, {} if value_head is None else {"value_head": value_head})
+        self.model = self.weights.model
+        self.head = self.weights.head
         self.tokenizer = tokenizer
         self.world = world
-        self.head = checked_head(model)
         self._config = config
         self._value_head = value_head
         matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
@@ -84,19 +77,9 @@ class Learner:
         assert self._value_head is not None
         return self._value_head
 
-    @property
-    def extra_modules(self) -> Mapping[str, nn.Module]:
-        """What is trained beside the model, by name."""
-        return {} if self._value_head is None else {"value_head": self._value_head}
-
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return every trained parameter by its name, those beside the model included."""
-        extra = {
-            f"{module}.{name}": parameter
-            for module, values in self.extra_modules.items()
-            for name, parameter in values.named_parameters()
-        }
-        return {**dict(self.model.named_parameters()), **extra}
+        return self.weights.named_parameters()
 
     def batches(self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int) -> list[TokenBatch]:
         """Return the micro-batches of (prompt ids, completion ids) pairs."""
@@ -108,7 +91,7 @@ class Learner:
         loss_function: LossFunction,
         *,
         learning_rate: float,
-        figures: Sequence[str] = (),
+        metrics: Sequence[str] = (),
     ) -> UpdateResult:
         """Make one optimizer step from the summed gradients of all batches of all processes.
 
@@ -116,14 +99,14 @@ class Learner:
             batches: this process's micro-batches; may be empty where other processes have some.
             loss_function: its losses must already be divided by the whole update's denominators.
             learning_rate: of this step.
-            figures: names that the loss function reports (needed where `batches` is empty).
+            metrics: names that the loss function reports (needed where `batches` is empty).
 
         Raises:
             NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        sums = dict.fromkeys(["loss", *figures], 0.0)
+        sums = dict.fromkeys(["loss", *metrics], 0.0)
         for batch in batches:
             batch = batch.to(self.model.device)
             loss, parts = loss_function(batch, completion_hidden(self.model, batch, self.head))
@@ -131,31 +114,40 @@ class Learner:
             sums["loss"] += float(loss.detach())
             for name, value in parts.items():
                 sums[name] += value
-        self._sum_gradients()
-        sums = self.world.sum_figures(sums)
-        max_norm = self._config.max_grad_norm
-        grad_norm = float(
-            torch.nn.utils.clip_grad_norm_(
-                self.named_parameters().values(), float("inf") if max_norm is None else max_norm
-            )
-        )
+
+        self.weights.sum_gradients()
+        sums = self.world.sums(sums)
+        grad_norm = self.weights.clip_gradients(self._config.max_grad_norm)
         if not (torch.isfinite(torch.tensor([sums["loss"], grad_norm])).all()):
             raise NotFiniteError(
                 f"the loss ({sums['loss']}) or the gradient's norm ({grad_norm}) is not finite; the weights were not "
                 "changed by it; lower the learning rate or look at the last rollouts"
             )
+
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
         return UpdateResult(loss=sums.pop("loss"), grad_norm=grad_norm, sums=sums)
 
-    def _sum_gradients(self) -> None:
-        if self.world.size == 1:
-            return
-        for parameter in self.named_parameters().values():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            self.world.sum_(parameter.grad)
+
+def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
+    """Return the learning rate of the update with 0-based index `step` out of `total`.
+
+    Linear warm-up over `warmup_steps`, then constant, linear to 0 or half a cosine to 0.
+
+    >>> config = OptimizerConfig(lr=1.0, schedule="cosine", warmup_steps=2)
+    >>> [round(learning_rate(config, step, 6), 4) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.8536, 0.5, 0.1464]
+    """
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    progress = (step - config.warmup_steps) / max(1, total - config.warmup_steps)
+    factor = {
+        "constant": 1.0,
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
+    }[config.schedule]
+    return config.lr * factor
 
 
 def new_value_head(model: PreTrainedModel) -> nn.Linear:
@@ -169,17 +161,8 @@ def new_value_head(model: PreTrainedModel) -> nn.Linear:
 
 
 def trainer_state(learner: Learner) -> dict[str, dict[str, Tensor]]:
-    """Return what resuming needs beside the model: optimizer tensors as `{parameter}/{entry}`, and further modules."""
-    optimizer = {
-        f"{name}/{entry}": value.detach().cpu().clone()
-        for name, parameter in learner.named_parameters().items()
-        for entry, value in learner.optimizer.state.get(parameter, {}).items()
-    }
-    modules = {
-        name: {key: value.detach().cpu().clone() for key, value in module.state_dict().items()}
-        for name, module in learner.extra_modules.items()
-    }
-    return {"optimizer": optimizer, **modules}
+    """Return what resuming needs beside the model; see `ReplicatedModel.trainer_state`."""
+    return learner.weights.trainer_state(learner.optimizer)
 
 
 def load_trainer_state(path: Path, learner: Learner) -> None:
@@ -189,19 +172,12 @@ def load_trainer_state(path: Path, learner: Learner) -> None:
         CheckpointError: a file is missing or damaged, or belongs to another kind of stage.
     """
     state = read_trainer_state(path)
-    missing = [name for name in ("optimizer", *learner.extra_modules) if name not in state]
-    if missing:
-        raise CheckpointError(f"{path} has no trainer state '{missing[0]}'")
-    parameters = learner.named_parameters()
-    learner.optimizer.state.clear()
-    for key, value in state["optimizer"].items():
-        name, _, entry = key.rpartition("/")
-        if name not in parameters:
-            raise CheckpointError(f"{path}: optimizer state for '{name}', a parameter the model does not have")
-        device = "cpu" if entry == "step" else parameters[name].device
-        learner.optimizer.state[parameters[name]][entry] = value.to(device)
-    for name, module in learner.extra_modules.items():
-        try:
-            module.load_state_dict(state[name])
-        except RuntimeError as error:
-            raise CheckpointError(f"{path}: the trainer state '{name}' does not fit the model") from error
+    for name in ("optimizer", *learner.weights.extra_modules):
+        if name not in state:
+            raise CheckpointError(f"{path} has no trainer state '{name}'")
+    try:
+        learner.weights.load_trainer_state(learner.optimizer, state)
+    except KeyError as error:
+        raise CheckpointError(f"{path}: optimizer state for {error}, a parameter the model does not have") from None
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: the trainer state does not fit the model") from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -19,30 +21,26 @@ from swerve.artifacts.metrics import append_metrics, read_metrics, truncate_metr
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, GaeAdvantages, PretrainedModel, RlStage, StageConfig, SuccessRateCurriculum, TinyModel
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
-from swerve.models.checkpoints import save_checkpoint
-from swerve.models.load import load_model, resolve_device, stop_ids
+from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import refuse_long_solutions
-from swerve.recipes import config_hash, dump_yaml
-from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
-from swerve.rollout import TorchEngine
+from swerve.recipes.loader import config_hash, dump_yaml
+from swerve.rewards.checks import check_graders
+from swerve.rewards.sandbox.pool import configure_pool
+from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
+from swerve.train.health.collapse import judge_collapse
+from swerve.train.health.ungraded import judge_grading
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
-from swerve.train.outcomes import judge_grading
-from swerve.train.recovery import judge_collapse
-from swerve.train.resume import ResumePoint, find_resume_point
-from swerve.train.signals import Interruption, deferred_signals
-from swerve.train.stages import StageContext, make_runner
+from swerve.train.stages import make_runner
+from swerve.train.stages.context import StageContext
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.types import Problem
 from swerve.version import __version__
 from swerve.world import World, joined_world
-
-__all__ = ["train"]
 
 _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
@@ -53,7 +51,7 @@ _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted"
 def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
     """Run the recipe's stages, writing checkpoints, metrics and rollouts to `run`.
 
-    With `resume`, training goes on from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
+    With `resume`, training continues from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
     that an uninterrupted run would have. Started by torchrun, the processes share each step's work.
 
     Raises:
@@ -79,16 +77,20 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
-        refuse_ungradable(problems)
+        check_graders(problems)
         if world.is_main:
             for note in getattr(family, "notes", list)():
                 progress.note(note)
-        point = find_resume_point(run, progress)
+        newest, damage = run.last_intact_checkpoint()
+        if damage is not None:
+            progress.note(f"passing over a damaged checkpoint and what came after it: {damage}")
+        if newest is not None:
+            progress.note(f"continuing after {newest.label} (step {newest.step})")
         world.barrier()
         if world.is_main:
-            truncate_metrics(run.metrics_path, last_step=point.step)
-            truncate_metrics(run.problems_path, last_step=point.step)
-        _Training(config, run, world, family, problems, progress).run(point)
+            for path in (run.metrics_path, run.problems_path):
+                truncate_metrics(path, last_step=newest.step if newest else 0)
+        _Training(config, run, world, family, problems, progress).run(newest)
 
 
 @contextmanager
@@ -138,54 +140,56 @@ class _Training:
     problems: Sequence[Problem]
     progress: Progress
 
-    def run(self, point: ResumePoint) -> None:
-        """Train every stage that is not finished."""
-        model, tokenizer = self._model(point)
-        refuse_long_solutions(self.config, model, tokenizer, self.problems, checks_solutions=bool(self.family.words))
+    def run(self, newest: CheckpointRef | None) -> None:
+        """Train every stage that the checkpoint `newest` (None: the beginning) has not finished."""
+        config, done = self.config, newest.step if newest else 0
+        model, tokenizer = self._model(newest)
+        refuse_long_solutions(config, model, tokenizer, self.problems, checks_solutions=bool(self.family.words))
         draws = {
-            stage.label: stage_draws(stage, self.family, self.problems, seed=self.config.seed)
-            for stage in self.config.stages
+            stage.label: stage_draws(stage, self.family, self.problems, seed=config.seed) for stage in config.stages
         }
         history: list[Mapping[str, Any]] = [
-            record for record in read_metrics(self.run_directory.problems_path) if record["step"] <= point.step
+            record for record in read_metrics(self.run_directory.problems_path) if record["step"] <= done
         ]
+
+        def new_engine() -> Engine:
+            return make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows)
+
         first_step = 0
-        names = self.config.runtime.trackers if self.world.is_main else ()
+        names = config.runtime.trackers if self.world.is_main else ()
         with (
-            open_trackers(names, self.run_directory.path, first_step=point.step + 1) as trackers,
+            open_trackers(names, self.run_directory.path, first_step=done + 1) as trackers,
             deferred_signals() as interruption,
+            closing(PolicyEngine(new_engine)) as engine,
         ):
-            for stage in self.config.stages:
-                if point.step < first_step + stage.steps:
-                    inside = point.checkpoint if point.step > first_step else None
+            for stage in config.stages:
+                if done < first_step + stage.steps:
+                    inside = newest if done > first_step else None
                     learner = self._learner(stage, model, tokenizer)
                     if inside is not None:
                         load_trainer_state(inside.path, learner)
                     context = self._context(
-                        stage, learner, first_step, interruption, draws[stage.label], history, previous=inside
+                        stage, learner, engine, first_step, interruption, draws[stage.label], history, previous=inside
                     )
                     self._run_stage(stage, context, inside, trackers, interruption)
                 first_step += stage.steps
 
-    def _model(self, point: ResumePoint) -> tuple[Any, Any]:
-        """Return the model and tokenizer to go on with: the checkpoint's, the recipe's, or new ones."""
+    def _model(self, checkpoint: CheckpointRef | None) -> tuple[Any, Any]:
+        """Return the model and tokenizer to train: the checkpoint's, or without one the recipe's or new ones."""
         runtime, model = self.config.runtime, self.config.model
-        if point.checkpoint is None and isinstance(model, TinyModel):
-            if not self.family.words:
-                raise ConfigError(
-                    f"task '{self.config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
-                    "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
-                    "palindrome and countdown have words with task.spaced=true)"
-                )
-            tokenizer = build_word_tokenizer(self.family.words)
-            built: Any = build_tiny_model(model, tokenizer, seed=derive_seed(self.config.seed, "model"))
-            return built.to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
-        if point.checkpoint is None and not isinstance(model, TinyModel):
-            path: Path | str = _chosen_path(model)
-        else:
-            path = point.path
-        loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
-        return loaded.model, loaded.tokenizer
+        if checkpoint is not None or not isinstance(model, TinyModel):
+            path = checkpoint.path if checkpoint is not None else _chosen_path(cast(PretrainedModel, model))
+            loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
+            return loaded.model, loaded.tokenizer
+        if not self.family.words:
+            raise ConfigError(
+                f"task '{self.config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
+                "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
+                "palindrome and countdown have words with task.spaced=true)"
+            )
+        tokenizer = build_word_tokenizer(self.family.words)
+        built: Any = build_tiny_model(model, tokenizer, seed=derive_seed(self.config.seed, "model"))
+        return built.to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
 
     def _learner(self, stage: StageConfig, model: Any, tokenizer: Any) -> Learner:
         value_head = None
@@ -197,6 +201,7 @@ class _Training:
         self,
         stage: StageConfig,
         learner: Learner,
+        engine: PolicyEngine,
         first_step: int,
         interruption: Interruption,
         draws: Draws,
@@ -215,7 +220,7 @@ class _Training:
             family=self.family,
             draws=draws,
             learner=learner,
-            engine=TorchEngine(learner.model, pad_id=learner.pad_id, max_rows=self.config.runtime.max_rows),
+            engine=engine,
             stop_ids=stop_ids(learner.model, learner.tokenizer),
             first_step=first_step,
             resumed=previous is not None,
@@ -235,7 +240,7 @@ class _Training:
     def _stage_start(self, first_step: int) -> PreTrainedModel:
         """Load the policy that the stage after global step `first_step` began with."""
         if first_step == 0:
-            return cast(PreTrainedModel, self._model(ResumePoint(checkpoint=None))[0])
+            return cast(PreTrainedModel, self._model(None)[0])
         path = self.run_directory.checkpoint_path(first_step)
         return load_model(path, device=self.world.device, dtype=self.config.runtime.dtype).model
 
@@ -254,15 +259,15 @@ class _Training:
             for index in range(done, stage.steps):
                 started = time.perf_counter()
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
-                figures = runner.step(index)
+                metrics = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
-                record = {"stage_step": index + 1, **figures}
+                record = {"stage_step": index + 1, **metrics}
                 verdict = judge_grading(stage, [*context.records, record])
                 if verdict.error is None:
                     verdict = judge_collapse(stage, context, record)
-                self._log(position, trackers, context, {"seconds": seconds, **figures, **verdict.figures})
-                task.advance(1, **{name: figures[name] for name in ("loss", "reward") if name in figures})
+                self._log(position, trackers, context, {"seconds": seconds, **metrics, **verdict.figures})
+                task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
                 stopping = self.world.any(interruption.signal_number is not None)
                 due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
                 if stopping or due or verdict.must_save:
@@ -286,26 +291,28 @@ class _Training:
         )
 
     def _log(
-        self, position: CheckpointRef, trackers: Sequence[Tracker], context: StageContext, figures: Mapping[str, Any]
+        self, position: CheckpointRef, trackers: Sequence[Tracker], context: StageContext, metrics: Mapping[str, Any]
     ) -> None:
-        record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **figures}
+        record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **metrics}
         context.records.append(record)
         if self.world.is_main:
             append_metrics(self.run_directory.metrics_path, record)
             numbers = {
-                name: value for name, value in figures.items() if value is None or isinstance(value, int | float)
+                name: value for name, value in metrics.items() if value is None or isinstance(value, int | float)
             }
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
     def _save(self, position: CheckpointRef, learner: Learner, previous: CheckpointRef | None) -> None:
         """Write the checkpoint, then drop the one before it if that only served resuming."""
+        weights, state = learner.weights.whole_weights(), trainer_state(learner)  # asked for by all processes
         if self.world.is_main:
             save_checkpoint(
                 position,
                 model=learner.model,
+                weights=weights,
                 tokenizer=learner.tokenizer,
-                trainer_state=trainer_state(learner),
+                trainer_state=state,
                 provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
             )
             for path in (self.run_directory.metrics_path, self.run_directory.problems_path):
@@ -336,3 +343,34 @@ def _chosen_path(model: PretrainedModel) -> str:
 def _solve_rates(stage: StageConfig) -> SolveRates | None:
     curriculum = stage.curriculum
     return SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None
+
+
+class Interruption:
+    """The signal that asked for a stop, if any did."""
+
+    signal_number: int | None = None
+
+
+@contextmanager
+def deferred_signals() -> Iterator[Interruption]:
+    """Record SIGINT and SIGTERM instead of dying inside the block; restore the handlers after it.
+
+    A second signal ends the process at once with status 128 + its number. Outside the main thread, where Python
+    allows no handlers, nothing is deferred.
+    """
+    interruption = Interruption()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if interruption.signal_number is not None:
+            os._exit(128 + number)
+        interruption.signal_number = number
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -7,19 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+import pyarrow as pa
+
+from swerve.artifacts.files import remove
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
 from swerve.config import DistillStage, RlStage
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
-from swerve.rollout.groups import response_figures
-from swerve.train.outcomes import outcome_figures
-from swerve.train.recording import NO_SIGNAL, TokenSignals
-from swerve.train.stages.base import Figures, StageContext
+from swerve.rollout.engine import Engine
+from swerve.rollout.groups import response_metrics
+from swerve.train.columns import NO_SIGNAL, TokenSignals
+from swerve.train.health.ungraded import outcome_figures
+from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem, Reward, Rollout, RolloutGroup
 from swerve.world import World
-
-__all__ = ["StepRollouts", "reward_value", "rollout_figures", "sample_step", "write_rollouts"]
 
 SamplingStage = RlStage | DistillStage
 
@@ -37,7 +40,7 @@ class StepRollouts:
     """Rounds of sampling after the first."""
     drawn: Sequence[Problem] = ()
     """The problems of all processes' groups."""
-    draw_figures: Figures = field(default_factory=dict)
+    draw_metrics: Metrics = field(default_factory=dict)
     """What to log of the draw."""
 
     def varied(self) -> list[bool]:
@@ -53,25 +56,27 @@ def sample_step(stage: SamplingStage, context: StageContext, index: int) -> Step
     """
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     count = stage.prompts_per_step
-    found = _sample(stage, context, index, range(count))
-    for number in range(1, rounds + 1):
-        missing = count - int(context.world.sum_figures({"n": sum(found.varied())})["n"])
-        if missing <= 0:
-            break
-        start = number * count
-        more = _sample(stage, context, index, range(start, start + missing))
-        found = StepRollouts(
-            groups=[*found.groups, *more.groups],
-            numbers=[*found.numbers, *more.numbers],
-            rewards=[*found.rewards, *more.rewards],
-            num_refills=number,
-            drawn=[*found.drawn, *more.drawn],
-        )
+    with context.awake_engine(step=index) as engine:
+        rollouts = _sample(stage, context, engine, index, range(count))
+        for number in range(1, rounds + 1):
+            missing = count - int(context.world.sums({"n": sum(rollouts.varied())})["n"])
+            if missing <= 0:
+                break
+            start = number * count
+            more = _sample(stage, context, engine, index, range(start, start + missing))
+            rollouts = StepRollouts(
+                groups=[*rollouts.groups, *more.groups],
+                numbers=[*rollouts.numbers, *more.numbers],
+                rewards=[*rollouts.rewards, *more.rewards],
+                num_refills=number,
+                drawn=[*rollouts.drawn, *more.drawn],
+            )
+
     # What was drawn is described before its outcome counts for later draws.
-    found = replace(found, draw_figures=context.draw_figures(found.drawn, step=index))
+    rollouts = replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
     if context.records_solved:
-        context.record_solved(index, _solved(found, context))
-    return found
+        context.record_solved(index, _solved(rollouts, context))
+    return rollouts
 
 
 def _solved(found: StepRollouts, context: StageContext) -> list[tuple[str, int, int]]:
@@ -84,17 +89,16 @@ def _solved(found: StepRollouts, context: StageContext) -> list[tuple[str, int, 
     return [(name, solved, tried) for _, name, solved, tried in everybody]
 
 
-def _sample(stage: SamplingStage, context: StageContext, index: int, numbers: range) -> StepRollouts:
+def _sample(stage: SamplingStage, context: StageContext, engine: Engine, index: int, numbers: range) -> StepRollouts:
     problems = context.draw(numbers, step=index)
     mine = context.world.shard(numbers)
     groups = rollout_groups(
-        context.engine,
+        engine,
         context.learner.tokenizer,
         encode_prompts(context.learner.tokenizer, [problems[number - numbers.start] for number in mine]),
         context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
         seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
         grade=grade_all,
-        version=context.first_step + index,
     )
     rewards = [[reward_value(rollout.reward, stage) for rollout in group.rollouts] for group in groups]
     return StepRollouts(groups=groups, numbers=mine, rewards=rewards, drawn=problems)
@@ -114,10 +118,26 @@ def write_rollouts(found: StepRollouts, context: StageContext, index: int, signa
         index: 0-based number of the step in the stage.
         signals: what the step's updates did at their tokens; groups that are not in it were left out.
     """
-    parts = context.world.gather(_rows(found, signals))
-    if context.world.is_main:
-        rows = sorted((row for part in parts for row in part), key=lambda row: row["group"])
-        write_table(context.run.rollouts_path(context.first_step + index + 1), rows, ROLLOUTS_SCHEMA)
+    step, world = context.first_step + index + 1, context.world
+    rows = sorted(_rows(found, signals), key=lambda row: row["group"])
+    if world.size == 1:
+        write_table(context.run.rollouts_path(step), rows, ROLLOUTS_SCHEMA)
+        return
+
+    # Each process writes its own rows, the first one joins them.
+    write_table(context.run.rollouts_part_path(step, world.rank), rows, ROLLOUTS_SCHEMA)
+    world.barrier()
+    if world.is_main:
+        _join_parts(context.run, step, world.size)
+
+
+def _join_parts(run: RunDirectory, step: int, num_parts: int) -> None:
+    """Write the rollouts table of a step from the processes' parts, by group; remove the parts."""
+    paths = [run.rollouts_part_path(step, rank) for rank in range(num_parts)]
+    joined = pa.concat_tables([read_table(path, ROLLOUTS_SCHEMA) for path in paths]).sort_by("group")
+    write_table(run.rollouts_path(step), joined.combine_chunks(), ROLLOUTS_SCHEMA)
+    for path in paths:
+        remove(path)
 
 
 def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
@@ -144,9 +164,9 @@ def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, A
     ]
 
 
-def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Figures:
-    """Return the step's figures over all processes: reward, lengths, failures, groups."""
-    totals = context.world.sum_figures(_sums(found))
+def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:
+    """Return the step's metrics over all processes: reward, lengths, failures, groups."""
+    totals = context.world.sums(_sums(found))
     rollouts = totals["rollouts"]
     return {
         "reward": totals["reward"] / rollouts,
@@ -157,21 +177,18 @@ def rollout_figures(found: StepRollouts, stage: SamplingStage, context: StageCon
         "num_groups": int(totals["groups"]),
         "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,
         "num_refills": found.num_refills,
-        **found.draw_figures,
+        **found.draw_metrics,
         # The texts of a task with a vocabulary of its own are no prose.
-        **({} if context.family.words else _response_figures(found, context.world)),
+        **({} if context.family.words else _response_metrics(found, context.world)),
     }
 
 
-def _response_figures(found: StepRollouts, world: World) -> dict[str, float | None]:
+def _response_metrics(found: StepRollouts, world: World) -> dict[str, float | None]:
     """Return what the completions look like; of several processes the mean, weighed by their completions."""
-    parts = world.gather([sum(len(group.rollouts) for group in found.groups), response_figures(found.groups)])
-    figures: dict[str, float | None] = {}
-    for name in parts[0][1]:
-        measured = [(num, part[name]) for num, part in parts if part[name] is not None]
-        total = sum(num for num, _ in measured)
-        figures[name] = sum(num * value for num, value in measured) / total if total else None
-    return figures
+    num, own = sum(len(group.rollouts) for group in found.groups), response_metrics(found.groups)
+    sums = world.sums({name: num * (value or 0.0) for name, value in own.items()})
+    counts = world.sums({name: 0.0 if value is None else num for name, value in own.items()})
+    return {name: sums[name] / counts[name] if counts[name] else None for name in own}
 
 
 def _sums(found: StepRollouts) -> Mapping[str, float]:

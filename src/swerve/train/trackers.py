@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from swerve.errors import MissingExtraError
-from swerve.train.stages import Figures
-
-__all__ = ["Tracker", "open_trackers"]
+from swerve.train.stages.context import Metrics
 
 
 class Tracker(Protocol):
-    """Something that records a step's figures elsewhere."""
+    """Something that records a step's metrics elsewhere."""
 
-    def log(self, stage: str, step: int, figures: Figures) -> None:
+    def log(self, stage: str, step: int, metrics: Metrics) -> None:
         """Record what was measured at a global step; None was not measured and is left out."""
         ...
 
@@ -54,8 +52,8 @@ class _TensorBoard:
     def __init__(self, writer: Any) -> None:
         self._writer = writer
 
-    def log(self, stage: str, step: int, figures: Figures) -> None:
-        for name, value in figures.items():
+    def log(self, stage: str, step: int, metrics: Metrics) -> None:
+        for name, value in metrics.items():
             if value is not None:
                 self._writer.add_scalar(f"{stage}/{name}", value, step)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from swerve.errors import MismatchError
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal import attribution
 from swerve.probe.causal.attribution import Spot, attribute, attribution_figures
 from swerve.probe.rollouts.population import ProbeSequence

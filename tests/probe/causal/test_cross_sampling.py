@@ -12,7 +12,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, read_table, write_table
 from swerve.config import AdditionTask, CrossSamplingConfig
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
     calibrated_thresholds,

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, Grani
 
 from swerve.errors import MismatchError
 from swerve.models.head import Head, model_head
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import (
     checked_model_head,

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 from swerve.artifacts.files import read_json
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import compare, forced_states, top_tokens
 from swerve.probe.engine.jobs import Measured, MeasureSettings
@@ -546,7 +546,7 @@ def test_a_kernel_that_cannot_be_had_is_refused_before_any_forward(monkeypatch: 
 
 @pytest.mark.slow
 def test_compiled_statistics_are_the_eager_ones() -> None:
-    from swerve.functional.head_divergence import compiled_available
+    from swerve.functional.row_sums import compiled_available
 
     if not compiled_available():
         pytest.skip("needs a C++ compiler")

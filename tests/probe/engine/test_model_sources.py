@@ -10,7 +10,7 @@ import torch
 
 from swerve.artifacts.files import atomic_directory
 from swerve.errors import CheckpointError
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.model_sources import CheckpointSource, LoadedSource, folder_fingerprint
 

@@ -176,7 +176,7 @@ def test_rollouts_of_other_problems_are_refused(read, row):
 
 
 def test_what_a_run_recorded_is_read(small_run, small_config, family):
-    from swerve.models.load import load_tokenizer
+    from swerve.models.model_folder import load_tokenizer
 
     tokenizer = load_tokenizer(small_run.checkpoint_path(220))
     found = training_rollouts(

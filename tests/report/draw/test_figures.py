@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.image
 import pytest
 
@@ -53,6 +54,14 @@ def test_figures_show_something_and_labels_are_not_read_as_formulas(figures: Pat
     assert pixels.shape[1] > 800
     assert 0.01 < (pixels[..., :3].min(axis=-1) < 0.9).mean() < 0.5  # ink, but not all over
     assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_pdf_figures_embed_their_fonts(inputs: ReportInputs, tmp_path: Path) -> None:
+    with matplotlib.rc_context({"pdf.use14corefonts": False}):  # as everywhere but in these tests
+        written = write_all_figures(replace(inputs, summary=None), tmp_path)
+    pages = [path.read_bytes() for path in written if path.suffix == ".pdf"]
+    assert pages
+    assert all(b"/FontFile2" in page for page in pages)
 
 
 def test_curves_hold_the_artifacts_numbers_and_the_stages_their_bounds(inputs: ReportInputs) -> None:

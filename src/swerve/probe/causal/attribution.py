@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
-from swerve.models.load import LoadedModel
+from swerve.models.model_folder import LoadedModel
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import bootstrap_mean
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.config import CrossSamplingConfig
-from swerve.models.load import LoadedModel, stop_ids
+from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.probe.causal.attribution import Spot, attribute, attribution_figures
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.cross_sampling import count_cross_samples, cross_sampling_rows, pilot_split, run_cross_sampling
@@ -29,7 +30,7 @@ from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.progress import Progress, ProgressTask
-from swerve.rollout import TorchEngine
+from swerve.rollout.engine import Engine, make_engine
 from swerve.types import Problem, Prompt
 
 _ROLLOUTS_PER_UNIT = 50
@@ -120,18 +121,19 @@ class CausalTests:
             nonlocal known
             known = False
             loaded = self._model(source)
-            outcomes = run_interventions(
-                items,
-                self._engine(loaded),
-                loaded.tokenizer,
-                settings=self.plan.settings.causal,
-                stop_ids=stop_ids(loaded.model, loaded.tokenizer),
-                max_new_tokens=self.plan.max_new_tokens,
-                seed=self.plan.seed,
-                confidence=self.plan.confidence,
-                on_planned=task.extend,
-                on_finished=task.advance,
-            )
+            with self._engine(loaded) as engine:
+                outcomes = run_interventions(
+                    items,
+                    engine,
+                    loaded.tokenizer,
+                    settings=self.plan.settings.causal,
+                    stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+                    max_new_tokens=self.plan.max_new_tokens,
+                    seed=self.plan.seed,
+                    confidence=self.plan.confidence,
+                    on_planned=task.extend,
+                    on_finished=task.advance,
+                )
             return [[_counts(one), None if one.first is None else _counts(one.first)] for one in outcomes]
 
         depends = {
@@ -177,15 +179,15 @@ class CausalTests:
     def _search(self, sequences: Sequence[ProbeSequence]) -> PivotSearch:
         loaded = self._model(self.plan.reference)
         settings = self.plan.settings.pivots
-        sampler = ContinuationSampler(
-            engine=self._engine(loaded),
-            tokenizer=loaded.tokenizer,
-            stop_ids=stop_ids(loaded.model, loaded.tokenizer),
-            max_new_tokens=self.plan.max_new_tokens,
-            temperature=settings.temperature,
-            seed=self.plan.seed,
-        )
-        with self.progress.task("pivots", 0) as task:  # how much there is to do turns out on the way
+        with self._engine(loaded) as engine, self.progress.task("pivots", 0) as task:  # how many turns out on the way
+            sampler = ContinuationSampler(
+                engine=engine,
+                tokenizer=loaded.tokenizer,
+                stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+                max_new_tokens=self.plan.max_new_tokens,
+                temperature=settings.temperature,
+                seed=self.plan.seed,
+            )
             return find_pivots(sequences, sampler, settings=settings, on_planned=task.extend, on_finished=task.advance)
 
     def cross_sampling(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -278,9 +280,10 @@ class CausalTests:
     def _final(self) -> ModelSource:
         return next(one for one in self.plan.checkpoints if one.label == self.plan.final)
 
-    def _engine(self, loaded: LoadedModel) -> TorchEngine:
-        pad_id = int(loaded.tokenizer.pad_token_id or 0)
-        return TorchEngine(loaded.model, pad_id=pad_id, max_rows=self.plan.runtime.max_rows)
+    def _engine(self, loaded: LoadedModel) -> AbstractContextManager[Engine]:
+        """Return an engine for a `with` block, closed at its end."""
+        config, max_rows = self.plan.rollout.engine, self.plan.runtime.max_rows
+        return closing(make_engine(config, loaded.model, loaded.tokenizer, max_rows=max_rows))
 
     def _model(self, source: ModelSource) -> LoadedModel:
         if source.label not in self._loaded:

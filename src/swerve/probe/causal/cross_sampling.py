@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from swerve.config import CrossSamplingConfig, SwapSelector
-from swerve.models.load import LoadedModel, stop_ids
+from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams
 from swerve.rollout.groups import completion_text

@@ -20,7 +20,7 @@ from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
 from swerve.functional.head_divergence import HeadBackend, head_divergence
 from swerve.models.head import Head, model_head
-from swerve.models.load import LoadedModel, tokenizer_fingerprint
+from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 
 # The head is checked on so few tokens that the logits are small for any vocabulary and any length.
 _CHECKED_PROMPT = 32

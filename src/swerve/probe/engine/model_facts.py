@@ -9,7 +9,7 @@ from typing import Any
 
 from swerve.errors import MismatchError
 from swerve.models.head import model_head
-from swerve.models.load import LoadedModel, tokenizer_fingerprint
+from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,13 @@ from transformers.utils.hub import cached_file
 from swerve.artifacts.files import MANIFEST_NAME, read_json, sha256_file
 from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
-from swerve.models.load import LoadedModel, load_model, resolve_device, tokenizer_fingerprint, weights_fingerprint
+from swerve.models.model_folder import (
+    LoadedModel,
+    load_model,
+    resolve_device,
+    tokenizer_fingerprint,
+    weights_fingerprint,
+)
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
 

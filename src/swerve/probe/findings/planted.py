@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
-from swerve.functional import bernoulli_kl
+from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence

@@ -16,9 +16,11 @@ from swerve.artifacts.probe_findings import (
     SignalTokens,
     TrainingSignal,
 )
+from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.rollouts.recorded import POPULATION
-from swerve.statistics import Correlation, Estimate, bootstrap_mean, bootstrap_ratio, bootstrap_statistic, spearman
+from swerve.statistics.association import spearman
+from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio, bootstrap_statistic
 
 Array = NDArray[np.float64]
 

@@ -8,25 +8,24 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config import DistillStage
-from swerve.functional import entropy, exact_kl
+from swerve.config.stages import DistillStage
+from swerve.functional.kl_divergence import exact_kl
+from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
-from swerve.train.rollouts import rollout_figures, sample_step, write_rollouts
-from swerve.train.schedule import learning_rate
-from swerve.train.stages.base import Figures, StageContext
-
-__all__ = ["DistillRunner"]
+from swerve.train.learner import learning_rate
+from swerve.train.rollouts import rollout_metrics, sample_step, write_rollouts
+from swerve.train.stages.context import Metrics, StageContext
 
 
 class DistillRunner:
-    """One rollout of groups and one update a step; rewards are measured, not learnt from."""
+    """One rollout of groups and one update a step; rewards are measured, not trained on."""
 
     def __init__(self, stage: DistillStage, context: StageContext) -> None:
         self._stage = stage
         self._context = context
         self._teacher = load_frozen(stage.teacher, context)
 
-    def step(self, index: int) -> Figures:
+    def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
         stage, context = self._stage, self._context
         found = sample_step(stage, context, index)
@@ -37,7 +36,7 @@ class DistillRunner:
             for group in found.groups
             for rollout in group.rollouts
         ]
-        num_tokens = context.world.sum_figures({"n": sum(len(completion) for _, completion in sequences)})["n"]
+        num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
         teacher = self._teacher
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
@@ -45,10 +44,10 @@ class DistillRunner:
             entropies: list[Tensor] = []
 
             def divergence(logits: Tensor, rows: slice) -> Tensor:
+                scaled = logits if stage.temperature == 1.0 else logits / stage.temperature
                 with torch.no_grad():
                     teacher_logits = teacher.head(teacher_hidden[rows]) / stage.temperature
-                    entropies.append(entropy(logits / stage.temperature).sum())
-                scaled = logits if stage.temperature == 1.0 else logits / stage.temperature
+                    entropies.append(entropy(scaled).sum())
                 return exact_kl(scaled, teacher_logits, direction=stage.divergence).sum() / num_tokens
 
             value = context.learner.head.loss(hidden, divergence)
@@ -56,9 +55,9 @@ class DistillRunner:
 
         rate = learning_rate(stage.optimizer, index, stage.steps)
         batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
-        result = context.learner.update(batches, loss, learning_rate=rate, figures=("entropy",))
+        result = context.learner.update(batches, loss, learning_rate=rate, metrics=("entropy",))
         return {
-            **rollout_figures(found, stage, context),
+            **rollout_metrics(found, stage, context),
             "loss": result.loss,  # the mean divergence to the teacher, nats a token
             "grad_norm": result.grad_norm,
             "lr": rate,

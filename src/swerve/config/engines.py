@@ -1,0 +1,29 @@
+"""Who samples rollouts: the engines and their options."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from swerve.config.base import Model
+
+
+class TorchEngineConfig(Model):
+    """The embedded engine: samples with the model itself, in the same process."""
+
+    engine: ClassVar[str] = "swerve.rollout.torch_engine:TorchEngine"
+
+    kind: Literal["torch"] = "torch"
+    share_prefixes: Literal["auto", "never"] = "auto"
+    """Whether prompts that begin with one another are prefilled together where that saves a third of their tokens."""
+
+
+# An engine: its configuration above, with the class that samples, and its name here.
+EngineConfig = Annotated[TorchEngineConfig, Field(discriminator="kind")]
+
+
+class RolloutConfig(Model):
+    """How rollouts are sampled."""
+
+    engine: EngineConfig = TorchEngineConfig()

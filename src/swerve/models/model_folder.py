@@ -1,0 +1,246 @@
+"""Models on disk: folders in the Hugging Face layout, loaded safely, and checkpoints, written as a whole or not at all.
+
+Weights and the trainer's state are safetensors: nothing is pickled and no remote code runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
+from swerve.artifacts.run import CheckpointRef
+from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.version import __version__
+
+_STATE = "trainer_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model in evaluation mode with its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own progress bars off standard error inside the block."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def resolve_device(name: str) -> str:
+    """Return `cuda` or `cpu` for `auto`, the name itself otherwise.
+
+    Raises:
+        ConfigError: a CUDA device is asked for, and torch finds no such device.
+    """
+    available = torch.cuda.is_available()
+    if name.startswith("cuda") and not available:
+        raise ConfigError(f"runtime.device={name}: torch finds no CUDA device here; use runtime.device=auto or cpu")
+    return ("cuda" if available else "cpu") if name == "auto" else name
+
+
+def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True) -> LoadedModel:
+    """Load a causal model and its tokenizer from a folder or from the hub.
+
+    Args:
+        path: folder in the Hugging Face layout, or a hub name with an optional `#revision`.
+        device: `cpu`, `cuda`, `cuda:1`, ...
+        dtype: `float32` or `bfloat16`.
+        verify: compare the files with their manifest, where the folder has one.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite.
+    """
+    folder = Path(path)
+    if folder.is_dir() and verify and (folder / MANIFEST_NAME).is_file():
+        try:
+            verify_manifest(folder)
+        except ArtifactError as error:
+            raise CheckpointError(str(error)) from error
+    name, _, revision = str(path).partition("#")
+    source = str(folder) if folder.is_dir() else name
+    options: dict[str, Any] = {} if folder.is_dir() or not revision else {"revision": revision}
+    tokenizer = load_tokenizer(source, **options)
+    auto_model: Any = AutoModelForCausalLM
+    try:
+        with quiet_transformers():
+            model, info = auto_model.from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **options,
+            )
+    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+        raise CheckpointError(f"cannot load a model from {path}: {_first_line(error)}") from error
+    _check_complete(path, model, info)
+    _check_vocabulary(path, model, tokenizer)
+    _own_memory(model)
+    model.to(device).eval()
+    return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from a folder or from the hub.
+
+    Raises:
+        CheckpointError: it is missing or cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(source), trust_remote_code=False, padding_side="left", **options
+        )
+    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
+        raise CheckpointError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
+    return tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info.get(what):
+            names = sorted(map(str, info[what]))
+            raise CheckpointError(
+                f"{path} does not hold this model's weights: {what.replace('_', ' ')} {names[:3]}"
+                f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            )
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+
+
+def _check_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    embeddings: Any = model.get_input_embeddings()
+    rows = int(embeddings.weight.shape[0])
+    largest = max(tokenizer.get_vocab().values(), default=-1)
+    if largest >= rows:
+        raise CheckpointError(
+            f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {rows} tokens only; "
+            "the two do not belong together"
+        )
+
+
+def _own_memory(model: PreTrainedModel) -> None:
+    """Copy the weights out of the mapped file into memory that torch allocates.
+
+    Mapped tensors are not aligned, and CPU kernels round unaligned operands otherwise: a run resumed on them would
+    sample with log-probabilities that differ in the last bit.
+    """
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = tensor.data.clone()
+
+
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the ids that end a completion: the tokenizer's end-of-sequence token and the model's own."""
+    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
+    own = declared if isinstance(declared, list) else [declared]
+    return tuple(sorted({token for token in [tokenizer.eos_token_id, *own] if token is not None}))
+
+
+def weights_fingerprint(model: PreTrainedModel) -> str:
+    """Return the SHA-256 of all weights: names, types, shapes and bytes, in order of name."""
+    return tensors_fingerprint(model.state_dict())
+
+
+def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Return the fingerprint of the weights of a model's state dict; see `weights_fingerprint`."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the SHA-256 of the vocabulary: every token with its id."""
+    digest = hashlib.sha256()
+    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
+        digest.update(f"{index} {token}\n".encode())
+    return digest.hexdigest()
+
+
+def save_checkpoint(
+    checkpoint: CheckpointRef,
+    *,
+    model: PreTrainedModel,
+    weights: Mapping[str, Tensor] | None = None,
+    tokenizer: PreTrainedTokenizerBase,
+    trainer_state: Mapping[str, Mapping[str, Tensor]],
+    provenance: dict[str, Any],
+) -> None:
+    """Write a checkpoint at `checkpoint.path`, as a whole or not at all.
+
+    Args:
+        checkpoint: where, and what it is.
+        model: its configuration is written, and its weights.
+        weights: these instead of the model's own: whole ones, of a model that is sharded over processes.
+        tokenizer: written beside the model.
+        trainer_state: what resuming needs besides, by file name and tensor name.
+        provenance: further entries of the manifest.
+
+    Raises:
+        DiskFullError: no room; earlier checkpoints are intact.
+        ArtifactError: the operating system refuses.
+    """
+    weights = model.state_dict() if weights is None else weights
+    position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
+    with atomic_directory(
+        checkpoint.path,
+        **position,
+        swerve_version=__version__,
+        weights_sha256=tensors_fingerprint(weights),
+        tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+        **provenance,
+    ) as folder:
+        try:
+            with quiet_transformers():
+                model.save_pretrained(folder, state_dict=dict(weights))
+                tokenizer.save_pretrained(folder)
+            (folder / _STATE).mkdir()
+            for name, tensors in trainer_state.items():
+                save_file({key: value.cpu() for key, value in tensors.items()}, folder / _STATE / f"{name}.safetensors")
+        except SafetensorError as error:
+            raise _as_os_error(error) from error
+
+
+def _as_os_error(error: SafetensorError) -> OSError:
+    """Safetensors reports a failed write by a message that ends in `(os error N)`."""
+    number = str(error).rpartition("os error ")[2].strip(")\"' ")
+    return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
+
+
+def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:
+    """Return the trainer's state of the checkpoint at `path`, after comparing every file's digest.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    try:
+        verify_manifest(path)
+        return {file.stem: load_file(file) for file in sorted((path / _STATE).glob("*.safetensors"))}
+    except (ArtifactError, SafetensorError, OSError) as error:
+        raise CheckpointError(str(error)) from error

@@ -1,0 +1,114 @@
+"""What a stage is given, and what it offers the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from transformers import PreTrainedModel
+
+from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.config.curricula import SuccessRateCurriculum
+from swerve.config.recipe import Config
+from swerve.problems import ProblemFamily
+from swerve.progress import Progress
+from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams
+from swerve.seeds import derive_seed
+from swerve.train.curriculum import Draws, SolveRates
+from swerve.train.learner import Learner
+from swerve.types import Problem
+from swerve.world import World
+
+Metrics = Mapping[str, Any]
+"""What to log of a step, by name; None was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageContext:
+    """Everything a stage works with."""
+
+    config: Config
+    run: RunDirectory
+    world: World
+    family: ProblemFamily
+    draws: Draws
+    """The training problems as the stage draws them."""
+    learner: Learner
+    engine: PolicyEngine
+    stop_ids: tuple[int, ...]
+    first_step: int
+    """Global step before the stage's first update."""
+    resumed: bool
+    """Whether the stage continues from a checkpoint inside it."""
+    progress: Progress
+    records: list[Mapping[str, Any]]
+    """This stage's lines of the metrics so far; it grows with every step."""
+    stage_start: Callable[[], PreTrainedModel]
+    """Loads the policy that the stage began with."""
+    raise_if_interrupted: Callable[[], None]
+    """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
+    solve_rates: SolveRates | None = None
+    """How often problems were solved lately, where the stage's curriculum follows it."""
+    history: list[Mapping[str, Any]] = field(default_factory=list)
+    """The run's lines of problems.jsonl so far; it grows with every step."""
+
+    def seed(self, *path: str | int) -> int:
+        """Return the seed of a named stream of this run."""
+        return derive_seed(self.config.seed, *path)
+
+    def learning_rate_factor(self) -> float:
+        """Return what the learning rate is multiplied by: less after each return to an earlier checkpoint."""
+        factors = [record["lr_factor"] for record in self.records if "lr_factor" in record]
+        return float(factors[-1]) if factors else 1.0
+
+    def draw(self, slots: range, *, step: int, pool_step: int | None = None) -> list[Problem]:
+        """Return the problems of some slots of the step with 0-based number `step`; see `Draws.draw`."""
+        return self.draws.draw(slots, step=step, rates=self._rates(), pool_step=pool_step)
+
+    def draw_metrics(self, drawn: Sequence[Problem], *, step: int) -> Metrics:
+        """Return what to log of the problems that a step draws, over all processes."""
+        return self.draws.figures(drawn, step, self._rates())
+
+    def _rates(self) -> SolveRates | None:
+        return None if self.solve_rates is None else self.solve_rates.read(self.history)
+
+    @property
+    def records_solved(self) -> bool:
+        """Whether a stage of the run follows how often problems were solved."""
+        return any(isinstance(stage.curriculum, SuccessRateCurriculum) for stage in self.config.stages)
+
+    def record_solved(self, step: int, solved: Sequence[tuple[str, int, int]]) -> None:
+        """Write down how many completions of each problem were right, for later steps' draws.
+
+        Args:
+            step: 0-based number in the stage.
+            solved: problem id, right and all completions of each group, over all processes.
+        """
+        record = {"step": self.first_step + step + 1, "problems": [list(one) for one in solved]}
+        self.history.append(record)
+        if self.world.is_main:
+            append_metrics(self.run.problems_path, record)
+
+    def awake_engine(self, *, step: int) -> AbstractContextManager[Engine]:
+        """Return the engine with the policy before the step with 0-based number `step`, awake inside a `with` block."""
+        return self.engine.awake(self.learner.weights.stream_weights(), version=self.first_step + step)
+
+    def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
+        """Return sampling parameters with the run's length limit and stop tokens."""
+        return SamplingParams(
+            num_samples=num_samples,
+            max_new_tokens=self.config.max_new_tokens,
+            temperature=temperature,
+            stop_ids=self.stop_ids,
+        )
+
+
+class StageRunner(Protocol):
+    """One stage, ready to make its updates."""
+
+    def step(self, index: int) -> Metrics:
+        """Make the update with 0-based number `index` of the stage; return what to log (None: not measured)."""
+        ...
