@@ -100,6 +100,11 @@ class Evaluation(HeldoutMetrics):
         found = self.sampled(k)
         return None if found is None else found.pass_at_k
 
+    def majority_at(self, k: int) -> Estimate | None:
+        """Return the accuracy of the majority vote of k samples, if it was measured."""
+        found = self.sampled(k)
+        return None if found is None else found.majority_at_k
+
 
 def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
     """Return the evaluation of every evaluated checkpoint, by global step.

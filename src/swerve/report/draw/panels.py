@@ -103,13 +103,9 @@ class Absent:
     """What was not measured, and the command that measures it."""
 
     sort: ClassVar[str] = "absent"
+    measured: ClassVar[bool] = True
     what: str
     command: str
-
-    @property
-    def measured(self) -> bool:
-        """Always: it is to be shown."""
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ _NAMES = (
     "causes",
     "training",
     "checkpoints",
-    "metrics",
+    "training_curves",
 )
 
 

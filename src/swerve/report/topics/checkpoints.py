@@ -145,7 +145,7 @@ def _sampling_panel(inputs: ReportInputs) -> Panel | None:
         last = entry.sampled(most)
         cells = [percent_interval(entry.pass_at(k)) for k in ks]
         # The majority of two is one of the two.
-        cells += [percent_interval(None if last is None else last.majority_at_k)] if most > 2 else []
+        cells += [percent_interval(entry.majority_at(most))] if most > 2 else []
         cells.append(percent_interval(None if last is None else last.pass_hat_k))
         rows.append((entry.checkpoint, *cells, number_interval(inputs.distinct_right.get(entry.checkpoint))))
     majority = (f"maj@{most}",) if most > 2 else ()

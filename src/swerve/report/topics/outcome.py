@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
@@ -60,28 +61,18 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     # A probe of responses from elsewhere has no evaluations, so no charts of them either.
     if not entries and inputs.is_imported:
         return
-    curves = {"Greedy accuracy": _read_accuracy, "Sampled reward": _read_reward, "Fully right traces": _read_traces}
-    reward = None
-    if not rewards_are_fractions(entries):
-        # Rewards on another scale than fractions have a chart of their own.
-        own = {"Sampled reward": curves.pop("Sampled reward")}
-        reward = over_checkpoints(entries, own, id="reward", title="Reward on held-out problems", unit="reward")
+    is_fraction = rewards_are_fractions(entries)
+    reward = {"Sampled reward": attrgetter("mean_reward")}
+    curves = {
+        "Greedy accuracy": attrgetter("accuracy"),
+        **(reward if is_fraction else {}),
+        "Fully right traces": attrgetter("trace_right"),
+    }
     yield over_checkpoints(entries, curves, id="accuracy", title="Accuracy on held-out problems", unit="share")
-    if reward is not None:
-        yield reward
+    if not is_fraction:
+        # Rewards on another scale than fractions have a chart of their own.
+        yield over_checkpoints(entries, reward, id="reward", title="Reward on held-out problems", unit="reward")
     yield from _sampling_chart(entries)
-
-
-def _read_accuracy(evaluation: Evaluation) -> Estimate | None:
-    return evaluation.accuracy
-
-
-def _read_reward(evaluation: Evaluation) -> Estimate | None:
-    return evaluation.mean_reward
-
-
-def _read_traces(evaluation: Evaluation) -> Estimate | None:
-    return evaluation.trace_right
 
 
 def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
@@ -90,11 +81,11 @@ def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
     if k < MANY_SAMPLES:
         return
 
-    def majority(evaluation: Evaluation) -> Estimate | None:
-        found = evaluation.sampled(k)
-        return None if found is None else found.majority_at_k
-
-    curves = {"pass@1": lambda one: one.pass_at(1), f"pass@{k}": lambda one: one.pass_at(k), f"maj@{k}": majority}
+    curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
+        "pass@1": lambda one: one.pass_at(1),
+        f"pass@{k}": lambda one: one.pass_at(k),
+        f"maj@{k}": lambda one: one.majority_at(k),
+    }
     yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
 
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_NULL_NOTE = "The null pair is one model run twice: every spike there is false."
+
+
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _top_spikes(summary)
     yield _selectors(summary)
@@ -145,7 +148,7 @@ def _section(inputs: ReportInputs) -> Section | None:
         return section(
             "steps",
             "What do the methods for spikes find in noise?",
-            [_noise_panel(summary)],
+            [panel("", _null_table(summary), note=_NULL_NOTE, wide=True)],
             short="Spikes",
             lead="No step of these rollouts is known to be wrong: where a program checks answers only, whether spikes "
             "find wrong steps cannot be said. The causal tests do not need to know.",
@@ -217,7 +220,7 @@ def _recovery_panel(summary: ProbeSummary) -> Panel | None:
         _null_table(summary),
         note=(
             "Precision is the fraction of spikes on a wrong step, recall that of wrong steps with a spike; chance puts "
-            "each rollout's spikes anywhere in it. The null pair is one model run twice: every spike there is false."
+            f"each rollout's spikes anywhere in it. {_NULL_NOTE}"
         ),
         wide=True,
     )
@@ -250,11 +253,6 @@ def _recovery_table(summary: ProbeSummary, divergence: Divergence, *, folded: bo
         rows=tuple(rows),
         folded=folded,
     )  # fmt: skip
-
-
-def _noise_panel(summary: ProbeSummary) -> Panel | None:
-    note = "The null pair is one model run twice: every spike there is false."
-    return panel("", _null_table(summary), note=note, wide=True)
 
 
 def _null_table(summary: ProbeSummary) -> Table | None:

@@ -11,7 +11,7 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.report.draw.curves import Chart
 from swerve.report.page import all_charts
 from swerve.report.read import ReportInputs
-from swerve.report.topics.metrics import TOPIC
+from swerve.report.topics.training_curves import TOPIC
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Metrics: training step by step, and what calls for caution."""
+"""Training curves: the metrics of every step, and what calls for caution."""
 
 from __future__ import annotations
 
