@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from swerve.report.draw.panels import DotPlot, Table
+from swerve.report.page import all_sections
+
 SPIKE = {"selection": "spike", "effect": {"mean": 0.874, "low": 0.825, "high": 0.916}}
 RANDOM = {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high": 0.029}}
 
@@ -61,3 +64,30 @@ def test_an_effect_that_the_matched_control_has_too_is_not_claimed(told: Any) ->
     assert told({"causal": {"selections": [SPIKE, matched, RANDOM]}})["Cause"][0].endswith(
         "; the intervals overlap, so no effect of the spike is shown."
     )
+
+
+def test_what_was_not_measured_beside_an_effect_is_said(told: Any) -> None:
+    assert told({"causal": {"selections": [SPIKE]}})["Cause"][0].endswith("; random positions were not measured.")
+
+
+def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None:
+    other = {"mean": 0.6, "low": 0.5, "high": 0.7}
+    selections = [{**SPIKE, "alternative_effect": other}]
+    policies = [
+        {"policy": name, "selections": selections, "differences": [{"control": "random", "difference": other}]}
+        for name in ("reference", "checkpoint")
+    ]
+    score = {"selector": "js", "auc": {"mean": 0.9, "low": 0.8, "high": 1.0}}
+    prediction = [{"policy": "checkpoint", "positions": "all", "delta": 0.1, "selectors": [score]}]
+    summary = {"causal": {"selections": selections, "policies": policies}, "prediction": prediction}
+    assert told(summary)["Cause"][1].startswith("Where the checkpoint continues: over all positions tested, JS best")
+    (causes,) = [one for one in all_sections(inputs_of(summary=summary)) if one.id == "causes"]
+    assert [one.title for one in causes.panels[:2]] == [
+        "Forced tokens, continued by dpo-8",
+        "Forced tokens, continued by rl-80",
+    ]
+    plot, _, differences = causes.panels[1].parts
+    assert isinstance(plot, DotPlot)
+    assert [row.name for row in plot.rows] == ["Top spike, token of rl-80", "Top spike, another token"]
+    assert isinstance(differences, Table)
+    assert (differences.id, differences.rows[0][0]) == ("causal-checkpoint-differences", "spike minus random")

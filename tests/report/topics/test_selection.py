@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from swerve.report.page import all_sections
+
 
 def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> None:
     assert told(entries)["Selection"][1:] == (
@@ -20,3 +22,13 @@ def test_the_sentences_on_what_was_read(entries: dict[str, Any], told: Any) -> N
 def test_all_problems_that_turned_right_are_called_all(told: Any) -> None:
     said = told({"num_reference_wrong": 208})["Selection"][0]
     assert said.startswith("Of the 208 problems that dpo-8 gets wrong, rl-80 gets all 208 right;")
+
+
+def test_a_split_says_which_half_decided(inputs_of: Any) -> None:
+    test = {"num": 400, "num_first_only": 3, "num_second_only": 211, "difference": None, "p_value": 0.5}
+    sections = all_sections(inputs_of(summary={"selection": "split", "mcnemar": test}))
+    (panel,) = [one for section in sections for one in section.panels if one.title == "Is the selection sound?"]
+    assert panel.note == (
+        "Problems that dpo-8 got wrong and rl-80 right on one half of the sampled completions; the rollouts compared "
+        "are of the other half."
+    )
