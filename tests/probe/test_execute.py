@@ -232,7 +232,7 @@ def tokens_by_place(path: Path, checkpoint: str, reference: str) -> dict[int, di
 
 def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned, run_swaps = Spy(monkeypatch, "plan_interventions"), Spy(monkeypatch, "run_interventions")
-    predicted, pivots = Spy(monkeypatch, "prediction_summary"), Spy(monkeypatch, "find_pivots")
+    predicted, pivots = Spy(monkeypatch, "summarise_prediction"), Spy(monkeypatch, "find_pivots")
     settings = ONE_TEST.model_copy(
         update={
             "causal": CausalConfig(max_rollouts=3, num_continuations=2, policies=("reference", "checkpoint")),
