@@ -40,7 +40,7 @@ def test_intervals_hold_the_exact_value_at_the_stated_rate(toys) -> None:
         found = toy.sampler(seed=seed).sample([toys.prefix(written) for written in prefixes], 40)
         for written, one in zip(prefixes, found, strict=True):
             interval = share(one.num_successes, one.num_continuations)
-            held.append(interval["low"] <= toy.value(written) <= interval["high"])
+            held.append(interval.low <= toy.value(written) <= interval.high)
     assert len(held) == 260
     assert 0.92 <= np.mean(held) <= 0.985
 
@@ -52,7 +52,7 @@ def test_two_sample_sets_of_the_same_tokens_differ_no_more_than_stated(toys) -> 
         sampler, prefix = toy.sampler(seed=seed), toys.prefix((toys.a,))
         (first,), (second,) = sampler.sample([prefix], 32), sampler.sample([prefix], 32, look=1)
         effect = difference_interval(second.num_successes, 32, first.num_successes, 32)
-        held.append(effect["low"] <= 0 <= effect["high"])
+        held.append(effect.low <= 0 <= effect.high)
     assert 0.93 <= np.mean(held) <= 0.985
 
 
