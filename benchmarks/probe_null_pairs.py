@@ -18,9 +18,9 @@ from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
 from swerve.probe.engine.model_sources import LoadedSource
-from swerve.probe.findings.correlates import direction_figures
+from swerve.probe.findings.correlates import move_directions
 from swerve.probe.findings.parts import Resampling
-from swerve.probe.findings.planted import recovery_figures
+from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spikes import find_spikes, null_false_discoveries
 from swerve.probe.from_run import plan_run
 from swerve.probe.plan import ProbePlan
@@ -193,7 +193,7 @@ def _power(data: Measurements, series: Mapping[tuple[str, str], Sequence[NDArray
         )
         for (kind, name), values in series.items()
     }
-    return list(recovery_figures(last, found, confidence=0.95, num_resamples=500)["spikes"])
+    return list(planted_recovery(last, found, confidence=0.95, num_resamples=500)["spikes"])
 
 
 def samples(run: NullRun) -> Record:
@@ -339,7 +339,7 @@ def _comparisons(data: Measurements, seed: int) -> dict[str, bool]:
         found[f"share of JS on {category}: bootstrap interval"] = excludes(
             how.ratio_difference((mark * first, js * first), (mark * second, js * second), clusters), 0.0
         )
-    (direction,) = direction_figures(data, divergence="js", resampling=Resampling(num_resamples=200, seed=seed))
+    (direction,) = move_directions(data, divergence="js", resampling=Resampling(num_resamples=200, seed=seed))
     return found | {
         "direction, difference of moves: bootstrap interval": excludes(direction["difference"], 0.0),
         "direction, by problem: paired Wilcoxon": _significant(direction["wilcoxon"]),

@@ -28,12 +28,12 @@ from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
 from swerve.probe.engine.model_sources import CheckpointSource
-from swerve.probe.findings.parts import Resampling, category_figures, rank_shift_figures
-from swerve.probe.findings.planted import recovery_figures, selector_scores
+from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts
+from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
-from swerve.probe.summary_entries import divergence_figures
+from swerve.probe.summary_entries import divergence_means
 from swerve.statistics import bootstrap_mean, bootstrap_ranking, bootstrap_statistic
 
 __all__ = ["ABLE", "StorySettings", "story_records"]
@@ -107,7 +107,7 @@ def _found(
         if key[0] == final and key[2] == "calibrated"
     }
     last = planted.pick(lambda label, _: label == final)
-    recovery = recovery_figures(last, named, confidence=0.95, seed=settings.seed)
+    recovery = planted_recovery(last, named, confidence=0.95, seed=settings.seed)
     table = all_spikes(last, SpikeConfig(), nulls=batching)
     able = _probability(reference, data, old)
     return {
@@ -117,13 +117,13 @@ def _found(
         "recovery": recovery,
         "able": _able_figures(last, able, settings),
         "spikes_able": _spikes_on(last, named, able >= ABLE),
-        "divergences": divergence_figures(data, confidence=0.95, num_resamples=1000, seed=settings.seed),
+        "divergences": divergence_means(data, confidence=0.95, num_resamples=1000, seed=settings.seed),
         "noise": {
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in measured.noise.items()
         },
-        "categories": category_figures(last, table, divergence="js"),
-        "rank_shift": rank_shift_figures(last, resampling=Resampling(num_resamples=500, seed=settings.seed)),
+        "categories": category_shares(last, table, divergence="js"),
+        "rank_shift": rank_shifts(last, resampling=Resampling(num_resamples=500, seed=settings.seed)),
         "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
     }
 

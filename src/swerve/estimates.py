@@ -42,6 +42,11 @@ class Correlation(Estimate):
     """Two-sided, of no correlation; at least 2 / (resamples + 1)."""
     num_clusters: int
 
+    @property
+    def estimate(self) -> Estimate:
+        """The correlation and its interval alone."""
+        return Estimate(mean=self.mean, low=self.low, high=self.high)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McNemarResult:

@@ -347,7 +347,7 @@ def test_biographies_begin_with_the_reference_where_it_comes_before(
 def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = Spy(monkeypatch, "signal_figures", module="swerve.probe.summary_entries")
+    compared = Spy(monkeypatch, "training_signals", module="swerve.probe.summary_entries")
     settings = ProbeConfig(causal=CausalConfig(max_rollouts=0))
     kinds = [(HEADLINE, "dpo-1", False), ("reference_right", "dpo-1", True), ("training", "training", True)]
     mixed = sequences(*kinds)

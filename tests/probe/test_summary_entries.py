@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from swerve.artifacts.probe_causes import Swaps, SwapSelection
+from swerve.artifacts.probe_findings import DIVERGENCES, Direction, DivergenceMeans, NoiseFloor, SpikeHits
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig
+from swerve.estimates import Estimate
 from swerve.probe.engine.forward import TopTokens
-from swerve.probe.engine.measured import DIVERGENCES, MEASURES, Measurements, token_table, topk_table
-from swerve.probe.findings.parts import category_figures
-from swerve.probe.findings.spike_table import all_spikes, spike_figures
+from swerve.probe.engine.measured import MEASURES, Measurements, token_table, topk_table
+from swerve.probe.findings.parts import category_shares
+from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.probe.summary_entries import divergence_figures, noise_floor, notes
+from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
 from swerve.types import Problem
 
 SETTINGS = ProbeConfig(min_rollouts=3)
@@ -81,17 +85,17 @@ def test_spikes_of_both_sequences() -> None:
 
 
 def test_hit_rates_against_chance() -> None:
-    figures = {(one["checkpoint"], one["divergence"]): one for one in spike_figures(DATA, SPIKES, confidence=0.95)}
+    figures = {(one.checkpoint, one.divergence): one for one in spike_hits(DATA, SPIKES, confidence=0.95)}
     assert len(figures) == 6
     first, second = figures["rl-1", "js"], figures["rl-2", "js"]
-    assert (first["num_rollouts"], first["num_spikes"]) == (2, 2)
-    assert first["top_on_wrong"]["share"] == 0.5
-    assert first["top_on_first_wrong"]["share"] == 0.0
-    assert second["top_on_first_wrong"]["share"] == 0.5
-    assert first["chance_wrong"] == pytest.approx((2 / 6 + 1 / 4) / 2)
-    assert first["chance_first_wrong"] == pytest.approx((1 / 6 + 1 / 4) / 2)
-    assert first["top_on_wrong"]["low"] == pytest.approx(0.0945, abs=1e-3)
-    assert figures["rl-1", "kl_forward"]["num_spikes"] == 0
+    assert (first.num_rollouts, first.num_spikes) == (2, 2)
+    assert first.top_on_wrong.mean == 0.5
+    assert first.top_on_first_wrong.mean == 0.0
+    assert second.top_on_first_wrong.mean == 0.5
+    assert first.chance_wrong == pytest.approx((2 / 6 + 1 / 4) / 2)
+    assert first.chance_first_wrong == pytest.approx((1 / 6 + 1 / 4) / 2)
+    assert first.top_on_wrong.low == pytest.approx(0.0945, abs=1e-3)
+    assert figures["rl-1", "kl_forward"].num_spikes == 0
 
 
 def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
@@ -103,52 +107,52 @@ def test_uniform_placement_hits_at_the_rate_of_chance() -> None:
     data = measurements(noise.tolist(), wrong, lengths)
     (figure,) = [
         one
-        for one in spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.999)
-        if (one["checkpoint"], one["divergence"]) == ("rl-1", "js")
+        for one in spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.999)
+        if (one.checkpoint, one.divergence) == ("rl-1", "js")
     ]
-    assert figure["top_on_wrong"]["low"] < figure["chance_wrong"] < figure["top_on_wrong"]["high"]
+    assert figure.top_on_wrong.low < figure.chance_wrong < figure.top_on_wrong.high
 
 
 def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
     data = measurements(DATA.columns["js"].tolist(), [{1: "a"}, {}], [6, 4])
-    figure = spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
-    assert (figure["num_rollouts"], figure["chance_wrong"]) == (1, pytest.approx(1 / 6))
+    figure = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    assert (figure.num_rollouts, figure.chance_wrong) == (1, pytest.approx(1 / 6))
     none = measurements(DATA.columns["js"].tolist(), [{}, {}], [6, 4])
-    figure = spike_figures(none, all_spikes(none, SpikeConfig()), confidence=0.95)[2]
-    assert (figure["num_rollouts"], figure["top_on_wrong"], figure["chance_wrong"]) == (0, None, None)
+    figure = spike_hits(none, all_spikes(none, SpikeConfig()), confidence=0.95)[2]
+    assert (figure.num_rollouts, figure.top_on_wrong, figure.chance_wrong) == (0, None, None)
 
 
 def test_means_by_checkpoint() -> None:
-    first, second = divergence_figures(DATA, **RESAMPLING)
-    assert first["js"]["mean"] == pytest.approx(0.12)
-    assert second["js"]["mean"] == pytest.approx(0.14)
-    assert first["js"]["low"] <= 0.5 / 6 + 1e-6  # the first sequence alone
-    assert first["js"]["high"] >= 0.7 / 4 - 1e-6  # the second alone
-    assert first["entropy"] == {"mean": 0.25, "low": 0.25, "high": 0.25}
+    first, second = divergence_means(DATA, **RESAMPLING)
+    assert first.js.mean == pytest.approx(0.12)
+    assert second.js.mean == pytest.approx(0.14)
+    assert first.js.low <= 0.5 / 6 + 1e-6  # the first sequence alone
+    assert first.js.high >= 0.7 / 4 - 1e-6  # the second alone
+    assert first.entropy == {"mean": 0.25, "low": 0.25, "high": 0.25}
 
 
 def test_an_infinite_divergence_has_no_mean() -> None:
     js = DATA.columns["js"].tolist()
     js[0][4] = math.inf
     data = measurements(js, [{}, {}], [6, 4])
-    assert divergence_figures(data, **RESAMPLING)[0]["js"] is None
-    figures = category_figures(data, all_spikes(data, SpikeConfig()), divergence="js")
-    assert figures[0]["share_divergence"] is None
+    assert divergence_means(data, **RESAMPLING)[0].js is None
+    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
+    assert figures[0].share_divergence is None
 
 
 def test_category_shares_and_rates() -> None:
-    figures = category_figures(DATA, SPIKES, divergence="js")
-    assert [(one["checkpoint"], one["category"]) for one in figures] == [
+    figures = category_shares(DATA, SPIKES, divergence="js")
+    assert [(one.checkpoint, one.category) for one in figures] == [
         ("rl-1", "math_symbol"),
         ("rl-1", "number"),
         ("rl-2", "math_symbol"),
         ("rl-2", "number"),
     ]
     symbol, number = figures[:2]
-    assert (symbol["num_tokens"], symbol["share_tokens"]) == (5, 0.5)
-    assert symbol["share_divergence"] == pytest.approx(0.5 / 1.2)
-    assert number["share_divergence"] == pytest.approx(0.7 / 1.2)
-    assert (symbol["num_spikes"], symbol["spike_rate"], symbol["base_rate"]) == (1, 0.2, 0.2)
+    assert (symbol.num_tokens, symbol.share_tokens) == (5, 0.5)
+    assert symbol.share_divergence == pytest.approx(0.5 / 1.2)
+    assert number.share_divergence == pytest.approx(0.7 / 1.2)
+    assert (symbol.num_spikes, symbol.spike_rate, symbol.base_rate) == (1, 0.2, 0.2)
 
 
 def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
@@ -196,54 +200,63 @@ def test_noise_floor_is_mean_and_largest() -> None:
     null = DATA.pick(lambda checkpoint, _: checkpoint == "rl-1")
     floor = noise_floor(null)
     assert set(floor) == set(DIVERGENCES)
-    assert floor["js"] == {"mean": pytest.approx(0.12), "max": pytest.approx(0.6)}
-    assert floor["kl_forward"] == {"mean": 0.25, "max": 0.25}
+    assert floor["js"].model_dump() == {"mean": pytest.approx(0.12), "max": pytest.approx(0.6)}
+    assert floor["kl_forward"].model_dump() == {"mean": 0.25, "max": 0.25}
 
 
-def figures(**changes: Any) -> dict[str, Any]:
-    return {
-        "num_rollouts": 5,
-        "divergence": "js",
-        "final": "rl-2",
-        "selection": "greedy",
-        "causal": None,
-        "spikes": [{"num_rollouts": 5}],
-        "noise_floor": {"js": {"mean": 1e-8, "max": 1e-7}},
-        "divergences": [
-            {"checkpoint": "rl-1", "js": {"mean": 5e-8, "low": 0, "high": 1}},
-            {"checkpoint": "rl-2", "js": {"mean": 1e-3, "low": 0, "high": 1}},
-        ],
-        **changes,
-    }
+NOTED = ProbeSummary(
+    reference="dpo-8",
+    final="rl-2",
+    baseline=None,
+    checkpoints=("rl-1", "rl-2"),
+    weights_sha256={},
+    num_problems=9,
+    num_reference_wrong=None,
+    num_reference_wrong_final_right=None,
+    selection="greedy",
+    mcnemar=None,
+    reselected=None,
+    population="reference_wrong_final_right",
+    divergence="js",
+    spike_method="zscore",
+    confidence=0.95,
+    num_rollouts=5,
+    reliable=True,
+    spikes=(SpikeHits.model_construct(num_rollouts=5),),
+    noise_floor={"js": NoiseFloor(mean=1e-8, max=1e-7)},
+    divergences=(
+        DivergenceMeans.model_construct(checkpoint="rl-1", js=Estimate(mean=5e-8, low=0, high=1)),
+        DivergenceMeans.model_construct(checkpoint="rl-2", js=Estimate(mean=1e-3, low=0, high=1)),
+    ),
+)
+
+
+def notes(settings: ProbeConfig = SETTINGS, **changes: Any) -> list[str]:
+    return summary_notes(NOTED.model_copy(update=changes), settings)
 
 
 def test_notes_say_what_the_figures_call_for() -> None:
     selection = "problems were selected by the same greedy completions that are described here"
-    first, second = notes(figures(), SETTINGS)
+    first, second = notes()
     assert first == "the mean js of rl-1 is within 10 times the rounding noise: its spikes are noise"
     assert second.startswith(selection)
-    few, marks, *_ = notes(figures(num_rollouts=2, spikes=[{"num_rollouts": 1}]), SETTINGS)
+    few, marks, *_ = notes(num_rollouts=2, spikes=(SpikeHits.model_construct(num_rollouts=1),))
     assert few == (
         "only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the figures are not to be relied upon"
     )
     assert marks == "1 of 2 rollouts have no step known to be wrong"
-    control = {
-        "selections": [
-            {"selection": "spike", "share_same_token": 1.0},
-            {"selection": "matched", "share_same_token": 0.5},
-            {"selection": "random", "share_same_token": 0.96},
-        ]
-    }
-    assert notes(figures(causal=control), SETTINGS)[1] == (
+    same = {"spike": 1.0, "matched": 0.5, "random": 0.96}
+    selections = [SwapSelection.model_construct(selection=name, share_same_token=one) for name, one in same.items()]
+    control = Swaps.model_construct(selections=selections)
+    assert notes(causal=control)[1] == (
         "at 96% of the random positions rl-2 chose the reference's own token, so the control says that nothing changed "
         "there, not what another token would do"
     )
-    again = figures(reselected={"mean": 0.7, "low": 0.66, "high": 0.74})
-    assert notes(again, SETTINGS)[-1].endswith(
+    assert notes(reselected=Estimate(mean=0.7, low=0.66, high=0.74))[-1].endswith(
         "of those selected, another draw of sampled completions would select 70% [66, 74] again"
     )
-    assert not any(note.startswith(selection) for note in notes(figures(selection="split"), SETTINGS))
-    empty = notes(figures(num_rollouts=0, spikes=[], noise_floor=None, divergences=[]), SETTINGS)
+    assert not any(note.startswith(selection) for note in notes(selection="split"))
+    empty = notes(num_rollouts=0, spikes=(), noise_floor=None, divergences=())
     assert empty == [few.replace("2", "0")]
 
 
@@ -260,30 +273,30 @@ def test_pairs_and_sequences_are_picked_together_with_their_columns() -> None:
 def test_several_rollouts_of_a_problem_are_one_observation() -> None:
     js = [[0.1, 0.9] * 8, [0.1, 0.9] * 8]
     data = measurements(js, [{1: "a"}] * 4 + [{0: "a"}] * 4, [2] * 8)
-    alone = spike_figures(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
-    assert alone["top_on_wrong"]["share"] == 0.5
-    assert alone["top_on_wrong"]["low"] == pytest.approx(0.215, abs=1e-3)  # Wilson, 4 of 8
+    alone = spike_hits(data, all_spikes(data, SpikeConfig()), confidence=0.95)[2]
+    assert alone.top_on_wrong.mean == 0.5
+    assert alone.top_on_wrong.low == pytest.approx(0.215, abs=1e-3)  # Wilson, 4 of 8
     problems = [DATA.sequences[0].problem] * 4 + [DATA.sequences[1].problem] * 4
     sequences = tuple(replace(one, problem=problem) for one, problem in zip(data.sequences, problems, strict=True))
     twice = replace(data, sequences=sequences)
-    figure = spike_figures(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
-    assert figure["top_on_wrong"] == {"share": 0.5, "low": 0.0, "high": 1.0}  # one problem has all, the other none
+    figure = spike_hits(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
+    assert figure.top_on_wrong == {"share": 0.5, "low": 0.0, "high": 1.0}  # one problem has all, the other none
 
 
 def test_categories_have_intervals_over_problems() -> None:
-    (symbol, *_) = category_figures(DATA, SPIKES, divergence="js")
-    assert symbol["share_divergence_interval"]["mean"] == symbol["share_divergence"]
-    assert symbol["share_divergence_interval"]["low"] == pytest.approx(0.0)  # the second sequence alone
-    assert symbol["share_divergence_interval"]["high"] == pytest.approx(1.0)  # the first alone
-    assert symbol["spike_rate_interval"]["mean"] == symbol["spike_rate"] == 0.2
-    assert symbol["spike_rate_interval"]["low"] == 0.0
-    assert symbol["spike_rate_interval"]["high"] == pytest.approx(1 / 3)
+    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js")
+    assert symbol.share_divergence_interval.mean == symbol.share_divergence
+    assert symbol.share_divergence_interval.low == pytest.approx(0.0)  # the second sequence alone
+    assert symbol.share_divergence_interval.high == pytest.approx(1.0)  # the first alone
+    assert symbol.spike_rate_interval.mean == symbol.spike_rate == 0.2
+    assert symbol.spike_rate_interval.low == 0.0
+    assert symbol.spike_rate_interval.high == pytest.approx(1 / 3)
 
 
 def test_categories_do_not_depend_on_how_sequences_are_numbered() -> None:
     renumbered = replace(DATA, sequences=tuple(replace(one, sequence_id=7 - one.sequence_id) for one in DATA.sequences))
     spikes = all_spikes(renumbered, SpikeConfig(num_sd=1.5))
-    assert category_figures(renumbered, spikes, divergence="js") == category_figures(DATA, SPIKES, divergence="js")
+    assert category_shares(renumbered, spikes, divergence="js") == category_shares(DATA, SPIKES, divergence="js")
 
 
 def test_the_table_of_spikes_has_their_rows() -> None:
@@ -304,15 +317,20 @@ def test_a_part_of_nothing_is_nothing() -> None:
 
 
 def test_few_problems_and_rollouts_chosen_by_the_final_are_noted() -> None:
-    few = notes(figures(selection="split", num_rollout_problems=2), SETTINGS)[-1]
+    few = notes(selection="split", num_rollout_problems=2)[-1]
     assert few == ("the 5 rollouts are of 2 problems only: intervals resample problems and are too narrow with so few")
-    assert len(notes(figures(selection="split", num_rollout_problems=3), SETTINGS)) == 1
-    counts = {"num_reference_wrong": 9, "num_reference_wrong_final_right": 5, "reference": "dpo-8", "direction": [{}]}
+    assert len(notes(selection="split", num_rollout_problems=3)) == 1
+    counts = {
+        "num_reference_wrong": 9,
+        "num_reference_wrong_final_right": 5,
+        "reference": "dpo-8",
+        "direction": (Direction.model_construct(),),
+    }
     unread = SETTINGS.model_copy(update={"populations": ("reference_right",)})
-    assert notes(figures(selection="split", **counts), unread)[-1] == (
+    assert notes(unread, selection="split", **counts)[-1] == (
         "4 problems that both dpo-8 and rl-2 get wrong are not read, so the wrong rollouts are those rl-2 moved away "
         "from, and direction and correlates say too much about right and wrong: add reference_wrong to "
         "probe.populations"
     )
     read = SETTINGS.model_copy(update={"populations": ("reference_wrong",)})
-    assert len(notes(figures(selection="split", **counts), read)) == 1
+    assert len(notes(read, selection="split", **counts)) == 1

@@ -438,9 +438,9 @@ class Correlate(Record):
     """Rollouts or tokens for which both are known."""
     estimate: Estimate | None
     p_value: float | None
-    p_adjusted: float | None
+    p_adjusted: float | None = None
     """Benjamini and Hochberg's over all correlates."""
-    significant: bool | None
+    significant: bool | None = None
 
 
 class SignalTokens(Record):

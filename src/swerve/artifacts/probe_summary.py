@@ -69,22 +69,9 @@ class Compared(Record):
     """Only of responses from a file."""
 
 
-class ProbeSummary(Compared):
-    """Everything that `probe/summary.json` holds."""
+class Measured(Record):
+    """What the models' distributions over the rollouts say; all of it needs rollouts."""
 
-    population: str
-    """Name of the headline population."""
-    divergence: Divergence
-    """The divergence that single metrics are about."""
-    spike_method: str
-    confidence: float
-    """Level of all intervals."""
-    num_rollouts: int
-    """Of the headline population."""
-    num_rollout_problems: int | None = None
-    """Problems that these rollouts are of."""
-    reliable: bool
-    """False: fewer rollouts than `probe.min_rollouts`."""
     noise_floor: Mapping[Divergence, NoiseFloor] | None = None
     null: NullPair | None = None
     spikes: tuple[SpikeHits, ...] = ()
@@ -101,13 +88,38 @@ class ProbeSummary(Compared):
     recovery: Recovery | None = None
     biographies: BiographySummary | None = None
     direction: tuple[Direction, ...] | None = None
+    """Of graded rollouts."""
     correlates: tuple[Correlate, ...] | None = None
+    """Of graded rollouts."""
     training_signal: tuple[TrainingSignal, ...] = ()
+
+
+class Tested(Record):
+    """What further model runs said of causes; all of it needs rollouts, all but attribution a grader."""
+
     causal: Swaps | None = None
     prediction: tuple[Prediction, ...] = ()
     pivots: Pivots | None = None
     cross_sampling: CrossSampling | None = None
     attribution: tuple[Attribution, ...] | None = None
+
+
+class ProbeSummary(Tested, Measured, Compared):
+    """Everything that `probe/summary.json` holds."""
+
+    population: str
+    """Name of the headline population."""
+    divergence: Divergence
+    """The divergence that single metrics are about."""
+    spike_method: str
+    confidence: float
+    """Level of all intervals."""
+    num_rollouts: int
+    """Of the headline population."""
+    num_rollout_problems: int | None = None
+    """Problems that these rollouts are of."""
+    reliable: bool
+    """False: fewer rollouts than `probe.min_rollouts`."""
     notes: tuple[str, ...] = ()
     """Caveats that the metrics call for."""
 

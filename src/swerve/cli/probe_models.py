@@ -90,7 +90,7 @@ def run_probe_command(run: str | None, overrides: Sequence[str], options: ProbeO
         if as_json:
             print_json(summary)
         else:
-            print_text("\n".join(probe_lines(summary)))
+            print_text("\n".join(probe_lines(None if summary is None else summary.model_dump(mode="json"))))
 
 
 def _request(run_name: str | None, overrides: Sequence[str], options: ProbeOptions) -> ProbeRequest:

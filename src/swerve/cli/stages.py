@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.cli.console import console_progress
 from swerve.cli.output import print_json, print_text
@@ -159,13 +160,13 @@ def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
 def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     """Compare the checkpoints of a run with its reference, token by token."""
 
-    def stage(config: Config, run: RunDirectory, progress: Progress) -> dict[str, Any]:
+    def stage(config: Config, run: RunDirectory, progress: Progress) -> ProbeSummary | None:
         from swerve.probe import probe_run
 
         return probe_run(config, run, progress=progress)
 
-    def describe(run: RunDirectory, result: Mapping[str, Any]) -> str:
-        return "\n".join(probe_lines(result))
+    def describe(run: RunDirectory, result: ProbeSummary | None) -> str:
+        return "\n".join(probe_lines(None if result is None else result.model_dump(mode="json")))
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from swerve.artifacts.files import read_json, remove, write_json
+from swerve.artifacts.files import remove
+from swerve.artifacts.probe_findings import DIVERGENCES
+from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
@@ -28,13 +30,13 @@ from swerve.artifacts.tables import (
 )
 from swerve.probe.causal.causal_tests import CausalTests
 from swerve.probe.engine.forward import TopTokens
-from swerve.probe.engine.measured import DIVERGENCES, Measurement, Measurements, measure_plan, token_table, topk_table
+from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
 from swerve.probe.engine.store import PartStore, fingerprint
 from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import SpikeTable, all_spikes
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import sequence_rows
-from swerve.probe.summary_entries import NOTHING_MEASURED, Findings, _cut_off, notes
+from swerve.probe.summary_entries import Findings, cut_off_notes, summary_notes
 from swerve.progress import Progress, SilentProgress
 from swerve.rewards.pool import configure_pool
 from swerve.version import __version__
@@ -57,15 +59,16 @@ _ALWAYS = ("sequences", "tokens", "topk", "spikes", "interventions")
 """Written even when empty: what the report reads."""
 
 
-def execute_in(directory: RunDirectory, plan: ProbePlan, *, progress: Progress, world: World) -> dict[str, Any]:
-    """Execute a plan with the processes of a world: the first one locks the directory and writes; others return {}."""
+def execute_in(directory: RunDirectory, plan: ProbePlan, *, progress: Progress, world: World) -> ProbeSummary | None:
+    """Execute a plan with the processes of a world: the first one locks the directory and writes; None for others."""
     if not world.is_main:
-        return worker(plan, world=world)
+        worker(plan, world=world)
+        return None
     with directory.lock():
         return execute(plan, progress=progress, world=world)
 
 
-def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) -> dict[str, Any]:
+def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) -> ProbeSummary:
     """Do everything a plan asks for; write its tables and, last, `summary.json`; return the summary.
 
     Raises:
@@ -83,13 +86,12 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
     return _Execution(plan=plan, progress=progress, world=world or World()).run()
 
 
-def worker(plan: ProbePlan, *, world: World) -> dict[str, Any]:
-    """Do this process's share of the measurements, for the first process to use; return {}."""
+def worker(plan: ProbePlan, *, world: World) -> None:
+    """Do this process's share of the measurements, for the first process to use."""
     if plan.runtime.threads is not None:
         torch.set_num_threads(plan.runtime.threads)
     if plan.headline:  # as the first process does: all of them wait for each other in there
         measure_plan(plan, store=_states(plan), world=world, progress=SilentProgress())
-    return {}
 
 
 def _states(plan: ProbePlan) -> Path:
@@ -103,39 +105,40 @@ class _Execution:
     world: World
     written: set[str] = field(default_factory=set)
 
-    def run(self) -> dict[str, Any]:
-        plan = self.plan
+    def run(self) -> ProbeSummary:
+        plan, path = self.plan, self.plan.path / "summary.json"
         # From here on tables change; a summary beside tables of another probe would be worse than none.
-        remove(plan.path / "summary.json")
+        remove(path)
         for name in _SCHEMAS:
             remove(plan.path / f"{name}.parquet")
         self._write("sequences", sequence_rows(plan.sequences))
         headline = plan.headline
-        figures = self._figures() if headline else {}
+        measured, tested = self._measure() if headline else (Measured(), Tested())
         for name in _ALWAYS:
             if name not in self.written:
                 self._write(name, [])
-        summary: dict[str, Any] = {
-            **plan.facts,
-            "population": plan.population,
-            "divergence": plan.settings.divergence,
-            "spike_method": plan.settings.spikes.method,
-            "confidence": plan.confidence,
-            "num_rollouts": len(headline),
-            "num_rollout_problems": len({one.problem.id for one in headline}),
-            "reliable": len(headline) >= plan.settings.min_rollouts,
-            **{**NOTHING_MEASURED, **figures},
-        }
-        summary["notes"] = [*plan.notes, *notes(summary, plan.settings), *_cut_off(plan, summary)]
-        write_json(plan.path / "summary.json", summary)
+        summary = ProbeSummary(
+            **{**dict(plan.compared), **dict(measured), **dict(tested)},
+            population=plan.population,
+            divergence=plan.settings.divergence,
+            spike_method=plan.settings.spikes.method,
+            confidence=plan.confidence,
+            num_rollouts=len(headline),
+            num_rollout_problems=len({one.problem.id for one in headline}),
+            reliable=len(headline) >= plan.settings.min_rollouts,
+        )
+        notes = (*plan.notes, *summary_notes(summary, plan.settings), *cut_off_notes(summary, plan))
+        summary = summary.model_copy(update={"notes": notes})
+        summary.write(path)
         if not plan.settings.keep_states:
             remove(_states(plan))
-        return dict(read_json(plan.path / "summary.json"))
+        return summary
 
-    def _figures(self) -> dict[str, Any]:
+    def _measure(self) -> tuple[Measured, Tested]:
         plan = self.plan
         measured = measure_plan(plan, store=_states(plan), world=self.world, progress=self.progress)
         self._write("tokens", token_table(measured.pairs))
+        # Spikes are found in each checkpoint against the reference, on the headline population.
         everything = measured.against(plan.reference.label)
         headline = everything.select(lambda one: one.population == plan.population)
         nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
@@ -144,28 +147,29 @@ class _Execution:
         tops = _tops(measured, headline)
         self._write("topk", topk_table(headline.sequences, tops, measured.pieces))
         findings = Findings(plan=plan, measured=measured, everything=everything, headline=headline, spikes=spikes)
-        figures = findings.figures()
+        entries = findings.entries()
         self._write("biographies", biography_rows(headline, findings.biographies))
         if plan.signals:
             self._write("signals", plan.signals)
-        return {**figures, **self._causal(headline, spikes, tops)}
+        return entries, self._test(headline, spikes, tops)
 
-    def _causal(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> dict[str, Any]:
+    def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> Tested:
         plan = self.plan
         parts = PartStore(path=_states(plan) / "parts", key=self._key())
         tests = CausalTests(plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress)
         attributions, attribution = tests.attribution()
         self._write("attributions", attributions)
-        figures: dict[str, Any] = {"attribution": attribution}
         if not plan.has_verifier:
-            return figures
-        interventions, figures["causal"], figures["prediction"] = tests.swaps()
+            return Tested(attribution=attribution)
+        interventions, causal, prediction = tests.swaps()
         self._write("interventions", interventions)
-        values, figures["pivots"] = tests.pivots()
+        values, pivots = tests.pivots()
         self._write("prefix_values", values)
-        samples, figures["cross_sampling"] = tests.cross_sampling()
+        samples, cross_sampling = tests.cross_sampling()
         self._write("cross_samples", samples)
-        return figures
+        return Tested(
+            attribution=attribution, causal=causal, prediction=prediction, pivots=pivots, cross_sampling=cross_sampling
+        )
 
     def _key(self) -> str:
         """Return what every unit of the causal tests depends on."""

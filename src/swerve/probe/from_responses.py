@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import write_json
+from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses
 from swerve.artifacts.run import PROBED, RUN_SCHEMA_VERSION, RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError
@@ -133,7 +134,7 @@ def _run_problems(
     return evaluated_problems(read_evaluation(run, evaluated[-1])), load_family(config.task)
 
 
-def probe_responses(request: ProbeRequest, *, progress: Progress) -> dict[str, Any]:
+def probe_responses(request: ProbeRequest, *, progress: Progress) -> ProbeSummary | None:
     """Compare checkpoints with a reference on responses from elsewhere, every one of them; return the summary.
 
     Writes the tables and `summary.json` to `out/probe/`, and a `run.json` with which `swerve report` can show them.
@@ -180,7 +181,7 @@ def plan_responses(request: ProbeRequest) -> ProbePlan:
         sequences=_headline_first(sequences, headline),
         population=headline,
         path=request.out.probe_path,
-        facts=_facts(request),
+        compared=_compared(request),
     )
 
 
@@ -208,22 +209,22 @@ def _headline_first(sequences: Sequence[ProbeSequence], headline: str) -> tuple[
     return tuple(replace(one, sequence_id=index) for index, one in enumerate(ordered))
 
 
-def _facts(request: ProbeRequest) -> dict[str, Any]:
+def _compared(request: ProbeRequest) -> Compared:
     compared = (request.reference, *request.checkpoints)
-    return {
-        "reference": request.reference.label,
-        "final": request.checkpoints[-1].label,
-        "baseline": None if request.baseline is None else request.baseline.label,
-        "checkpoints": [one.label for one in request.checkpoints],
-        "weights_sha256": {one.label: one.fingerprint for one in compared},
-        "num_problems": len({one.problem.id for one in request.responses.sequences}),
-        "num_reference_wrong": None,
-        "num_reference_wrong_final_right": None,
-        "selection": "imported",
-        "mcnemar": None,
-        "reselected": None,
-        "responses": dict(request.responses.provenance),
-    }
+    return Compared(
+        reference=request.reference.label,
+        final=request.checkpoints[-1].label,
+        baseline=None if request.baseline is None else request.baseline.label,
+        checkpoints=tuple(one.label for one in request.checkpoints),
+        weights_sha256={one.label: one.fingerprint for one in compared},
+        num_problems=len({one.problem.id for one in request.responses.sequences}),
+        num_reference_wrong=None,
+        num_reference_wrong_final_right=None,
+        selection="imported",
+        mcnemar=None,
+        reselected=None,
+        responses=Responses(**request.responses.provenance),
+    )
 
 
 def _run_record(plan: ProbePlan, provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
@@ -31,7 +32,7 @@ from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 
 
-def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> dict[str, Any]:
+def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary | None:
     """Compare a stage's checkpoints with the reference on rollouts of both; return the summary.
 
     Writes the tables of `probe/` and, last, `probe/summary.json`. Interrupted, it continues where it stopped the next
@@ -117,33 +118,33 @@ class _Planner:
             sequences=tuple(sequences),
             population=POPULATION,
             path=run.probe_path,
-            facts=self._facts(selection),
+            compared=self._compared(selection),
             prompts=self._prompts(tokenizer, heldout),
             signals=signals,
         )
 
-    def _facts(self, selection: Selection) -> dict[str, Any]:
+    def _compared(self, selection: Selection) -> Compared:
         config = self._config
         compared = (self._reference, *self._checkpoints)
-        return {
-            "reference": self._reference.label,
-            "final": self._final.label,
-            "baseline": None if self._baseline is None else self._baseline.label,
-            "checkpoints": [checkpoint.label for checkpoint in self._checkpoints],
-            "weights_sha256": {one.label: one.weights_sha256 for one in compared},
-            "num_problems": selection.num_problems,
-            "num_reference_wrong": selection.num_reference_wrong,
-            "num_reference_wrong_final_right": selection.num_reference_wrong_final_right,
-            "selection": config.probe.selection,
-            "mcnemar": mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
-            "reselected": bootstrap_mean(
+        return Compared(
+            reference=self._reference.label,
+            final=self._final.label,
+            baseline=None if self._baseline is None else self._baseline.label,
+            checkpoints=tuple(checkpoint.label for checkpoint in self._checkpoints),
+            weights_sha256={one.label: one.weights_sha256 for one in compared},
+            num_problems=selection.num_problems,
+            num_reference_wrong=selection.num_reference_wrong,
+            num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
+            selection=config.probe.selection,
+            mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
+            reselected=bootstrap_mean(
                 selection.reselected,
                 confidence=config.eval.confidence,
                 num_resamples=config.probe.causal.num_bootstrap,
                 seed=derive_seed(config.seed, "probe", "bootstrap", "reselected"),
                 bounds=(0.0, 1.0),
             ),
-        }
+        )
 
     def _source(self, checkpoint: CheckpointRef) -> CheckpointSource:
         return checkpoint_source(checkpoint.label, checkpoint.path, self._config.runtime)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.probe_summary import Compared
 from swerve.config import ProbeConfig, RuntimeConfig
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.rollouts.population import ProbeSequence
@@ -40,8 +41,8 @@ class ProbePlan:
     """Name of the headline population."""
     path: Path
     """Directory of the tables."""
-    facts: Mapping[str, Any]
-    """First entries of the summary: counts of problems and how they were selected."""
+    compared: Compared
+    """First entries of the summary: labels, counts of problems and how they were selected."""
     prompts: Sequence[Prompt] = ()
     """Problems that cross-sampling answers."""
     signals: Sequence[Mapping[str, Any]] = ()

@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from swerve.artifacts.probe_findings import (
+    DIVERGENCES,
+    Divergence,
+    DivergenceMeans,
+    EntropySummary,
+    NoiseFloor,
+    NullPair,
+    Population,
+    Recovery,
+    TrainingSignal,
+)
+from swerve.artifacts.probe_summary import Measured, ProbeSummary
 from swerve.config import ProbeConfig
-from swerve.probe.engine.measured import DIVERGENCES, Measurement, Measurements
+from swerve.probe.engine.measured import Measurement, Measurements
 from swerve.probe.findings.biography import (
     Biographies,
     BiographySettings,
     biographies,
-    biography_figures,
     biography_settings,
+    summarise_biographies,
 )
-from swerve.probe.findings.correlates import correlate_figures, direction_figures
-from swerve.probe.findings.entropy import entropy_figures, forking_figures
+from swerve.probe.findings.correlates import divergence_correlates, move_directions
+from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
 from swerve.probe.findings.parts import (
     Resampling,
-    category_figures,
-    rank_shift_figures,
-    region_figures,
-    style_figures,
+    category_shares,
+    rank_shifts,
+    region_shares,
+    style_shares,
 )
-from swerve.probe.findings.planted import recovery_figures
-from swerve.probe.findings.spike_table import SpikeTable, spike_figures
+from swerve.probe.findings.planted import planted_recovery
+from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
-from swerve.probe.findings.training_signal import signal_figures
+from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.plan import ProbePlan
 from swerve.seeds import derive_seed
 from swerve.statistics import Estimate, bootstrap_mean
 from swerve.statistics.resampling import membership
 
+_FLOOR_FACTOR = 10.0
+_MOSTLY_SAME = 0.9
 # Enough for a 95% interval's ends; figures over many parts would take minutes with more.
 _NUM_RESAMPLES = 500
 
@@ -59,49 +71,49 @@ class Findings:
     spikes: SpikeTable
     """Of the headline population."""
 
-    def figures(self) -> dict[str, Any]:
+    def entries(self) -> Measured:
         """Return the entries of the summary, by name."""
         plan, headline, spikes = self.plan, self.headline, self.spikes
         divergence, resampling = plan.settings.divergence, self._resampling
         rows = spikes.rows(spikes.method)
         last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
-        return {
-            "noise_floor": noise_floor(self.measured.null),
-            "null": self._null(),
-            "spikes": spike_figures(headline, spikes, confidence=plan.confidence),
-            "divergences": self._means(headline),
-            "pairs": self._means(self._other_pairs()),
-            "populations": self._populations(),
-            "categories": category_figures(headline, spikes, divergence=divergence, resampling=resampling),
-            "regions": region_figures(headline, rows, resampling=resampling),
-            "style": style_figures(headline, divergence=divergence, resampling=resampling),
-            "entropy": {
-                "means": entropy_figures(
+        return Measured(
+            noise_floor=noise_floor(self.measured.null),
+            null=self._null(),
+            spikes=spike_hits(headline, spikes, confidence=plan.confidence),
+            divergences=self._means(headline),
+            pairs=self._means(self._other_pairs()),
+            populations=self._populations(),
+            categories=category_shares(headline, spikes, divergence=divergence, resampling=resampling),
+            regions=region_shares(headline, rows, resampling=resampling),
+            style=style_shares(headline, divergence=divergence, resampling=resampling),
+            entropy=EntropySummary(
+                means=checkpoint_entropies(
                     headline, vocabulary_size=self.measured.vocabulary_size, resampling=resampling
                 ),
-                "forking": forking_figures(headline, rows, resampling=resampling),
-            },
-            "rank_shift": rank_shift_figures(
+                forking=forking_overlaps(headline, rows, resampling=resampling),
+            ),
+            rank_shift=rank_shifts(
                 self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), resampling=resampling
             ),
-            "recovery": self._recovery(last),
-            "biographies": biography_figures(
+            recovery=self._recovery(last),
+            biographies=summarise_biographies(
                 headline, self.biographies, settings=self._biography_settings, resampling=resampling
             ),
-            "direction": direction_figures(
+            direction=move_directions(
                 self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, resampling=resampling
             ),
-            "correlates": correlate_figures(self._with_outcomes(), divergence=divergence, resampling=resampling),
-            "training_signal": self._signals(),
-        }
+            correlates=divergence_correlates(self._with_outcomes(), divergence=divergence, resampling=resampling),
+            training_signal=self._signals(),
+        )
 
     @property
     def _resampling(self) -> Resampling:
         seed = derive_seed(self.plan.seed, "probe", "bootstrap", "findings")
         return Resampling(confidence=self.plan.confidence, num_resamples=_NUM_RESAMPLES, seed=seed)
 
-    def _means(self, data: Measurements) -> list[dict[str, Any]]:
-        return divergence_figures(
+    def _means(self, data: Measurements) -> tuple[DivergenceMeans, ...]:
+        return divergence_means(
             data,
             confidence=self.plan.confidence,
             num_resamples=self.plan.settings.causal.num_bootstrap,
@@ -114,35 +126,35 @@ class Findings:
         others = self.measured.pairs.pick(lambda _, other: other != reference)
         return others.select(lambda one: one.population == self.plan.population)
 
-    def _populations(self) -> list[dict[str, Any]]:
+    def _populations(self) -> tuple[Population, ...]:
         """Return the size of each population and the checkpoints' mean divergences on it."""
         found = []
         for name in dict.fromkeys(one.population for one in self.everything.sequences):
             part = self.everything.select(lambda one, name=name: one.population == name)  # type: ignore[misc]
             found.append(
-                {
-                    "population": name,
-                    "source": part.sequences[0].source,
-                    "num_rollouts": len(part.sequences),
-                    "num_tokens": len(part.categories),
-                    "num_correct": sum(one.correct for one in part.sequences),
-                    "divergences": self._means(part),
-                }
+                Population(
+                    population=name,
+                    source=part.sequences[0].source,
+                    num_rollouts=len(part.sequences),
+                    num_tokens=len(part.categories),
+                    num_correct=sum(one.correct for one in part.sequences),
+                    divergences=self._means(part),
+                )
             )
-        return found
+        return tuple(found)
 
     def _with_outcomes(self) -> Measurements:
         """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
         labels = {one.label for one in self.plan.checkpoints}
         return self.everything.select(lambda one: one.source not in labels and one.population not in _WITHOUT_OUTCOME)
 
-    def _null(self) -> dict[str, Any]:
+    def _null(self) -> NullPair:
         """Return what each method finds where there is nothing: in the null pair, by each divergence."""
         null, label = self.measured.null, self.plan.reference.label
         clusters = [one.problem.id for one in null.sequences]
-        return {
-            "num_tokens": len(null.categories),
-            "false_discoveries": {
+        return NullPair(
+            num_tokens=len(null.categories),
+            false_discoveries={
                 name: null_false_discoveries(
                     null.by_sequence(name, label),
                     self.plan.settings.spikes,
@@ -153,14 +165,14 @@ class Findings:
                 )
                 for name in DIVERGENCES
             },
-        }
+        )
 
-    def _recovery(self, last: Measurements) -> dict[str, Any] | None:
+    def _recovery(self, last: Measurements) -> Recovery | None:
         """Return how well divergences and other scores find the steps known to be wrong, at the final checkpoint."""
         if not any(one.wrong for one in last.sequences):
             return None
         found = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
-        return recovery_figures(last, found, confidence=self.plan.confidence, seed=self.plan.seed)
+        return planted_recovery(last, found, confidence=self.plan.confidence, seed=self.plan.seed)
 
     @property
     def _biography_settings(self) -> BiographySettings:
@@ -180,10 +192,10 @@ class Findings:
         first = start if start is not None and start < steps[0] else None
         return biographies(self.headline, steps, start_step=first, settings=self._biography_settings)
 
-    def _signals(self) -> list[dict[str, Any]]:
+    def _signals(self) -> tuple[TrainingSignal, ...]:
         if not self.plan.signals:
-            return []
-        return signal_figures(
+            return ()
+        return training_signals(
             self.measured.pairs,
             self.plan.signals,
             steps=self.plan.steps,
@@ -194,51 +206,9 @@ class Findings:
         )
 
 
-NOTHING_MEASURED: Mapping[str, Any] = {
-    "noise_floor": None,
-    "null": None,
-    "spikes": [],
-    "divergences": [],
-    "pairs": [],
-    "populations": [],
-    "categories": [],
-    "regions": [],
-    "style": [],
-    "entropy": None,
-    "rank_shift": [],
-    "recovery": None,
-    "biographies": None,
-    "direction": None,
-    "correlates": None,
-    "training_signal": [],
-    "causal": None,
-    "prediction": [],
-    "pivots": None,
-    "cross_sampling": None,
-    "attribution": None,
-}
-"""Every entry of the summary that needs rollouts."""
-
-
-def _cut_off(plan: ProbePlan, summary: Mapping[str, Any]) -> list[str]:
-    """Say where rollouts go beyond what the causal tests let a completion be."""
-    lengths = [len(one.completion_ids) for one in plan.headline]
-    longer = sum(length > plan.max_new_tokens for length in lengths)
-    if not longer or not (summary["causal"] or summary["pivots"]):
-        return []
-    return [
-        f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
-        "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
-        f"{max(lengths)} or more"
-    ]
-
-
-_FLOOR_FACTOR = 10.0
-
-_MOSTLY_SAME = 0.9
-
-
-def divergence_figures(data: Measurements, *, confidence: float, num_resamples: int, seed: int) -> list[dict[str, Any]]:
+def divergence_means(
+    data: Measurements, *, confidence: float, num_resamples: int, seed: int
+) -> tuple[DivergenceMeans, ...]:
     """Return each pair's mean divergences and entropies over all tokens (nats), problems resampled.
 
     A divergence that is infinite somewhere has no mean: None.
@@ -252,60 +222,50 @@ def divergence_figures(data: Measurements, *, confidence: float, num_resamples: 
         return bootstrap_mean(values, clusters=problems, confidence=confidence, num_resamples=num_resamples, seed=seed)
 
     names = (*DIVERGENCES, "entropy", "entropy_ref")
-    return [
-        {
-            "checkpoint": checkpoint,
-            "reference": reference,
-            **{name: estimate(name, index) for name in names},
-        }
+    return tuple(
+        DivergenceMeans(checkpoint=checkpoint, reference=reference, **{name: estimate(name, index) for name in names})
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
-    ]
+    )
 
 
-def noise_floor(null: Measurements) -> dict[str, dict[str, float]]:
+def noise_floor(null: Measurements) -> dict[Divergence, NoiseFloor]:
     """Return mean and largest divergence (nats) of a model from itself, run with other batches."""
     columns = {name: null.columns[name].astype(np.float64) for name in DIVERGENCES}
-    return {name: {"mean": float(values.mean()), "max": float(values.max())} for name, values in columns.items()}
+    return {name: NoiseFloor(mean=float(values.mean()), max=float(values.max())) for name, values in columns.items()}
 
 
-def notes(summary: Mapping[str, Any], settings: ProbeConfig) -> list[str]:
-    """Return the caveats that the figures themselves call for."""
+def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
+    """Return the caveats that the metrics themselves call for."""
+    num_rollouts = summary.num_rollouts
     found = []
-    num_rollouts, divergence = summary["num_rollouts"], summary["divergence"]
     if num_rollouts < settings.min_rollouts:
         found.append(
             f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
             "probe.min_rollouts: the figures are not to be relied upon"
         )
-    num_marked = summary["spikes"][0]["num_rollouts"] if summary["spikes"] else 0
+    num_marked = summary.spikes[0].num_rollouts if summary.spikes else 0
     if num_marked < num_rollouts:
         found.append(f"{num_rollouts - num_marked} of {num_rollouts} rollouts have no step known to be wrong")
-    floor = (summary["noise_floor"] or {}).get(divergence, {}).get("mean", 0.0)
-    noisy = [
-        entry["checkpoint"]
-        for entry in summary["divergences"]
-        if entry[divergence] is not None and entry[divergence].mean <= _FLOOR_FACTOR * floor
-    ]
+    noisy = _within_noise(summary)
     if noisy:
         found.append(
-            f"the mean {divergence} of {', '.join(noisy)} is within {_FLOOR_FACTOR:.0f} times the rounding noise: "
-            "its spikes are noise"
+            f"the mean {summary.divergence} of {', '.join(noisy)} is within {_FLOOR_FACTOR:.0f} times the rounding "
+            "noise: its spikes are noise"
         )
-    for entry in (summary["causal"] or {}).get("selections", ()):
-        if entry["selection"] != "spike" and entry["share_same_token"] >= _MOSTLY_SAME:
+    for entry in summary.causal.selections if summary.causal else ():
+        if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
             found.append(
-                f"at {100 * entry['share_same_token']:.0f}% of the {entry['selection']} positions "
-                f"{summary['final']} chose the "
+                f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
                 "reference's own token, so the control says that nothing changed there, not what another token would do"
             )
-    num_problems = summary.get("num_rollout_problems", num_rollouts)
+    num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
     if num_problems < settings.min_rollouts <= num_rollouts:
         found.append(
             f"the {num_rollouts} rollouts are of {num_problems} problem{'s' * (num_problems != 1)} only: intervals "
             "resample problems and are too narrow with so few"
         )
     found += _left_out(summary, settings) if num_rollouts else []
-    if num_rollouts and summary.get("selection") == "greedy":
+    if num_rollouts and summary.selection == "greedy":
         found.append(
             "problems were selected by the same greedy completions that are described here, so accuracies over them "
             f"are not estimates for new problems{_again(summary)}"
@@ -313,12 +273,19 @@ def notes(summary: Mapping[str, Any], settings: ProbeConfig) -> list[str]:
     return found
 
 
-def _left_out(summary: Mapping[str, Any], settings: ProbeConfig) -> list[str]:
-    """Say that figures which set right rollouts against wrong ones lack wrong ones, because of what the final did."""
-    missing = (summary.get("num_reference_wrong") or 0) - (summary.get("num_reference_wrong_final_right") or 0)
-    if missing <= 0 or "reference_wrong" in settings.populations or not summary.get("direction"):
+def _within_noise(summary: ProbeSummary) -> list[str]:
+    """Return the checkpoints whose mean divergence is hardly above that of the reference from itself."""
+    floor = 0.0 if summary.noise_floor is None else summary.noise_floor[summary.divergence].mean
+    means = [(one.checkpoint, one.of(summary.divergence)) for one in summary.divergences]
+    return [name for name, mean in means if mean is not None and mean.mean <= _FLOOR_FACTOR * floor]
+
+
+def _left_out(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
+    """Say that metrics which set right rollouts against wrong ones lack wrong ones, because of what the final did."""
+    missing = (summary.num_reference_wrong or 0) - (summary.num_reference_wrong_final_right or 0)
+    if missing <= 0 or "reference_wrong" in settings.populations or not summary.direction:
         return []
-    reference, final = summary["reference"], summary["final"]
+    reference, final = summary.reference, summary.final
     return [
         f"{missing} problems that both {reference} and {final} get wrong are not read, so the wrong rollouts are those "
         f"{final} moved away from, and direction and correlates say too much about right and wrong: add "
@@ -326,12 +293,25 @@ def _left_out(summary: Mapping[str, Any], settings: ProbeConfig) -> list[str]:
     ]
 
 
-def _again(summary: Mapping[str, Any]) -> str:
+def _again(summary: ProbeSummary) -> str:
     """Say how much of the selection another draw would make again."""
-    again = summary.get("reselected")
+    again = summary.reselected
     if again is None:
         return ""
     return (
-        f": of those selected, another draw of sampled completions would select {100 * again['mean']:.0f}% "
-        f"[{100 * again['low']:.0f}, {100 * again['high']:.0f}] again"
+        f": of those selected, another draw of sampled completions would select {100 * again.mean:.0f}% "
+        f"[{100 * again.low:.0f}, {100 * again.high:.0f}] again"
     )
+
+
+def cut_off_notes(summary: ProbeSummary, plan: ProbePlan) -> list[str]:
+    """Say where rollouts go beyond what the causal tests let a completion be."""
+    lengths = [len(one.completion_ids) for one in plan.headline]
+    longer = sum(length > plan.max_new_tokens for length in lengths)
+    if not longer or not (summary.causal or summary.pivots):
+        return []
+    return [
+        f"{longer} of {len(lengths)} rollouts are longer than max_new_tokens={plan.max_new_tokens}, where "
+        "continuations are cut off and graded as they stand: swaps late in them have no effect; set it to "
+        f"{max(lengths)} or more"
+    ]

@@ -18,7 +18,6 @@ from swerve.probe.engine.measured import MEASURES, Measurements
 from swerve.probe.findings.biography import (
     BiographySettings,
     biographies,
-    biography_figures,
     biography_rows,
     biography_settings,
     change_points,
@@ -26,6 +25,7 @@ from swerve.probe.findings.biography import (
     null_gain,
     num_reversals,
     onsets,
+    summarise_biographies,
 )
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
@@ -244,44 +244,44 @@ def test_the_rows_are_a_table(tmp_path: Path) -> None:
 
 
 def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
-    figures = biography_figures(DATA, FOUND, resampling=FAST)
-    tokens = figures["tokens"]
-    assert (figures["steps"], figures["threshold"]) == (list(STEPS), 0.1)
-    assert {name: (one["num_tokens"], one["num_moved"]) for name, one in tokens.items()} == {
+    figures = summarise_biographies(DATA, FOUND, resampling=FAST)
+    tokens = figures.tokens
+    assert (figures.steps, figures.threshold) == (tuple(STEPS), 0.1)
+    assert {name: (one.num_tokens, one.num_moved) for name, one in tokens.items()} == {
         "all": (5, 2),
         "wrong_steps": (1, 1),
         "others": (3, 1),
     }
-    assert tokens["all"]["share_moved"]["mean"] == pytest.approx(2 / 5)
-    assert {one["step"]: one["num_tokens"] for one in tokens["all"]["onset_steps"]} == {
+    assert tokens["all"].share_moved.mean == pytest.approx(2 / 5)
+    assert {one.step: one.num_tokens for one in tokens["all"].onset_steps} == {
         **dict.fromkeys(STEPS, 0),
         2: 1,
         10: 1,
     }
-    assert tokens["all"]["share_reversed"]["mean"] == 0.5
-    assert tokens["all"]["mean_reversals"]["mean"] == 1.5
-    assert tokens["others"]["median_linearity"] == pytest.approx(1)
-    assert tokens["all"]["share_line_better"]["mean"] == 0.5
-    assert tokens["all"]["change_points"]["num_tokens"] == 1
-    assert tokens["all"]["change_points"]["share"]["mean"] == 0.5
-    (change,) = tokens["wrong_steps"]["change_points"]["by_step"]
-    assert {**change, "median_size": round(change["median_size"], 3)} == {
+    assert tokens["all"].share_reversed.mean == 0.5
+    assert tokens["all"].mean_reversals.mean == 1.5
+    assert tokens["others"].median_linearity == pytest.approx(1)
+    assert tokens["all"].share_line_better.mean == 0.5
+    assert tokens["all"].change_points.num_tokens == 1
+    assert tokens["all"].change_points.share.mean == 0.5
+    (change,) = tokens["wrong_steps"].change_points.by_step
+    assert {**change, "median_size": round(change.median_size, 3)} == {
         "step": 10,
         "num_tokens": 1,
         "median_low": 10,
         "median_high": 10,
         "median_size": -3,
     }
-    assert tokens["others"]["change_points"]["by_step"] == []  # a drift is no turning point
+    assert tokens["others"].change_points.by_step == []  # a drift is no turning point
     json.dumps(figures, allow_nan=False)
 
 
 def test_few_checkpoints_have_no_change_points() -> None:
     data = measurements([[-1.0, -1.0, -4.0], [0.0] * 3], [-1.0, 0.0], {})
-    figures = biography_figures(data, biographies(data, [1, 2, 3]), resampling=FAST)
-    assert figures["tokens"]["all"]["change_points"] is None
-    assert figures["tokens"]["wrong_steps"]["share_moved"] is None
-    assert figures["tokens"]["all"]["num_moved"] == 1
+    figures = summarise_biographies(data, biographies(data, [1, 2, 3]), resampling=FAST)
+    assert figures.tokens["all"].change_points is None
+    assert figures.tokens["wrong_steps"].share_moved is None
+    assert figures.tokens["all"].num_moved == 1
 
 
 @pytest.mark.parametrize("steps", [STEPS[:-1], (1, 2, 4, 6, 10, 20, 40, 40), tuple(reversed(STEPS))])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from swerve.artifacts.files import dump_json
 from swerve.probe.engine.measured import MEASURES, Measurements
-from swerve.probe.findings.correlates import correlate_figures, difficulty
+from swerve.probe.findings.correlates import difficulty, divergence_correlates
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import benjamini_hochberg
@@ -55,7 +55,7 @@ DATA = rollouts(0)
 
 
 def by_name(figures: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    return {(one["checkpoint"], one["level"], one["correlate"]): one for one in figures}
+    return {(one.checkpoint, one.level, one.correlate): one for one in figures}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_difficulty_is_the_one_number_of_a_kind(kind: str, expected: float | Non
 
 
 def test_correlations_are_spearmans() -> None:
-    figures = by_name(correlate_figures(DATA, divergence="js", resampling=FAST))
+    figures = by_name(divergence_correlates(DATA, divergence="js", resampling=FAST))
     series = {label: [float(values.mean()) for values in DATA.by_sequence("js", label)] for label in DATA.checkpoints}
     others = {
         "correct": [float(one.correct) for one in DATA.sequences],
@@ -89,66 +89,66 @@ def test_correlations_are_spearmans() -> None:
     for label, means in series.items():
         for name, values in others.items():
             found = figures[label, "rollout", name]
-            assert found["num"] == 12
-            assert found["estimate"]["mean"] == pytest.approx(spearmanr(means, values).statistic)
-            assert found["estimate"]["low"] <= found["estimate"]["mean"] <= found["estimate"]["high"]
+            assert found.num == 12
+            assert found.estimate.mean == pytest.approx(spearmanr(means, values).statistic)
+            assert found.estimate.low <= found.estimate.mean <= found.estimate.high
         tokens = figures[label, "token", "entropy_ref"]
         index = DATA.checkpoints.index(label)
         expected = spearmanr(DATA.columns["js"][index], DATA.columns["entropy_ref"][index]).statistic
-        assert tokens["num"] == 30
-        assert tokens["estimate"]["mean"] == pytest.approx(expected)
-    assert figures["rl-2", "token", "entropy_ref"]["estimate"]["mean"] == pytest.approx(1)
-    json.dumps(list(figures.values()), allow_nan=False)
+        assert tokens.num == 30
+        assert tokens.estimate.mean == pytest.approx(expected)
+    assert figures["rl-2", "token", "entropy_ref"].estimate.mean == pytest.approx(1)
+    dump_json(list(figures.values()))
 
 
 def test_one_family_of_tests() -> None:
-    figures = correlate_figures(DATA, divergence="js", rate=0.1, resampling=FAST)
-    adjusted, rejected = benjamini_hochberg([one["p_value"] for one in figures], 0.1)
+    figures = divergence_correlates(DATA, divergence="js", rate=0.1, resampling=FAST)
+    adjusted, rejected = benjamini_hochberg([one.p_value for one in figures], 0.1)
     assert len(figures) == 2 * 5
-    assert [one["p_adjusted"] for one in figures] == adjusted
-    assert [one["significant"] for one in figures] == rejected
-    assert by_name(figures)["rl-2", "token", "entropy_ref"]["significant"]
+    assert [one.p_adjusted for one in figures] == adjusted
+    assert [one.significant for one in figures] == rejected
+    assert by_name(figures)["rl-2", "token", "entropy_ref"].significant
 
 
 def test_the_interval_resamples_problems() -> None:
     """All rollouts of one problem: nothing to resample, so nothing to say."""
     one = tuple(replace(item, problem=replace(item.problem, id="p")) for item in DATA.sequences)
-    figures = correlate_figures(replace(DATA, sequences=one), divergence="js", resampling=FAST)
-    assert [(item["estimate"], item["p_value"], item["significant"]) for item in figures] == [(None, None, None)] * 10
+    figures = divergence_correlates(replace(DATA, sequences=one), divergence="js", resampling=FAST)
+    assert [(item.estimate, item.p_value, item.significant) for item in figures] == [(None, None, None)] * 10
 
 
 def test_what_is_not_known_is_none() -> None:
-    unknown = by_name(correlate_figures(rollouts(1, kinds="case {}x"), divergence="js", resampling=FAST))
-    assert unknown["rl-1", "rollout", "difficulty"]["num"] == 0
-    assert unknown["rl-1", "rollout", "difficulty"]["estimate"] is None
-    assert unknown["rl-1", "rollout", "difficulty"]["p_adjusted"] is None
-    assert unknown["rl-1", "rollout", "length"]["estimate"] is not None
+    unknown = by_name(divergence_correlates(rollouts(1, kinds="case {}x"), divergence="js", resampling=FAST))
+    assert unknown["rl-1", "rollout", "difficulty"].num == 0
+    assert unknown["rl-1", "rollout", "difficulty"].estimate is None
+    assert unknown["rl-1", "rollout", "difficulty"].p_adjusted is None
+    assert unknown["rl-1", "rollout", "length"].estimate is not None
     right = tuple(replace(item, correct=True) for item in DATA.sequences)
-    same = by_name(correlate_figures(replace(DATA, sequences=right), divergence="js", resampling=FAST))
-    assert (same["rl-1", "rollout", "correct"]["num"], same["rl-1", "rollout", "correct"]["estimate"]) == (12, None)
+    same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js", resampling=FAST))
+    assert (same["rl-1", "rollout", "correct"].num, same["rl-1", "rollout", "correct"].estimate) == (12, None)
 
 
 def test_an_infinite_divergence_leaves_its_rollout_out() -> None:
     column = DATA.columns["js"].copy()
     column[0, 1] = math.inf  # the second rollout's first token of two
     figures = by_name(
-        correlate_figures(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js", resampling=FAST)
+        divergence_correlates(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js", resampling=FAST)
     )
-    assert figures["rl-1", "rollout", "length"]["num"] == 11
-    assert figures["rl-1", "token", "entropy_ref"]["num"] == 29
-    assert figures["rl-2", "rollout", "length"]["num"] == 12
+    assert figures["rl-1", "rollout", "length"].num == 11
+    assert figures["rl-1", "token", "entropy_ref"].num == 29
+    assert figures["rl-2", "rollout", "length"].num == 12
     means = [float(values.mean()) for values in DATA.by_sequence("js", "rl-1")]
     expected = spearmanr(means[:1] + means[2:], DATA.lengths.tolist()[:1] + DATA.lengths.tolist()[2:]).statistic
-    assert figures["rl-1", "rollout", "length"]["estimate"]["mean"] == pytest.approx(expected)
+    assert figures["rl-1", "rollout", "length"].estimate.mean == pytest.approx(expected)
 
 
 def test_scale_and_order_change_nothing_and_writers_are_apart() -> None:
     def means(data: Measurements) -> list[float]:
-        return [one["estimate"]["mean"] for one in correlate_figures(data, divergence="js", resampling=FAST)]
+        return [one.estimate.mean for one in divergence_correlates(data, divergence="js", resampling=FAST)]
 
     scaled = replace(DATA, columns={**DATA.columns, "js": 1000 * DATA.columns["js"]})
     assert means(scaled) == pytest.approx(means(DATA))
     mixed = tuple(replace(one, source="rl-2" if one.sequence_id % 3 else "dpo-1") for one in DATA.sequences)
-    figures = correlate_figures(replace(DATA, sequences=mixed), divergence="js", resampling=FAST)
-    lengths = {one["source"]: one["num"] for one in figures if one["correlate"] == "length"}
+    figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js", resampling=FAST)
+    lengths = {one.source: one.num for one in figures if one.correlate == "length"}
     assert lengths == {"dpo-1": 4, "rl-2": 8}

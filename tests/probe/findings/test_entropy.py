@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -9,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swerve.artifacts.files import dump_json
 from swerve.probe.engine.measured import MEASURES, Measurements
-from swerve.probe.findings.entropy import entropy_figures, forking_figures, forking_tokens
+from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
@@ -55,30 +55,31 @@ DATA = measurements(
 
 
 def test_entropy_and_its_change() -> None:
-    (entry,) = entropy_figures(DATA, vocabulary_size=8, resampling=FAST)
-    assert entry["entropy"]["mean"] == pytest.approx(5.5)
-    assert entry["entropy_ref"]["mean"] == pytest.approx(0.8)
-    assert entry["change"]["mean"] == pytest.approx(4.7)
-    assert entry["change"]["low"] < 4.7 < entry["change"]["high"]
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, resampling=FAST)
+    assert entry.entropy.mean == pytest.approx(5.5)
+    assert entry.entropy_ref.mean == pytest.approx(0.8)
+    assert entry.change.mean == pytest.approx(4.7)
+    assert entry.change.low < 4.7 < entry.change.high
     for name in ("entropy", "entropy_ref", "change"):
         for end in ("mean", "low", "high"):
-            assert entry["normalised"][name][end] == pytest.approx(entry[name][end] / math.log(8))
-    assert entry["share_argmax_changed"]["mean"] == pytest.approx(0.3)
+            scaled, whole = (getattr(getattr(one, name), end) for one in (entry.normalised, entry))
+            assert scaled == pytest.approx(whole / math.log(8))
+    assert entry.share_argmax_changed.mean == pytest.approx(0.3)
 
 
 def test_entropy_by_region_and_category() -> None:
-    (entry,) = entropy_figures(DATA, vocabulary_size=8, resampling=FAST)
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, resampling=FAST)
     # Thirds: tokens 0 1 | 2 3 | 4 5 of the first, 0 1 | 2 | 3 of the second.
-    assert [one["region"] for one in entry["regions"]] == ["early", "mid", "late"]
-    assert [one["entropy"]["mean"] for one in entry["regions"]] == pytest.approx([18 / 4, 16 / 3, 21 / 3])
-    assert [one["entropy_ref"]["mean"] for one in entry["regions"]] == pytest.approx([7 / 4, 1 / 3, 0])
-    assert [(one["category"], one["entropy"]["mean"]) for one in entry["categories"]] == [("number", 5), ("word", 6)]
-    assert [one["change"]["mean"] for one in entry["categories"]] == pytest.approx([5 - 0.2, 6 - 1.4])
+    assert [one.region for one in entry.regions] == ["early", "mid", "late"]
+    assert [one.entropy.mean for one in entry.regions] == pytest.approx([18 / 4, 16 / 3, 21 / 3])
+    assert [one.entropy_ref.mean for one in entry.regions] == pytest.approx([7 / 4, 1 / 3, 0])
+    assert [(one.category, one.entropy.mean) for one in entry.categories] == [("number", 5), ("word", 6)]
+    assert [one.change.mean for one in entry.categories] == pytest.approx([5 - 0.2, 6 - 1.4])
 
 
 def test_a_vocabulary_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="vocabulary_size=1"):
-        entropy_figures(DATA, vocabulary_size=1)
+        checkpoint_entropies(DATA, vocabulary_size=1)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 100))
@@ -104,39 +105,39 @@ def test_what_falls_on_forking_tokens() -> None:
         {"sequence_id": 5, "position": 2, "checkpoint": "rl-9", "divergence": "js"},
         {"sequence_id": 5, "position": 3, "checkpoint": "rl-9", "divergence": "js"},
     ]
-    (entry,) = forking_figures(DATA, spikes, resampling=FAST)
-    assert (entry["threshold"], entry["num_forking"], entry["share_tokens"]) == (3, 2, 0.2)
-    assert entry["share_divergence"]["js"]["mean"] == pytest.approx(6 / 10)
-    assert entry["share_divergence"]["kl_forward"]["mean"] == pytest.approx(0.2)
-    assert entry["share_argmax_changed"]["mean"] == pytest.approx(2 / 3)
-    assert (entry["spikes"]["js"]["num"], entry["spikes"]["js"]["num_forking"]) == (3, 1)
-    assert entry["spikes"]["js"]["share"]["mean"] == pytest.approx(1 / 3)
-    assert entry["spikes"]["kl_forward"] == {"num": 0, "num_forking": 0, "share": None}
-    assert (entry["wrong_steps"]["num"], entry["wrong_steps"]["num_forking"]) == (2, 1)
-    assert entry["wrong_steps"]["share"]["mean"] == 0.5
-    assert entry["wrong_steps"]["share_tokens"] == pytest.approx(1 / 6)
-    assert entry["categories"] == [
+    (entry,) = forking_overlaps(DATA, spikes, resampling=FAST)
+    assert (entry.threshold, entry.num_forking, entry.share_tokens) == (3, 2, 0.2)
+    assert entry.share_divergence["js"].mean == pytest.approx(6 / 10)
+    assert entry.share_divergence["kl_forward"].mean == pytest.approx(0.2)
+    assert entry.share_argmax_changed.mean == pytest.approx(2 / 3)
+    assert (entry.spikes["js"].num, entry.spikes["js"].num_forking) == (3, 1)
+    assert entry.spikes["js"].share.mean == pytest.approx(1 / 3)
+    assert entry.spikes["kl_forward"].model_dump() == {"num": 0, "num_forking": 0, "share": None}
+    assert (entry.wrong_steps.num, entry.wrong_steps.num_forking) == (2, 1)
+    assert entry.wrong_steps.share.mean == 0.5
+    assert entry.wrong_steps.share_tokens == pytest.approx(1 / 6)
+    assert [one.model_dump() for one in entry.categories] == [
         {"category": "number", "num_tokens": 5, "num_forking": 0, "share_tokens": 0.5, "share_forking": 0.0},
         {"category": "word", "num_tokens": 5, "num_forking": 2, "share_tokens": 0.5, "share_forking": 1.0},
     ]
-    json.dumps(entry, allow_nan=False)
+    dump_json(entry)
 
 
 def test_all_tokens_tie() -> None:
-    (entry,) = forking_figures(measurements(), resampling=FAST)
-    assert entry["share_tokens"] == 1
-    assert entry["share_argmax_changed"] is None
+    (entry,) = forking_overlaps(measurements(), resampling=FAST)
+    assert entry.share_tokens == 1
+    assert entry.share_argmax_changed is None
 
 
 def test_the_share_of_forking_tokens_is_an_argument() -> None:
-    (entry,) = forking_figures(DATA, share=0.3, resampling=FAST)
-    assert (entry["threshold"], entry["num_forking"]) == (1, 3)
-    assert entry["share_divergence"]["js"]["mean"] == pytest.approx(0.8)
+    (entry,) = forking_overlaps(DATA, share=0.3, resampling=FAST)
+    assert (entry.threshold, entry.num_forking) == (1, 3)
+    assert entry.share_divergence["js"].mean == pytest.approx(0.8)
 
 
 def test_no_sequences() -> None:
     nothing = DATA.select(lambda one: False)
-    (entry,) = forking_figures(nothing, resampling=FAST)
-    assert (entry["threshold"], entry["share_tokens"], entry["share_divergence"]["js"]) == (None, None, None)
-    (entropies,) = entropy_figures(nothing, vocabulary_size=8, resampling=FAST)
-    assert (entropies["entropy"], entropies["normalised"]["change"]) == (None, None)
+    (entry,) = forking_overlaps(nothing, resampling=FAST)
+    assert (entry.threshold, entry.share_tokens, entry.share_divergence["js"]) == (None, None, None)
+    (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8, resampling=FAST)
+    assert (entropies.entropy, entropies.normalised.change) == (None, None)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swerve.artifacts.files import dump_json
 from swerve.probe.engine.measured import MEASURES, Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
     Resampling,
     by_source,
     problem_clusters,
-    region_figures,
+    region_shares,
     spike_masks,
     token_regions,
 )
@@ -70,28 +70,26 @@ def test_regions_are_exact_thirds(lengths: list[int]) -> None:
 
 
 def test_figures_of_each_third() -> None:
-    entries = region_figures(DATA, resampling=FAST)[:3]
-    assert [(one["checkpoint"], one["region"], one["num_tokens"]) for one in entries] == [
+    entries = region_shares(DATA, resampling=FAST)[:3]
+    assert [(one.checkpoint, one.region, one.num_tokens) for one in entries] == [
         ("rl-1", "early", 3),
         ("rl-1", "mid", 3),
         ("rl-1", "late", 2),
     ]
-    assert [one["share_tokens"] for one in entries] == [3 / 8, 3 / 8, 2 / 8]
-    assert [one["mean"]["js"]["mean"] for one in entries] == pytest.approx([8 / 3, 4 / 3, 2.0])
-    assert [one["share_divergence"]["js"]["mean"] for one in entries] == pytest.approx([8 / 16, 4 / 16, 4 / 16])
-    assert [one["share_divergence"]["kl_forward"]["mean"] for one in entries] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
+    assert [one.share_tokens for one in entries] == [3 / 8, 3 / 8, 2 / 8]
+    assert [one.mean["js"].mean for one in entries] == pytest.approx([8 / 3, 4 / 3, 2.0])
+    assert [one.share_divergence["js"].mean for one in entries] == pytest.approx([8 / 16, 4 / 16, 4 / 16])
+    assert [one.share_divergence["kl_forward"].mean for one in entries] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
 
 
 def test_intervals_resample_problems() -> None:
     """Two problems: a resample has the first twice, both, or the second twice."""
-    early = region_figures(DATA, resampling=Resampling(num_resamples=400))[0]
-    assert (early["mean"]["js"]["low"], early["mean"]["js"]["high"]) == pytest.approx((1.5, 5.0))
-    assert (early["share_divergence"]["js"]["low"], early["share_divergence"]["js"]["high"]) == pytest.approx(
-        (3 / 10, 5 / 6)
-    )
+    early = region_shares(DATA, resampling=Resampling(num_resamples=400))[0]
+    assert (early.mean["js"].low, early.mean["js"].high) == pytest.approx((1.5, 5.0))
+    assert (early.share_divergence["js"].low, early.share_divergence["js"].high) == pytest.approx((3 / 10, 5 / 6))
     same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
-    one = region_figures(same, resampling=FAST)[0]["mean"]["js"]
-    assert one["low"] == one["high"] == one["mean"]
+    one = region_shares(same, resampling=FAST)[0].mean["js"]
+    assert one.low == one.high == one.mean
 
 
 def test_spikes_are_counted_where_they_are() -> None:
@@ -106,28 +104,28 @@ def test_spikes_are_counted_where_they_are() -> None:
     assert np.flatnonzero(masks["rl-1", "js"]).tolist() == [2, 7]
     assert np.flatnonzero(masks["rl-2", "js"]).tolist() == [5]
     assert np.flatnonzero(masks["rl-1", "kl_forward"]).tolist() == [0]
-    entries = region_figures(DATA, rows, resampling=FAST)
-    assert [one["num_spikes"]["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
-    assert entries[2]["spike_rate"]["js"] == 1 / 2
-    assert entries[2]["base_rate"]["js"] == 2 / 8
+    entries = region_shares(DATA, rows, resampling=FAST)
+    assert [one.num_spikes["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
+    assert entries[2].spike_rate["js"] == 1 / 2
+    assert entries[2].base_rate["js"] == 2 / 8
     with pytest.raises(ValueError, match="position 3 of sequence 9, which has 3 tokens"):
         spike_masks(DATA, [{"sequence_id": 9, "position": 3, "checkpoint": "rl-1", "divergence": "js"}])
 
 
 def test_nothing_measured_is_none() -> None:
-    zero = region_figures(DATA, resampling=FAST)[3]
-    assert zero["share_divergence"]["js"] is None
-    assert zero["mean"]["js"]["mean"] == 0
+    zero = region_shares(DATA, resampling=FAST)[3]
+    assert zero.share_divergence["js"] is None
+    assert zero.mean["js"].mean == 0
     infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
-    early, mid, _ = region_figures(infinite, resampling=FAST)
-    assert (early["mean"]["js"], early["share_divergence"]["js"], mid["share_divergence"]["js"]) == (None, None, None)
-    assert mid["mean"]["js"]["mean"] == 1
-    short = region_figures(measurements([[1.0]], [sequence(0, 1)]), resampling=FAST)
-    assert [one["num_tokens"] for one in short] == [1, 0, 0]
-    assert (short[1]["mean"]["js"], short[1]["spike_rate"]["js"]) == (None, None)
-    empty = region_figures(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), resampling=FAST)
-    assert empty[0]["share_tokens"] is None
-    json.dumps([zero, early, short, empty], allow_nan=False)
+    early, mid, _ = region_shares(infinite, resampling=FAST)
+    assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
+    assert mid.mean["js"].mean == 1
+    short = region_shares(measurements([[1.0]], [sequence(0, 1)]), resampling=FAST)
+    assert [one.num_tokens for one in short] == [1, 0, 0]
+    assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
+    empty = region_shares(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), resampling=FAST)
+    assert empty[0].share_tokens is None
+    dump_json([zero, early, short, empty])
 
 
 @settings(max_examples=30)
@@ -137,8 +135,8 @@ def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: flo
     sequences = [sequence(index, length) for index, length in enumerate(lengths)]
 
     def shares(data: Measurements) -> list[float]:
-        entries = region_figures(data, resampling=Resampling(num_resamples=20))
-        return [0.0 if one["num_tokens"] == 0 else one["share_divergence"]["js"]["mean"] for one in entries]
+        entries = region_shares(data, resampling=Resampling(num_resamples=20))
+        return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
 
     first = shares(measurements([values], sequences))
     assert sum(first) == pytest.approx(1)
@@ -154,7 +152,7 @@ def test_difference_of_ratios() -> None:
     ones = np.ones(3)
     first, second = np.array([1.0, 2.0, 6.0]), np.array([1.0, 0.0, 0.0])
     estimate = Resampling(num_resamples=400).ratio_difference((first, ones), (second, ones), clusters)
-    assert estimate == pytest.approx({"mean": 3 - 1 / 3, "low": 1.5 - 0.5, "high": 6.0})
+    assert asdict(estimate) == pytest.approx({"mean": 3 - 1 / 3, "low": 1.5 - 0.5, "high": 6.0})
     assert FAST.ratio_difference((first, ones), (second, 0 * ones), clusters) is None
     assert FAST.ratio_difference((first * math.inf, ones), (second, ones), clusters) is None
     assert FAST.ratio_difference((ones[:0],) * 2, (ones[:0],) * 2, clusters[:0]) is None
@@ -163,8 +161,8 @@ def test_difference_of_ratios() -> None:
 def test_a_share_of_none_has_an_interval() -> None:
     estimate = FAST.share(np.zeros(10, dtype=bool), np.arange(10))
     assert estimate is not None
-    assert (estimate["mean"], estimate["low"]) == (0, 0)
-    assert estimate["high"] == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert (estimate.mean, estimate.low) == (0, 0)
+    assert estimate.high == pytest.approx(1 - 0.05 ** (1 / 10))
 
 
 def test_clusters_and_sources() -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import dump_json
+from swerve.artifacts.probe_findings import SpikeRecovery
 from swerve.probe.engine.measured import MEASURES, Measurements
-from swerve.probe.findings.planted import recovery_figures, selector_scores
+from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import auc, average_precision, bootstrap_ranking, bootstrap_statistic
@@ -54,11 +56,11 @@ def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
     return [[Spike(position=one, value=1.0, threshold=0.5, height=1) for one in each] for each in positions]
 
 
-def figures_of(positions: Any = SPIKES, **options: Any) -> dict[str, Any]:
-    found = recovery_figures(measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, confidence=0.9, **options)
-    (one,) = found["spikes"]
-    assert (one["checkpoint"], one["divergence"], one["method"]) == ("rl-2", "js", "zscore")
-    return dict(one)
+def figures_of(positions: Any = SPIKES, **options: Any) -> SpikeRecovery:
+    found = planted_recovery(measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, confidence=0.9, **options)
+    (one,) = found.spikes
+    assert (one.checkpoint, one.divergence, one.method) == ("rl-2", "js", "zscore")
+    return one
 
 
 def test_each_selector_by_hand() -> None:
@@ -100,25 +102,25 @@ def test_impossible_tokens_have_a_score() -> None:
 
 
 def test_only_rollouts_with_known_wrong_steps_count() -> None:
-    found = recovery_figures(measurements(), {}, confidence=0.9)
-    assert (found["num_rollouts"], found["num_rollouts_unknown"]) == (3, 1)
-    assert (found["num_tokens"], found["num_wrong"]) == (15, 6)
-    assert found["base_rate"] == pytest.approx(0.4)
-    assert found["spikes"] == []
+    found = planted_recovery(measurements(), {}, confidence=0.9)
+    assert (found.num_rollouts, found.num_rollouts_unknown) == (3, 1)
+    assert (found.num_tokens, found.num_wrong) == (15, 6)
+    assert found.base_rate == pytest.approx(0.4)
+    assert found.spikes == ()
 
 
 def test_spikes_by_hand() -> None:
     one = figures_of()
-    assert one["num_spikes"] == 5  # the one of the unknown rollout is not judged
-    assert one["precision"]["mean"] == pytest.approx(3 / 5)
-    assert one["recall"]["mean"] == pytest.approx(3 / 6)
-    assert one["f1"]["mean"] == pytest.approx(2 * 0.6 * 0.5 / 1.1)
-    assert one["recall_first"]["mean"] == pytest.approx(2 / 3)  # not of the first rollout: position 1
-    assert one["rollouts_hit"]["mean"] == pytest.approx(1.0)
+    assert one.num_spikes == 5  # the one of the unknown rollout is not judged
+    assert one.precision.mean == pytest.approx(3 / 5)
+    assert one.recall.mean == pytest.approx(3 / 6)
+    assert one.f1.mean == pytest.approx(2 * 0.6 * 0.5 / 1.1)
+    assert one.recall_first.mean == pytest.approx(2 / 3)  # not of the first rollout: position 1
+    assert one.rollouts_hit.mean == pytest.approx(1.0)
     by_chance = 1 * 2 / 4 + 2 * 1 / 5 + 2 * 3 / 6
-    assert one["chance_precision"] == pytest.approx(by_chance / 5)
-    assert one["chance_recall"] == pytest.approx(by_chance / 6)
-    assert one["chance_recall_first"] == pytest.approx((1 / 4 + 2 / 5 + 2 / 6) / 3)
+    assert one.chance_precision == pytest.approx(by_chance / 5)
+    assert one.chance_recall == pytest.approx(by_chance / 6)
+    assert one.chance_recall_first == pytest.approx((1 / 4 + 2 / 5 + 2 / 6) / 3)
 
 
 def test_spike_intervals_against_rollouts_resampled_one_by_one() -> None:
@@ -127,77 +129,76 @@ def test_spike_intervals_against_rollouts_resampled_one_by_one() -> None:
     hits, first = np.array([1, 1, 1]), np.array([0, 1, 1])
 
     def expected(top: np.ndarray, bottom: np.ndarray) -> Any:
-        return pytest.approx(
-            bootstrap_statistic(
-                lambda rows: float(top[rows].sum() / bottom[rows].sum()),
-                3,
-                clusters=["p0", "p1", "p0"],
-                confidence=0.9,
-                num_resamples=300,
-                seed=4,
-            )
+        estimate = bootstrap_statistic(
+            lambda rows: float(top[rows].sum() / bottom[rows].sum()),
+            3,
+            clusters=["p0", "p1", "p0"],
+            confidence=0.9,
+            num_resamples=300,
+            seed=4,
         )
+        return pytest.approx(asdict(estimate))
 
-    assert one["precision"] == expected(hits, num)
-    assert one["recall"] == expected(hits, wrong)
-    assert one["f1"] == expected(2 * hits, num + wrong)
-    assert one["recall_first"] == expected(first, np.ones(3))
+    assert asdict(one.precision) == expected(hits, num)
+    assert asdict(one.recall) == expected(hits, wrong)
+    assert asdict(one.f1) == expected(2 * hits, num + wrong)
+    assert asdict(one.recall_first) == expected(first, np.ones(3))
 
 
 def test_where_all_problems_agree_the_interval_leaves_room() -> None:
     one = figures_of()
     reach = 1 - 0.1 ** (1 / 2)  # two problems
-    assert one["rollouts_hit"] == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
+    assert asdict(one.rollouts_hit) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
 
 
 def test_no_spikes_have_no_precision() -> None:
     one = figures_of([[], [], [0], []])
-    assert one["num_spikes"] == 0
-    assert one["precision"] is None
-    assert one["chance_precision"] is None
-    assert (one["recall"]["mean"], one["f1"]["mean"], one["chance_recall"]) == (0.0, 0.0, 0.0)
+    assert one.num_spikes == 0
+    assert one.precision is None
+    assert one.chance_precision is None
+    assert (one.recall.mean, one.f1.mean, one.chance_recall) == (0.0, 0.0, 0.0)
 
 
 def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
     data = measurements()
-    found = recovery_figures(data, {}, confidence=0.9, num_resamples=50, seed=2)
-    assert [(one["checkpoint"], one["selector"]) for one in found["selectors"]] == [
+    found = planted_recovery(data, {}, confidence=0.9, num_resamples=50, seed=2)
+    assert [(one.checkpoint, one.selector) for one in found.selectors] == [
         (checkpoint, name) for checkpoint in ("rl-1", "rl-2") for name in selector_scores(data.columns)
     ]
-    for one in found["selectors"]:
-        index = data.checkpoints.index(one["checkpoint"])
-        scores = selector_scores({name: column[index, KNOWN] for name, column in data.columns.items()})[one["selector"]]
-        assert one["auc"]["mean"] == pytest.approx(auc(scores, np.array(TRUTH, bool)))
-        assert one["average_precision"]["mean"] == pytest.approx(average_precision(scores, np.array(TRUTH, bool)))
+    for one in found.selectors:
+        index = data.checkpoints.index(one.checkpoint)
+        scores = selector_scores({name: column[index, KNOWN] for name, column in data.columns.items()})[one.selector]
+        assert one.auc.mean == pytest.approx(auc(scores, np.array(TRUTH, bool)))
+        assert one.average_precision.mean == pytest.approx(average_precision(scores, np.array(TRUTH, bool)))
         clusters = ["p0"] * 4 + ["p1"] * 5 + ["p0"] * 6
         ranking = bootstrap_ranking(
             scores, np.array(TRUTH, bool), clusters=clusters, confidence=0.9, num_resamples=50, seed=2
         )
-        assert (one["auc"], one["average_precision"]) == (ranking["auc"], ranking["average_precision"])
+        assert (one.auc, one.average_precision) == (ranking.auc, ranking.average_precision)
 
 
 def test_a_planted_score_is_recovered_at_its_checkpoint() -> None:
     planted = np.full((2, 18), 0.1, np.float32)
     planted[1, np.array(KNOWN)[np.array(TRUTH, bool)]] = 0.6
-    found = recovery_figures(measurements(js=planted), {}, confidence=0.9)
-    js = {one["checkpoint"]: one["auc"]["mean"] for one in found["selectors"] if one["selector"] == "js"}
+    found = planted_recovery(measurements(js=planted), {}, confidence=0.9)
+    js = {one.checkpoint: one.auc.mean for one in found.selectors if one.selector == "js"}
     assert js == {"rl-1": 0.5, "rl-2": 1.0}
 
 
 def test_figures_are_json_and_nothing_known_is_none() -> None:
     nothing = measurements().select(lambda one: not one.wrong)
-    found = recovery_figures(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, confidence=0.9)
-    assert (found["num_rollouts"], found["base_rate"], found["spikes"]) == (0, None, [])
-    assert all(one["auc"] is None and one["average_precision"] is None for one in found["selectors"])
-    json.dumps(found, allow_nan=False)
-    json.dumps(recovery_figures(measurements(), {("rl-2", "js", "x"): spikes()}, confidence=0.9), allow_nan=False)
+    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, confidence=0.9)
+    assert (found.num_rollouts, found.base_rate, found.spikes) == (0, None, ())
+    assert all(one.auc is None and one.average_precision is None for one in found.selectors)
+    dump_json(found)
+    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, confidence=0.9))
 
 
 def test_spikes_of_other_measurements_are_refused() -> None:
     with pytest.raises(ValueError, match="are of 3 sequences, the measurements of 4"):
-        recovery_figures(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, confidence=0.9)
+        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, confidence=0.9)
 
 
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:
     one = figures_of([[1], [], [0], [0]])  # only the first problem has spikes, all on wrong tokens
-    assert one["precision"] == pytest.approx({"mean": 1.0, "low": 0.1, "high": 1.0})
+    assert asdict(one.precision) == pytest.approx({"mean": 1.0, "low": 0.1, "high": 1.0})

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import dump_json
+from swerve.artifacts.probe_findings import RankShift
 from swerve.probe.engine.measured import MEASURES, Measurements
-from swerve.probe.findings.parts import Resampling, rank_classes, rank_shift_figures, style_figures, text_writer
+from swerve.probe.findings.parts import Resampling, rank_classes, rank_shifts, style_shares, text_writer
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
@@ -75,24 +77,24 @@ def test_writers() -> None:
 
 
 def test_each_writers_shares() -> None:
-    reference, own, other = rank_shift_figures(DATA, resampling=FAST)
-    assert [(one["source"], one["writer"], one["shift"]) for one in (reference, own, other)] == [
+    reference, own, other = rank_shifts(DATA, resampling=FAST)
+    assert [(one.source, one.writer, one.shift) for one in (reference, own, other)] == [
         ("dpo-1", "reference", "rank"),
         ("rl-9", "checkpoint", "rank_ref"),
         ("imported", "other", None),
     ]
-    assert [one["num_tokens"] for one in (reference, own, other)] == [4, 2, 1]
+    assert [one.num_tokens for one in (reference, own, other)] == [4, 2, 1]
 
-    def shares(entry: dict[str, Any], name: str) -> list[float]:
-        return [one["share"]["mean"] for one in entry[name].values()]
+    def shares(entry: RankShift, name: str) -> list[float]:
+        return [one.share.mean for one in getattr(entry, name).values()]
 
     assert shares(reference, "rank") == [0.25, 0.5, 0.25]
     assert shares(reference, "rank_ref") == [0.75, 0, 0.25]
     assert shares(own, "rank") == [1, 0, 0]
     assert shares(own, "rank_ref") == [0, 0.5, 0.5]
-    assert list(own["rank"]) == ["unshifted", "marginal", "shifted"]
-    assert reference["rank"]["marginal"]["num_tokens"] == 2
-    assert reference["categories"] == [
+    assert list(own.rank) == ["unshifted", "marginal", "shifted"]
+    assert reference.rank["marginal"].num_tokens == 2
+    assert [one.model_dump() for one in reference.categories] == [
         {
             "category": "number",
             "num_tokens": 2,
@@ -106,7 +108,7 @@ def test_each_writers_shares() -> None:
             "rank_ref": {"unshifted": 2, "marginal": 0, "shifted": 0},
         },
     ]
-    json.dumps([reference, own, other], allow_nan=False)
+    dump_json([reference, own, other])
 
 
 def test_style_shares_from_the_texts() -> None:
@@ -115,24 +117,24 @@ def test_style_shares_from_the_texts() -> None:
         ["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
         js=[1, 2, 0, 4, 3, 0.5, 1.5],
     )
-    (entry,) = style_figures(data, divergence="js", resampling=Resampling(num_resamples=400))
-    assert (entry["num_tokens"], entry["num_style_tokens"]) == (7, 3)
-    assert entry["share_tokens"] == pytest.approx({"mean": 3 / 7, "low": 2 / 5, "high": 1 / 2})
-    assert entry["share_divergence"] == pytest.approx({"mean": 4.5 / 12, "low": 0.25, "high": 0.4})
+    (entry,) = style_shares(data, divergence="js", resampling=Resampling(num_resamples=400))
+    assert (entry.num_tokens, entry.num_style_tokens) == (7, 3)
+    assert asdict(entry.share_tokens) == pytest.approx({"mean": 3 / 7, "low": 2 / 5, "high": 1 / 2})
+    assert asdict(entry.share_divergence) == pytest.approx({"mean": 4.5 / 12, "low": 0.25, "high": 0.4})
     # All of the first problem: 0.4 - 0.4; all of the second: 0.25 - 0.5.
-    assert entry["excess"] == pytest.approx({"mean": 4.5 / 12 - 3 / 7, "low": -0.25, "high": 0.0})
+    assert asdict(entry.excess) == pytest.approx({"mean": 4.5 / 12 - 3 / 7, "low": -0.25, "high": 0.0})
 
 
 def test_given_styles_are_used() -> None:
-    (entry,) = style_figures(DATA, divergence="js", styles=[False] * 6 + [True], resampling=FAST)
-    assert entry["share_divergence"]["mean"] == 7 / 28
-    assert entry["share_tokens"]["mean"] == 1 / 7
+    (entry,) = style_shares(DATA, divergence="js", styles=[False] * 6 + [True], resampling=FAST)
+    assert entry.share_divergence.mean == 7 / 28
+    assert entry.share_tokens.mean == 1 / 7
     with pytest.raises(ValueError, match="7 tokens need as many styles, got 1"):
-        style_figures(DATA, divergence="js", styles=[True])
+        style_shares(DATA, divergence="js", styles=[True])
 
 
 def test_no_divergence_has_no_share() -> None:
     data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
-    (entry,) = style_figures(data, divergence="js", resampling=FAST)
-    assert (entry["share_divergence"], entry["excess"]) == (None, None)
-    assert entry["share_tokens"]["mean"] == 0
+    (entry,) = style_shares(data, divergence="js", resampling=FAST)
+    assert (entry.share_divergence, entry.excess) == (None, None)
+    assert entry.share_tokens.mean == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -247,25 +248,25 @@ def test_false_discoveries_of_a_null_pair() -> None:
     found = null_false_discoveries(
         null, SpikeConfig(), pooled=np.linspace(0, 1, 100), clusters=[i // 2 for i in range(40)]
     )
-    zscore = found["zscore"]["per_1000_tokens"]
+    zscore = found["zscore"].per_1000_tokens
     assert zscore is not None
-    assert found["zscore"]["num_tokens"] == 2000
-    assert zscore["mean"] == pytest.approx(found["zscore"]["num_spikes"] / 2)
-    assert 20 < zscore["low"] < zscore["mean"] < zscore["high"] < 60  # however small the noise is
+    assert found["zscore"].num_tokens == 2000
+    assert zscore.mean == pytest.approx(found["zscore"].num_spikes / 2)
+    assert 20 < zscore.low < zscore.mean < zscore.high < 60  # however small the noise is
     none = found["absolute"]
-    assert none["num_spikes"] == 0
+    assert none.num_spikes == 0
     wilson = 1.959963984540054**2 / (20 + 1.959963984540054**2)  # upper end of 0 of 20 problems
-    assert none["per_1000_tokens"] == pytest.approx({"mean": 0.0, "low": 0.0, "high": 1000 * wilson * 20 / 2000})
-    assert found["percentile"]["num_spikes"] == found["calibrated"]["num_spikes"] == 0
+    assert asdict(none.per_1000_tokens) == pytest.approx({"mean": 0.0, "low": 0.0, "high": 1000 * wilson * 20 / 2000})
+    assert found["percentile"].num_spikes == found["calibrated"].num_spikes == 0
 
 
 def test_calibrated_is_not_tested_on_its_own_null() -> None:
     low, high = np.linspace(0, 0.1, 500), np.linspace(1.0, 1.1, 500)
     found = null_false_discoveries([low, high], SpikeConfig(min_distance=1))
-    assert found["calibrated"]["num_spikes"] == 500  # all of `high` by the null `low`, none of `low` by `high`
+    assert found["calibrated"].num_spikes == 500  # all of `high` by the null `low`, none of `low` by `high`
     assert "percentile" not in found
 
 
 def test_no_null_tokens_no_rate() -> None:
     found = null_false_discoveries([], SpikeConfig())
-    assert found["zscore"] == {"num_spikes": 0, "num_tokens": 0, "per_1000_tokens": None}
+    assert found["zscore"].model_dump() == {"num_spikes": 0, "num_tokens": 0, "per_1000_tokens": None}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import dump_json
 from swerve.probe.engine.measured import MEASURES, Measurements
-from swerve.probe.findings.training_signal import signal_figures
+from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
@@ -68,7 +68,7 @@ def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dp
 def _figures(rows: list[dict[str, Any]], *, steps: Any = None, **more: Any) -> Any:
     options = {**OPTIONS, **{name: more.pop(name) for name in ("noise",) if name in more}}
     data, signals = _data(rows, **more)
-    return signal_figures(data, signals, steps=steps or {"rl-10": 10}, **options)
+    return training_signals(data, signals, steps=steps or {"rl-10": 10}, **options)
 
 
 def test_tokens_are_told_apart_by_what_training_gave_them():
@@ -83,23 +83,23 @@ def test_tokens_are_told_apart_by_what_training_gave_them():
         {"js": 7.0, "move": 9.0, "advantage": 1.0, "step": 11},
     ]
     (found,) = _figures(rows)
-    classes = found["divergence"]
-    assert {name: one["num_tokens"] for name, one in classes.items()} == {"signal": 3, "no_signal": 3, "not_seen": 2}
-    assert classes["signal"]["mean"]["mean"] == pytest.approx(0.4)
-    assert classes["signal"]["mean_abs_move"]["mean"] == pytest.approx(1.3 / 3)
-    assert classes["no_signal"]["mean"]["mean"] == pytest.approx(0.06)
-    assert classes["not_seen"]["mean"]["mean"] == pytest.approx(8.0)
-    assert found["spill_over"]["mean"] == pytest.approx(0.06 / 0.4)
-    assert (found["num_rollouts_seen"], found["num_problems_seen"]) == (3, 2)
-    direction = found["direction"]
-    assert (direction["num_tokens"], direction["num_moved"]) == (3, 3)
-    assert direction["agreement"]["mean"] == pytest.approx(2 / 3)
-    assert direction["chance"] == pytest.approx(1 / 3 * 2 / 3 + 2 / 3 * 1 / 3)
-    assert direction["above_chance"]["mean"] == pytest.approx(2 / 3 - 4 / 9)
-    assert direction["mean_move_positive"]["mean"] == pytest.approx(0.2)
-    assert direction["mean_move_negative"]["mean"] == pytest.approx(-0.7)
-    assert direction["difference"]["mean"] == pytest.approx(0.9)
-    json.dumps(found, allow_nan=False)
+    classes = found.divergence
+    assert {name: one.num_tokens for name, one in classes.items()} == {"signal": 3, "no_signal": 3, "not_seen": 2}
+    assert classes["signal"].mean.mean == pytest.approx(0.4)
+    assert classes["signal"].mean_abs_move.mean == pytest.approx(1.3 / 3)
+    assert classes["no_signal"].mean.mean == pytest.approx(0.06)
+    assert classes["not_seen"].mean.mean == pytest.approx(8.0)
+    assert found.spill_over.mean == pytest.approx(0.06 / 0.4)
+    assert (found.num_rollouts_seen, found.num_problems_seen) == (3, 2)
+    direction = found.direction
+    assert (direction.num_tokens, direction.num_moved) == (3, 3)
+    assert direction.agreement.mean == pytest.approx(2 / 3)
+    assert direction.chance == pytest.approx(1 / 3 * 2 / 3 + 2 / 3 * 1 / 3)
+    assert direction.above_chance.mean == pytest.approx(2 / 3 - 4 / 9)
+    assert direction.mean_move_positive.mean == pytest.approx(0.2)
+    assert direction.mean_move_negative.mean == pytest.approx(-0.7)
+    assert direction.difference.mean == pytest.approx(0.9)
+    dump_json(found)
 
 
 def test_moves_within_the_noise_have_no_direction():
@@ -110,8 +110,8 @@ def test_moves_within_the_noise_have_no_direction():
         {"move": 0.005, "advantage": -1.0},
     ]
     (coarse,), (fine,) = _figures(rows), _figures(rows, noise=0.0)
-    assert (coarse["direction"]["num_moved"], coarse["direction"]["agreement"]["mean"]) == (2, 0.5)
-    assert (fine["direction"]["num_moved"], fine["direction"]["agreement"]["mean"]) == (4, 0.25)
+    assert (coarse.direction.num_moved, coarse.direction.agreement.mean) == (2, 0.5)
+    assert (fine.direction.num_moved, fine.direction.agreement.mean) == (4, 0.25)
 
 
 def test_a_pair_of_checkpoints_has_seen_the_steps_between_them():
@@ -122,23 +122,23 @@ def test_a_pair_of_checkpoints_has_seen_the_steps_between_them():
         checkpoints=("rl-10", "rl-20", "rl-20", "dpo-8"),
         references=("dpo-8", "dpo-8", "rl-10", "sft-500"),
     )
-    assert [(one["checkpoint"], one["reference"]) for one in found] == [
+    assert [(one.checkpoint, one.reference) for one in found] == [
         ("rl-10", "dpo-8"),
         ("rl-20", "dpo-8"),
         ("rl-20", "rl-10"),
     ]
-    seen = [one["divergence"]["signal"] for one in found]
-    assert [one["num_tokens"] for one in seen] == [4, 8, 4]
-    assert [one["mean"]["mean"] for one in seen] == [7.5, 11.5, 15.5]
-    assert [part["share_seen"] for part in found[2]["by_step"]] == [0.0, 0.0, 1.0, 1.0, 0.0]
-    steps = [(part["first_step"], part["last_step"], part["num_tokens"]) for part in found[0]["by_step"]]
+    seen = [one.divergence["signal"] for one in found]
+    assert [one.num_tokens for one in seen] == [4, 8, 4]
+    assert [one.mean.mean for one in seen] == [7.5, 11.5, 15.5]
+    assert [part.share_seen for part in found[2].by_step] == [0.0, 0.0, 1.0, 1.0, 0.0]
+    steps = [(part.first_step, part.last_step, part.num_tokens) for part in found[0].by_step]
     assert steps == [(5, 5, 2), (10, 10, 2), (11, 11, 2), (20, 20, 2), (21, 21, 2)]
 
 
 def test_many_steps_are_put_together_into_eight_parts():
     rows = [{"advantage": 1.0, "step": 1 + index // 2} for index in range(40)]
     (found,) = _figures(rows, steps={"rl-10": 20})
-    parts = [(part["first_step"], part["last_step"]) for part in found["by_step"]]
+    parts = [(part.first_step, part.last_step) for part in found.by_step]
     assert (len(parts), parts[0][0], parts[-1][1]) == (8, 1, 20)
     assert all(one[1] + 1 == two[0] for one, two in itertools.pairwise(parts))
 
@@ -153,10 +153,10 @@ def test_clipped_tokens_are_those_cut_off_at_least_once():
         {"js": 5.0, "used": False},
     ]
     (found,) = _figures(rows)
-    assert found["clipped"]["num_tokens"] == 1
-    assert found["clipped"]["share_of_tokens"]["mean"] == pytest.approx(0.25)
-    assert found["clipped"]["share_of_divergence"]["mean"] == pytest.approx(0.6)
-    assert _figures([{"advantage": 1.0}] * 4)[0]["clipped"] is None
+    assert found.clipped.num_tokens == 1
+    assert found.clipped.share_of_tokens.mean == pytest.approx(0.25)
+    assert found.clipped.share_of_divergence.mean == pytest.approx(0.6)
+    assert _figures([{"advantage": 1.0}] * 4)[0].clipped is None
 
 
 def test_correlations_take_the_size_of_the_advantage_and_the_kl_as_it_is():
@@ -166,11 +166,11 @@ def test_correlations_take_the_size_of_the_advantage_and_the_kl_as_it_is():
         for index, value in enumerate(advantages)
     ]
     (found,) = _figures([*rows, {"js": 9.0, "used": False}, {"js": 0.0, "used": False}])
-    assert found["advantage_correlation"]["mean"] == pytest.approx(1.0)
-    assert found["kl_correlation"]["mean"] == pytest.approx(-1.0)
+    assert found.advantage_correlation.mean == pytest.approx(1.0)
+    assert found.kl_correlation.mean == pytest.approx(-1.0)
     constant = _figures([{"js": 0.1 * index, "advantage": 1.0} for index in range(4)])[0]
-    assert constant["advantage_correlation"] is None
-    assert constant["kl_correlation"] is None
+    assert constant.advantage_correlation is None
+    assert constant.kl_correlation is None
 
 
 def test_planted_pushes_are_found_and_unrelated_moves_are_not():
@@ -183,33 +183,33 @@ def test_planted_pushes_are_found_and_unrelated_moves_are_not():
             planted.append({"problem": str(problem), "advantage": advantage, "move": 0.5 * advantage + noise[0]})
             unrelated.append({"problem": str(problem), "advantage": advantage, "move": 0.8 + noise[1]})
     (found,), (nothing,) = (_figures(rows, per_sequence=1) for rows in (planted, unrelated))
-    assert found["direction"]["above_chance"]["low"] > 0.1
-    assert found["direction"]["difference"]["low"] > 0.5
-    interval = nothing["direction"]["above_chance"]
-    assert interval["low"] < 0 < interval["high"]
-    assert nothing["direction"]["agreement"]["mean"] == pytest.approx(nothing["direction"]["chance"], abs=0.1)
+    assert found.direction.above_chance.low > 0.1
+    assert found.direction.difference.low > 0.5
+    interval = nothing.direction.above_chance
+    assert interval.low < 0 < interval.high
+    assert nothing.direction.agreement.mean == pytest.approx(nothing.direction.chance, abs=0.1)
 
 
 def test_only_the_training_population_is_read_and_without_it_there_is_nothing():
     rows = [{"js": 0.5, "advantage": 1.0}] * 2 + [{"js": 9.0, "population": "reference_right"}] * 2
     data, signals = _data(rows)
-    (found,) = signal_figures(data, signals[:2], steps={"rl-10": 10}, **OPTIONS)
-    assert found["divergence"]["signal"]["mean"]["mean"] == pytest.approx(0.5)
+    (found,) = training_signals(data, signals[:2], steps={"rl-10": 10}, **OPTIONS)
+    assert found.divergence["signal"].mean.mean == pytest.approx(0.5)
     other, _ = _data(rows[2:])
-    assert signal_figures(other, [], steps={"rl-10": 10}, **OPTIONS) == []
+    assert training_signals(other, [], steps={"rl-10": 10}, **OPTIONS) == ()
 
 
 def test_a_checkpoint_that_saw_nothing_yet_has_no_figures_but_of_what_is_to_come():
     (found,) = _figures([{"js": 0.5, "advantage": 1.0, "step": 50}] * 2)
-    assert found["divergence"]["signal"] == {"num_tokens": 0, "mean": None, "mean_abs_move": None}
-    assert found["divergence"]["not_seen"]["num_tokens"] == 2
-    assert (found["direction"], found["spill_over"], found["by_step"]) == (None, None, [])
+    assert found.divergence["signal"].model_dump() == {"num_tokens": 0, "mean": None, "mean_abs_move": None}
+    assert found.divergence["not_seen"].num_tokens == 2
+    assert (found.direction, found.spill_over, found.by_step) == (None, None, ())
 
 
 def test_tokens_without_a_row_are_refused():
     data, signals = _data([{"advantage": 1.0}] * 4)
     with pytest.raises(ValueError, match="1 of 4 tokens of the population 'training' have no row in the signals"):
-        signal_figures(data, signals[:-1], steps={"rl-10": 10}, **OPTIONS)
+        training_signals(data, signals[:-1], steps={"rl-10": 10}, **OPTIONS)
 
 
 def test_what_is_infinite_has_no_mean_and_stops_nothing() -> None:
@@ -218,9 +218,9 @@ def test_what_is_infinite_has_no_mean_and_stops_nothing() -> None:
     rows[3] |= {"js": math.inf, "move": -math.inf}
     rows += [{"js": 0.2, "used": False, "step": 5, "problem": "9"}] * 2
     data, signals = _data(rows)
-    (figure,) = signal_figures(data, signals, steps={"rl-10": 10, "dpo-8": 0}, **OPTIONS)
-    assert figure["divergence"]["signal"] == {"num_tokens": 6, "mean": None, "mean_abs_move": None}
-    assert figure["divergence"]["no_signal"]["mean"]["mean"] == pytest.approx(0.2)
-    assert (figure["spill_over"], figure["direction"], figure["advantage_correlation"]) == (None, None, None)
-    assert figure["clipped"]["share_of_divergence"] is None
-    json.dumps(figure, allow_nan=False)
+    (figure,) = training_signals(data, signals, steps={"rl-10": 10, "dpo-8": 0}, **OPTIONS)
+    assert figure.divergence["signal"].model_dump() == {"num_tokens": 6, "mean": None, "mean_abs_move": None}
+    assert figure.divergence["no_signal"].mean.mean == pytest.approx(0.2)
+    assert (figure.spill_over, figure.direction, figure.advantage_correlation) == (None, None, None)
+    assert figure.clipped.share_of_divergence is None
+    dump_json(figure)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
 from swerve.probe.engine.forward import TopTokens
@@ -20,8 +21,6 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress, ProgressTask
-
-DIVERGENCES = ("kl_forward", "kl_reverse", "js")
 
 MEASURES = (
     *DIVERGENCES,

@@ -14,12 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import f as f_distribution
 
+from swerve.artifacts.probe_findings import (
+    BiographySummary,
+    ChangePointCounts,
+    ChangePointStep,
+    OnsetStep,
+    TokenBiographies,
+)
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, problem_clusters
 
@@ -152,13 +159,13 @@ def _known(values: Floats) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def biography_figures(
+def summarise_biographies(
     data: Measurements,
     found: Biographies,
     *,
     settings: BiographySettings | None = None,
     resampling: Resampling | None = None,
-) -> dict[str, Any]:
+) -> BiographySummary:
     """Return the biographies in figures: of all tokens, of those known to be wrong, and of the others beside them.
 
     `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
@@ -176,36 +183,40 @@ def biography_figures(
     clusters = problem_clusters(data)
     wrong = np.array([t in one.wrong for one in data.sequences for t in range(len(one.completion_ids))], dtype=np.bool_)
     known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
-    groups = {"all": np.ones(len(wrong), dtype=np.bool_), "wrong_steps": wrong, "others": known & ~wrong}
-    return {
-        "checkpoints": list(data.checkpoints),
-        "steps": list(found.steps),
-        "threshold": how.threshold,
-        "noise": how.noise,
-        "confidence": how.confidence,
-        "tokens": {name: _group_figures(found, inside, clusters, resample) for name, inside in groups.items()},
+    groups: dict[Literal["all", "wrong_steps", "others"], NDArray[np.bool_]] = {
+        "all": np.ones(len(wrong), dtype=np.bool_),
+        "wrong_steps": wrong,
+        "others": known & ~wrong,
     }
+    return BiographySummary(
+        checkpoints=data.checkpoints,
+        steps=found.steps,
+        threshold=how.threshold,
+        noise=how.noise,
+        confidence=how.confidence,
+        tokens={name: _token_biographies(found, inside, clusters, resample) for name, inside in groups.items()},
+    )
 
 
-def _group_figures(
+def _token_biographies(
     found: Biographies, inside: NDArray[np.bool_], clusters: NDArray[np.int64], resample: Resampling
-) -> dict[str, Any]:
+) -> TokenBiographies:
     moved = inside & (found.onset >= 0)
     problems = clusters[moved]
     onset = Counter(found.onset[moved].tolist())
     known = moved & np.isfinite(found.linearity) & np.isfinite(found.changes.share)
     linear = found.linearity[moved & np.isfinite(found.linearity)]
-    return {
-        "num_tokens": int(inside.sum()),
-        "num_moved": int(moved.sum()),
-        "share_moved": resample.share(found.onset[inside] >= 0, clusters[inside]),
-        "onset_steps": [{"step": step, "num_tokens": onset[index]} for index, step in enumerate(found.steps)],
-        "share_reversed": resample.share(found.reversals[moved] > 0, problems),
-        "mean_reversals": resample.mean(found.reversals[moved], problems),
-        "median_linearity": float(np.median(linear)) if linear.size else None,
-        "share_line_better": resample.share(_line_better(found)[known], clusters[known]),
-        "change_points": _change_figures(found, moved, problems, resample),
-    }
+    return TokenBiographies(
+        num_tokens=int(inside.sum()),
+        num_moved=int(moved.sum()),
+        share_moved=resample.share(found.onset[inside] >= 0, clusters[inside]),
+        onset_steps=tuple(OnsetStep(step=step, num_tokens=onset[index]) for index, step in enumerate(found.steps)),
+        share_reversed=resample.share(found.reversals[moved] > 0, problems),
+        mean_reversals=resample.mean(found.reversals[moved], problems),
+        median_linearity=float(np.median(linear)) if linear.size else None,
+        share_line_better=resample.share(_line_better(found)[known], clusters[known]),
+        change_points=_change_points(found, moved, problems, resample),
+    )
 
 
 def _line_better(found: Biographies) -> NDArray[np.bool_]:
@@ -213,9 +224,9 @@ def _line_better(found: Biographies) -> NDArray[np.bool_]:
     return found.linearity >= found.changes.share
 
 
-def _change_figures(
+def _change_points(
     found: Biographies, moved: NDArray[np.bool_], problems: NDArray[np.int64], resample: Resampling
-) -> dict[str, Any] | None:
+) -> ChangePointCounts | None:
     changes, times = found.changes, np.array(found.times, dtype=np.int64)
     if len(times) < MIN_POINTS:
         return None
@@ -224,15 +235,17 @@ def _change_figures(
     for index in sorted(set(changes.index[changed].tolist())):
         here = changed & (changes.index == index)
         by_step.append(
-            {
-                "step": int(times[index]),
-                "num_tokens": int(here.sum()),
-                "median_low": float(np.median(times[changes.low[here]])),
-                "median_high": float(np.median(times[changes.high[here]])),
-                "median_size": float(np.median(changes.size[here])),
-            }
+            ChangePointStep(
+                step=int(times[index]),
+                num_tokens=int(here.sum()),
+                median_low=float(np.median(times[changes.low[here]])),
+                median_high=float(np.median(times[changes.high[here]])),
+                median_size=float(np.median(changes.size[here])),
+            )
         )
-    return {"num_tokens": int(changed.sum()), "share": resample.share(changed[moved], problems), "by_step": by_step}
+    return ChangePointCounts(
+        num_tokens=int(changed.sum()), share=resample.share(changed[moved], problems), by_step=tuple(by_step)
+    )
 
 
 MIN_POINTS = 4

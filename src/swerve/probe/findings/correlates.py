@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from swerve.artifacts.probe_findings import Correlate, Direction, Divergence, WrongStepMoves
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, by_source, problem_clusters
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import (
+    Correlation,
     Estimate,
     benjamini_hochberg,
     bootstrap_ranking,
@@ -50,9 +52,9 @@ def difficulty(kind: str) -> float | None:
     return float(numbers[0]) if len(numbers) == 1 else None
 
 
-def correlate_figures(
-    data: Measurements, *, divergence: str, rate: float = 0.05, resampling: Resampling | None = None
-) -> list[dict[str, Any]]:
+def divergence_correlates(
+    data: Measurements, *, divergence: Divergence, rate: float = 0.05, resampling: Resampling | None = None
+) -> tuple[Correlate, ...]:
     """Return the rank correlations of a divergence, for each writer of rollouts and checkpoint.
 
     At the level of rollouts it is the mean divergence of a rollout's tokens, with the answer's correctness (0 or 1),
@@ -69,20 +71,34 @@ def correlate_figures(
         resampling: of the intervals and p-values.
     """
     how = resampling or Resampling()
-    figures: list[dict[str, Any]] = []
-    for source, part in by_source(data).items():
-        for index, checkpoint in enumerate(part.checkpoints):
-            common = {"checkpoint": checkpoint, "source": source, "divergence": divergence}
-            figures += [{**common, **one} for one in _rollout_correlates(part, index, divergence, how)]
-            figures.append({**common, **_token_correlate(part, index, divergence, how)})
-    adjusted, rejected = benjamini_hochberg([one["p_value"] for one in figures], rate)
-    return [
-        {**one, "p_adjusted": p_value, "significant": significant}
-        for one, p_value, significant in zip(figures, adjusted, rejected, strict=True)
+    found = [
+        Correlate(
+            checkpoint=checkpoint,
+            source=source,
+            divergence=divergence,
+            level="token" if name == "token" else "rollout",
+            correlate="entropy_ref" if name == "token" else name,
+            num=num,
+            estimate=one and one.estimate,
+            p_value=None if one is None else one.p_value,
+        )
+        for source, part in by_source(data).items()
+        for index, checkpoint in enumerate(part.checkpoints)
+        for name, (num, one) in _correlations(part, index, divergence, how).items()
     ]
+    adjusted, rejected = benjamini_hochberg([one.p_value for one in found], rate)
+    return tuple(
+        one.model_copy(update={"p_adjusted": p_value, "significant": significant})
+        for one, p_value, significant in zip(found, adjusted, rejected, strict=True)
+    )
 
 
-def _rollout_correlates(data: Measurements, index: int, divergence: str, how: Resampling) -> list[dict[str, Any]]:
+Counted = tuple[int, Correlation | None]
+"""How many rollouts or tokens a correlation is over, and the correlation."""
+
+
+def _correlations(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> dict[str, Counted]:
+    """Return the correlation with each property of a rollout, and last that over tokens (`token`)."""
     means = _rollout_means(data, data.columns[divergence][index])
     levels = [difficulty(one.problem.kind) for one in data.sequences]
     correlates: dict[str, Floats] = {
@@ -92,10 +108,8 @@ def _rollout_correlates(data: Measurements, index: int, divergence: str, how: Re
         "entropy_ref": _rollout_means(data, data.columns["entropy_ref"][index]),
     }
     problems = np.array([one.problem.id for one in data.sequences], dtype=str)
-    return [
-        {"level": "rollout", "correlate": name, **_ranked(means, correlates[name], problems, how)}
-        for name in CORRELATES
-    ]
+    by_rollout = {name: _ranked(means, correlates[name], problems, how) for name in CORRELATES}
+    return {**by_rollout, "token": _token_correlation(data, index, divergence, how)}
 
 
 def _rollout_means(data: Measurements, values: NDArray[Any]) -> Floats:
@@ -106,7 +120,7 @@ def _rollout_means(data: Measurements, values: NDArray[Any]) -> Floats:
     return means
 
 
-def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Resampling) -> dict[str, Any]:
+def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Resampling) -> Counted:
     """Return Spearman's correlation over the rollouts for which both are known; an infinite mean is unknown."""
     known = np.isfinite(x) & np.isfinite(y)
     found = spearman(
@@ -117,10 +131,10 @@ def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Resampling) -
         num_resamples=how.num_resamples,
         seed=how.seed,
     )
-    return _entry(int(known.sum()), found)
+    return int(known.sum()), found
 
 
-def _token_correlate(data: Measurements, index: int, divergence: str, how: Resampling) -> dict[str, Any]:
+def _token_correlation(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> Counted:
     values, entropy = data.columns[divergence][index], data.columns["entropy_ref"][index]
     known = np.isfinite(values) & np.isfinite(entropy)
     found = pearson(
@@ -131,17 +145,7 @@ def _token_correlate(data: Measurements, index: int, divergence: str, how: Resam
         num_resamples=how.num_resamples,
         seed=how.seed,
     )
-    return {"level": "token", "correlate": "entropy_ref", **_entry(int(known.sum()), found)}
-
-
-def _entry(num: int, found: Any) -> dict[str, Any]:
-    if found is None:
-        return {"num": num, "estimate": None, "p_value": None}
-    return {
-        "num": num,
-        "estimate": {name: found[name] for name in ("mean", "low", "high")},
-        "p_value": found["p_value"],
-    }
+    return int(known.sum()), found
 
 
 Mask = NDArray[np.bool_]
@@ -155,13 +159,13 @@ def token_moves(data: Measurements, index: int) -> Floats:
     return np.where(finite, np.where(finite, own, 0.0) - np.where(finite, reference, 0.0), np.nan)
 
 
-def direction_figures(
+def move_directions(
     data: Measurements,
     *,
-    divergence: str,
+    divergence: Divergence,
     pieces: Sequence[str] | None = None,
     resampling: Resampling | None = None,
-) -> list[dict[str, Any]]:
+) -> tuple[Direction, ...]:
     """Return, for each writer of rollouts and checkpoint, how the moves go with right and wrong.
 
     - `share_good`: share of the summed divergence on tokens with a good move (no preference: about their share of the
@@ -183,20 +187,20 @@ def direction_figures(
         resampling: of the intervals.
     """
     how = resampling or Resampling()
-    return [
-        {
-            "checkpoint": checkpoint,
-            "source": source,
-            "divergence": divergence,
-            **_move_figures(part, index, part.columns[divergence][index].astype(np.float64), how),
-            "wrong_steps": _wrong_step_figures(part, index, pieces, how),
-        }
+    return tuple(
+        Direction(
+            checkpoint=checkpoint,
+            source=source,
+            divergence=divergence,
+            **_move_entries(part, index, part.columns[divergence][index].astype(np.float64), how),
+            wrong_steps=_wrong_step_moves(part, index, pieces, how),
+        )
         for source, part in by_source(data).items()
         for index, checkpoint in enumerate(part.checkpoints)
-    ]
+    )
 
 
-def _move_figures(data: Measurements, index: int, values: Floats, how: Resampling) -> dict[str, Any]:
+def _move_entries(data: Measurements, index: int, values: Floats, how: Resampling) -> dict[str, Any]:
     moves, clusters = token_moves(data, index), problem_clusters(data)
     correct = np.array([one.correct for one in data.sequences], dtype=np.bool_)
     right = np.repeat(correct, data.lengths)
@@ -210,7 +214,7 @@ def _move_figures(data: Measurements, index: int, values: Floats, how: Resamplin
         "mean_move_right": how.mean(moves[right], clusters[right]),
         "mean_move_wrong": how.mean(moves[~right], clusters[~right]),
         "difference": _mean_difference(moves, right, clusters, how) if known else None,
-        **(_rollout_figures(data, moves, correct, how) if known else _NO_ROLLOUTS),
+        **(_rollout_entries(data, moves, correct, how) if known else _NO_ROLLOUTS),
     }
 
 
@@ -223,7 +227,7 @@ def _mean_difference(moves: Floats, first: Mask, clusters: NDArray[np.int64], ho
 _NO_ROLLOUTS: dict[str, Any] = {"num_paired": 0, "wilcoxon": None, "cliffs_delta": None, "auc": None}
 
 
-def _rollout_figures(data: Measurements, moves: Floats, correct: Mask, how: Resampling) -> dict[str, Any]:
+def _rollout_entries(data: Measurements, moves: Floats, correct: Mask, how: Resampling) -> dict[str, Any]:
     sums = np.bincount(data.sequence_index, weights=moves, minlength=len(data.sequences))
     means = sums / np.maximum(data.lengths, 1)
     problems = [one.problem.id for one in data.sequences]
@@ -254,9 +258,9 @@ def _by_problem(problems: Sequence[str], values: Floats, kept: Mask) -> dict[str
     return {name: sum(one) / len(one) for name, one in found.items()}
 
 
-def _wrong_step_figures(
+def _wrong_step_moves(
     data: Measurements, index: int, pieces: Sequence[str] | None, how: Resampling
-) -> dict[str, Any] | None:
+) -> WrongStepMoves | None:
     """Return the figures of the rollouts with known wrong steps; None where there are none."""
     marked = data.select(lambda one: bool(one.wrong))
     if not marked.sequences:
@@ -267,20 +271,20 @@ def _wrong_step_figures(
     problems = [one.problem.id for one in marked.sequences for _ in one.completion_ids]
     on_wrong, others = (_by_problem(problems, moves, wrong == wanted) for wanted in (True, False))
     paired = [name for name in on_wrong if name in others]
-    return {
-        "num_rollouts": len(marked.sequences),
-        "num_tokens": int(wrong.sum()),
-        "mean_move": how.mean(moves[wrong], clusters[wrong]),
-        "mean_move_others": how.mean(moves[~wrong], clusters[~wrong]),
-        "difference": _mean_difference(moves, wrong, clusters, how) if known else None,
-        "wilcoxon": paired_wilcoxon([others[name] for name in paired], [on_wrong[name] for name in paired])
+    return WrongStepMoves(
+        num_rollouts=len(marked.sequences),
+        num_tokens=int(wrong.sum()),
+        mean_move=how.mean(moves[wrong], clusters[wrong]),
+        mean_move_others=how.mean(moves[~wrong], clusters[~wrong]),
+        difference=_mean_difference(moves, wrong, clusters, how) if known else None,
+        wilcoxon=paired_wilcoxon([others[name] for name in paired], [on_wrong[name] for name in paired])
         if known
         else None,
-        **_expected_figures(marked, index, pieces, clusters, how),
-    }
+        **_expected_entries(marked, index, pieces, clusters, how),
+    )
 
 
-def _expected_figures(
+def _expected_entries(
     data: Measurements, index: int, pieces: Sequence[str] | None, clusters: NDArray[np.int64], how: Resampling
 ) -> dict[str, Any]:
     """Return how often each model's most likely token at a wrong step is the expected one.

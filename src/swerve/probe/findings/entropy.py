@@ -14,14 +14,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.probe.engine.measured import DIVERGENCES, Measurements
+from swerve.artifacts.probe_findings import (
+    DIVERGENCES,
+    CategoryEntropy,
+    CheckpointEntropy,
+    EntropyChange,
+    ForkingCategory,
+    ForkingOverlap,
+    ForkingTokens,
+    ForkingWrongSteps,
+    RegionEntropy,
+)
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import REGIONS, Resampling, problem_clusters, spike_masks, token_regions
 from swerve.statistics import Estimate
 
 
-def entropy_figures(
+def checkpoint_entropies(
     data: Measurements, *, vocabulary_size: int, resampling: Resampling | None = None
-) -> list[dict[str, Any]]:
+) -> tuple[CheckpointEntropy, ...]:
     """Return each checkpoint's mean entropy, the reference's, and the change, in all and by region and category.
 
     `change` is the checkpoint's minus the reference's on the same tokens (nats); `normalised` has the same three
@@ -39,28 +50,30 @@ def entropy_figures(
         raise ValueError(f"a vocabulary has at least 2 tokens, got vocabulary_size={vocabulary_size}")
     how, clusters = resampling or Resampling(), problem_clusters(data)
     regions, categories = token_regions(data.lengths), np.array(data.categories, dtype=str)
-    figures = []
+    found = []
     for index, checkpoint in enumerate(data.checkpoints):
         entropies = {name: data.columns[name][index].astype(np.float64) for name in ("entropy", "entropy_ref")}
         changed = data.columns["argmax"][index] != data.columns["argmax_ref"][index]
         means = _entropy_means(entropies, np.ones(len(clusters), dtype=np.bool_), clusters, how)
-        figures.append(
-            {
-                "checkpoint": checkpoint,
+        found.append(
+            CheckpointEntropy(
+                checkpoint=checkpoint,
                 **means,
-                "normalised": {name: _scaled(one, 1 / math.log(vocabulary_size)) for name, one in means.items()},
-                "share_argmax_changed": how.share(changed, clusters),
-                "regions": [
-                    {"region": name, **_entropy_means(entropies, regions == number, clusters, how)}
+                normalised=EntropyChange(
+                    **{name: one and one.scaled(1 / math.log(vocabulary_size)) for name, one in means.items()}
+                ),
+                share_argmax_changed=how.share(changed, clusters),
+                regions=tuple(
+                    RegionEntropy(region=name, **_entropy_means(entropies, regions == number, clusters, how))
                     for number, name in enumerate(REGIONS)
-                ],
-                "categories": [
-                    {"category": name, **_entropy_means(entropies, categories == name, clusters, how)}
+                ),
+                categories=tuple(
+                    CategoryEntropy(category=name, **_entropy_means(entropies, categories == name, clusters, how))
                     for name in sorted(set(data.categories))
-                ],
-            }
+                ),
+            )
         )
-    return figures
+    return tuple(found)
 
 
 def _entropy_means(
@@ -75,11 +88,6 @@ def _entropy_means(
         "entropy_ref": how.mean(reference, problems),
         "change": how.mean(own - reference, problems),
     }
-
-
-def _scaled(estimate: Estimate | None, factor: float) -> Estimate | None:
-    """Return the estimate in another unit."""
-    return estimate and estimate.scaled(factor)
 
 
 def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray[np.bool_], float | None]:
@@ -105,13 +113,13 @@ def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray
     return values >= threshold, threshold
 
 
-def forking_figures(
+def forking_overlaps(
     data: Measurements,
     spikes: Iterable[Mapping[str, Any]] = (),
     *,
     share: float = 0.2,
     resampling: Resampling | None = None,
-) -> list[dict[str, Any]]:
+) -> tuple[ForkingTokens, ...]:
     """Return, for each checkpoint, what falls on the forking tokens of its reference.
 
     All shares are to be read against `share_tokens`, the forking tokens' own share (20% where no entropies tie):
@@ -127,33 +135,31 @@ def forking_figures(
     """
     how, clusters = resampling or Resampling(), problem_clusters(data)
     masks, wrong, known = spike_masks(data, spikes), *_wrong_tokens(data)
-    figures = []
+    found = []
     for index, checkpoint in enumerate(data.checkpoints):
         forking, threshold = forking_tokens(data.columns["entropy_ref"][index], share=share)
         changed = data.columns["argmax"][index] != data.columns["argmax_ref"][index]
-        figures.append(
-            {
-                "checkpoint": checkpoint,
-                "threshold": threshold,
-                "num_tokens": int(forking.size),
-                "num_forking": int(forking.sum()),
-                "share_tokens": float(forking.mean()) if forking.size else None,
-                "share_divergence": {
+        found.append(
+            ForkingTokens(
+                checkpoint=checkpoint,
+                threshold=threshold,
+                num_tokens=int(forking.size),
+                num_forking=int(forking.sum()),
+                share_tokens=float(forking.mean()) if forking.size else None,
+                share_divergence={
                     name: _share_on(forking, data.columns[name][index].astype(np.float64), clusters, how)
                     for name in DIVERGENCES
                 },
-                "share_argmax_changed": _share_on(forking, changed, clusters, how),
-                "spikes": {
-                    name: _overlap(forking, masks.get((checkpoint, name)), clusters, how) for name in DIVERGENCES
-                },
-                "wrong_steps": {
-                    **_overlap(forking, wrong, clusters, how),
-                    "share_tokens": float(forking[known].mean()) if known.any() else None,
-                },
-                "categories": _forking_categories(data.categories, forking),
-            }
+                share_argmax_changed=_share_on(forking, changed, clusters, how),
+                spikes={name: _overlap(forking, masks.get((checkpoint, name)), clusters, how) for name in DIVERGENCES},
+                wrong_steps=ForkingWrongSteps(
+                    **dict(_overlap(forking, wrong, clusters, how)),
+                    share_tokens=float(forking[known].mean()) if known.any() else None,
+                ),
+                categories=_forking_categories(data.categories, forking),
+            )
         )
-    return figures
+    return tuple(found)
 
 
 def _wrong_tokens(data: Measurements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -171,25 +177,25 @@ def _share_on(
 
 def _overlap(
     forking: NDArray[np.bool_], found: NDArray[np.bool_] | None, clusters: NDArray[np.int64], how: Resampling
-) -> dict[str, Any]:
+) -> ForkingOverlap:
     marks = np.zeros_like(forking) if found is None else found
-    return {
-        "num": int(marks.sum()),
-        "num_forking": int((marks & forking).sum()),
-        "share": _share_on(forking, marks.astype(np.float64), clusters, how),
-    }
+    return ForkingOverlap(
+        num=int(marks.sum()),
+        num_forking=int((marks & forking).sum()),
+        share=_share_on(forking, marks.astype(np.float64), clusters, how),
+    )
 
 
-def _forking_categories(categories: tuple[str, ...], forking: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _forking_categories(categories: tuple[str, ...], forking: NDArray[np.bool_]) -> tuple[ForkingCategory, ...]:
     totals = Counter(categories)
     counts = Counter(name for name, fork in zip(categories, forking.tolist(), strict=True) if fork)
-    return [
-        {
-            "category": name,
-            "num_tokens": total,
-            "num_forking": counts[name],
-            "share_tokens": total / len(categories),
-            "share_forking": counts[name] / max(1, int(forking.sum())),
-        }
+    return tuple(
+        ForkingCategory(
+            category=name,
+            num_tokens=total,
+            num_forking=counts[name],
+            share_tokens=total / len(categories),
+            share_forking=counts[name] / max(1, int(forking.sum())),
+        )
         for name, total in sorted(totals.items())
-    ]
+    )

@@ -13,19 +13,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.probe.engine.measured import DIVERGENCES, Measurements
+from swerve.artifacts.probe_findings import (
+    DIVERGENCES,
+    CategoryShare,
+    Divergence,
+    RankCategory,
+    RankClass,
+    RankShare,
+    RankShift,
+    Region,
+    RegionShare,
+    StyleShare,
+)
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_styles
 from swerve.statistics import Estimate, bootstrap_mean, bootstrap_ratio
 from swerve.statistics.resampling import cluster_counts, percentile_estimate
 
-REGIONS = ("early", "mid", "late")
+REGIONS: tuple[Region, ...] = get_args(Region)
 
 Clusters = NDArray[np.int64]
 
@@ -167,9 +179,9 @@ def spike_masks(data: Measurements, spikes: Iterable[Mapping[str, Any]]) -> dict
     return masks
 
 
-def region_figures(
+def region_shares(
     data: Measurements, spikes: Iterable[Mapping[str, Any]] = (), *, resampling: Resampling | None = None
-) -> list[dict[str, Any]]:
+) -> tuple[RegionShare, ...]:
     """Return, for each checkpoint and third of the completions, size, divergences and spikes.
 
     `mean` is the mean divergence of a token there (nats), `share_divergence` the part of the summed divergence, to be
@@ -182,29 +194,29 @@ def region_figures(
     """
     how = resampling or Resampling()
     regions, clusters, masks = token_regions(data.lengths), problem_clusters(data), spike_masks(data, spikes)
-    figures = []
+    shares = []
     for index, checkpoint in enumerate(data.checkpoints):
         columns = {name: data.columns[name][index] for name in DIVERGENCES}
         found = {name: masks.get((checkpoint, name), np.zeros(regions.size, dtype=np.bool_)) for name in DIVERGENCES}
         for number, region in enumerate(REGIONS):
             inside = regions == number
             count = int(inside.sum())
-            figures.append(
-                {
-                    "checkpoint": checkpoint,
-                    "region": region,
-                    "num_tokens": count,
-                    "share_tokens": count / regions.size if regions.size else None,
-                    "mean": {name: how.mean(values[inside], clusters[inside]) for name, values in columns.items()},
-                    "share_divergence": {
+            shares.append(
+                RegionShare(
+                    checkpoint=checkpoint,
+                    region=region,
+                    num_tokens=count,
+                    share_tokens=count / regions.size if regions.size else None,
+                    mean={name: how.mean(values[inside], clusters[inside]) for name, values in columns.items()},
+                    share_divergence={
                         name: how.ratio(_within(values, inside), values, clusters) for name, values in columns.items()
                     },
-                    "num_spikes": {name: int(mask[inside].sum()) for name, mask in found.items()},
-                    "spike_rate": {name: _rate(mask[inside]) for name, mask in found.items()},
-                    "base_rate": {name: _rate(mask) for name, mask in found.items()},
-                }
+                    num_spikes={name: int(mask[inside].sum()) for name, mask in found.items()},
+                    spike_rate={name: _rate(mask[inside]) for name, mask in found.items()},
+                    base_rate={name: _rate(mask) for name, mask in found.items()},
+                )
             )
-    return figures
+    return tuple(shares)
 
 
 def _within(values: NDArray[Any], inside: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -216,9 +228,9 @@ def _rate(mask: NDArray[np.bool_]) -> float | None:
     return float(mask.mean()) if mask.size else None
 
 
-def category_figures(
-    data: Measurements, spikes: SpikeTable, *, divergence: str, resampling: Resampling | None = None
-) -> list[dict[str, Any]]:
+def category_shares(
+    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, resampling: Resampling | None = None
+) -> tuple[CategoryShare, ...]:
     """Return each category's share of tokens and of divergence, and its spikes against the base rate, by checkpoint.
 
     `spike_rate` is spikes a token of the category, `base_rate` spikes a token of any. The intervals, of
@@ -227,35 +239,40 @@ def category_figures(
     how, clusters = resampling or Resampling(), problem_clusters(data)
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
     masks = spike_masks(data, spikes.rows(spikes.method))
-    figures = []
+    found = []
     for number, checkpoint in enumerate(data.checkpoints):
         values = data.columns[divergence][number].astype(np.float64)
         mask = masks.get((checkpoint, divergence), np.zeros(len(index), dtype=np.bool_))
         for code, category in enumerate(names.tolist()):
             inside = index == code
             share_divergence = how.ratio(np.where(inside, values, 0.0), values, clusters)
-            figures.append(
-                {
-                    "checkpoint": checkpoint,
-                    "category": category,
-                    "num_tokens": int(inside.sum()),
-                    "share_tokens": float(inside.mean()),
-                    "share_divergence": share_divergence and share_divergence.mean,
-                    "share_divergence_interval": share_divergence,
-                    "num_spikes": int(mask[inside].sum()),
-                    "spike_rate": float(mask[inside].mean()),
-                    "spike_rate_interval": how.share(mask[inside], clusters[inside]),
-                    "base_rate": float(mask.mean()),
-                }
+            found.append(
+                CategoryShare(
+                    checkpoint=checkpoint,
+                    category=category,
+                    num_tokens=int(inside.sum()),
+                    share_tokens=float(inside.mean()),
+                    share_divergence=None if share_divergence is None else share_divergence.mean,
+                    share_divergence_interval=share_divergence,
+                    num_spikes=int(mask[inside].sum()),
+                    spike_rate=float(mask[inside].mean()),
+                    spike_rate_interval=how.share(mask[inside], clusters[inside]),
+                    base_rate=float(mask.mean()),
+                )
             )
-    return figures
+    return tuple(found)
 
 
-RANK_CLASSES = ("unshifted", "marginal", "shifted")
-
+RANK_CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 Writer = Literal["checkpoint", "reference", "other"]
 
 _MAX_MARGINAL = 3
+_URIAL_RANKS: Mapping[Writer, Literal["rank", "rank_ref"] | None] = {
+    "checkpoint": "rank_ref",
+    "reference": "rank",
+    "other": None,
+}
+"""The ranks under the model that did not write the text."""
 
 
 def rank_classes(ranks: ArrayLike) -> NDArray[np.int64]:
@@ -284,7 +301,7 @@ def text_writer(source: str, *, checkpoint: str, reference: str) -> Writer:
     return "reference" if source in (reference, "reference") else "other"
 
 
-def rank_shift_figures(data: Measurements, *, resampling: Resampling | None = None) -> list[dict[str, Any]]:
+def rank_shifts(data: Measurements, *, resampling: Resampling | None = None) -> tuple[RankShift, ...]:
     """Return, for each checkpoint and writer of the text, the shares of unshifted, marginal and shifted tokens.
 
     `rank` holds the shares by the rank of the realised token under the checkpoint, `rank_ref` under the reference, each
@@ -292,56 +309,58 @@ def rank_shift_figures(data: Measurements, *, resampling: Resampling | None = No
     neither wrote it). `categories` counts the tokens of each category in each class.
     """
     how = resampling or Resampling()
-    figures = []
+    found = []
     for source, part in by_source(data).items():
         for index, checkpoint in enumerate(part.checkpoints):
             writer = text_writer(source, checkpoint=checkpoint, reference=part.references[index])
-            classes = {name: rank_classes(part.columns[name][index]) for name in ("rank", "rank_ref")}
+            ranks, ranks_ref = (rank_classes(part.columns[name][index]) for name in ("rank", "rank_ref"))
             clusters = problem_clusters(part)
-            figures.append(
-                {
-                    "checkpoint": checkpoint,
-                    "source": source,
-                    "writer": writer,
-                    "shift": {"checkpoint": "rank_ref", "reference": "rank", "other": None}[writer],
-                    "num_tokens": len(part.categories),
-                    **{name: _class_shares(found, clusters, how) for name, found in classes.items()},
-                    "categories": _class_counts(part.categories, classes),
-                }
+            found.append(
+                RankShift(
+                    checkpoint=checkpoint,
+                    source=source,
+                    writer=writer,
+                    shift=_URIAL_RANKS[writer],
+                    num_tokens=len(part.categories),
+                    rank=_class_shares(ranks, clusters, how),
+                    rank_ref=_class_shares(ranks_ref, clusters, how),
+                    categories=_class_counts(part.categories, ranks, ranks_ref),
+                )
             )
-    return figures
+    return tuple(found)
 
 
-def _class_shares(classes: NDArray[np.int64], clusters: NDArray[np.int64], how: Resampling) -> dict[str, Any]:
+def _class_shares(
+    classes: NDArray[np.int64], clusters: NDArray[np.int64], how: Resampling
+) -> dict[RankClass, RankShare]:
     return {
-        name: {"num_tokens": int((classes == number).sum()), "share": how.share(classes == number, clusters)}
+        name: RankShare(num_tokens=int((classes == number).sum()), share=how.share(classes == number, clusters))
         for number, name in enumerate(RANK_CLASSES)
     }
 
 
-def _class_counts(categories: Sequence[str], classes: dict[str, NDArray[np.int64]]) -> list[dict[str, Any]]:
-    totals = Counter(categories)
-    counts = {name: Counter(zip(categories, found.tolist(), strict=True)) for name, found in classes.items()}
-    return [
-        {
-            "category": category,
-            "num_tokens": total,
-            **{
-                name: {label: found[category, number] for number, label in enumerate(RANK_CLASSES)}
-                for name, found in counts.items()
-            },
-        }
-        for category, total in sorted(totals.items())
-    ]
+def _class_counts(
+    categories: Sequence[str], ranks: NDArray[np.int64], ranks_ref: NDArray[np.int64]
+) -> tuple[RankCategory, ...]:
+    counts, counts_ref = (Counter(zip(categories, one.tolist(), strict=True)) for one in (ranks, ranks_ref))
+    return tuple(
+        RankCategory(
+            category=category,
+            num_tokens=total,
+            rank={label: counts[category, number] for number, label in enumerate(RANK_CLASSES)},
+            rank_ref={label: counts_ref[category, number] for number, label in enumerate(RANK_CLASSES)},
+        )
+        for category, total in sorted(Counter(categories).items())
+    )
 
 
-def style_figures(
+def style_shares(
     data: Measurements,
     *,
-    divergence: str,
+    divergence: Divergence,
     styles: Sequence[bool] | None = None,
     resampling: Resampling | None = None,
-) -> list[dict[str, Any]]:
+) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
     `excess` is the first share minus the second: above 0 where training changed style more than its due.
@@ -361,22 +380,22 @@ def style_figures(
         raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(marks)}")
     style = np.array(marks, dtype=np.float64)
     ones = np.ones_like(style)
-    figures = []
+    found = []
     for index, checkpoint in enumerate(data.checkpoints):
         values = data.columns[divergence][index].astype(np.float64)
         on_style = np.where(style > 0, values, 0.0)
-        figures.append(
-            {
-                "checkpoint": checkpoint,
-                "divergence": divergence,
-                "num_tokens": int(style.size),
-                "num_style_tokens": int(style.sum()),
-                "share_tokens": how.ratio(style, ones, clusters),
-                "share_divergence": how.ratio(on_style, values, clusters),
-                "excess": how.ratio_difference((on_style, values), (style, ones), clusters),
-            }
+        found.append(
+            StyleShare(
+                checkpoint=checkpoint,
+                divergence=divergence,
+                num_tokens=int(style.size),
+                num_style_tokens=int(style.sum()),
+                share_tokens=how.ratio(style, ones, clusters),
+                share_divergence=how.ratio(on_style, values, clusters),
+                excess=how.ratio_difference((on_style, values), (style, ones), clusters),
+            )
         )
-    return figures
+    return tuple(found)
 
 
 def _sequence_styles(sequence: ProbeSequence) -> list[bool]:

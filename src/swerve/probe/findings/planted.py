@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
 from swerve.functional import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spikes import Spike
@@ -72,14 +73,14 @@ def selector_scores(columns: Columns) -> dict[str, Array]:
     return {name: score(columns) for name, score in _SELECTORS.items()}
 
 
-def recovery_figures(
+def planted_recovery(
     data: Measurements,
-    spikes: Mapping[tuple[str, str, str], Sequence[Sequence[Spike]]],
+    spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     *,
     confidence: float,
     num_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Recovery:
     """Return how well each score and each kind of spike finds the tokens of known wrong steps; problems resampled.
 
     Only rollouts with a known wrong step count. `selectors`, for each checkpoint and score: `auc` and
@@ -116,15 +117,15 @@ def recovery_figures(
     wrong = _wrong_tokens(marked)
     resampling: dict[str, Any] = {"confidence": confidence, "num_resamples": num_resamples, "seed": seed}
     chosen = {key: [by_sequence[index] for index in known] for key, by_sequence in spikes.items()}
-    return {
-        "num_rollouts": len(known),
-        "num_rollouts_unknown": len(data.sequences) - len(known),
-        "num_tokens": len(wrong),
-        "num_wrong": int(wrong.sum()),
-        "base_rate": float(wrong.mean()) if len(wrong) else None,
-        "selectors": _selector_figures(marked, wrong, resampling),
-        "spikes": _spike_figures(marked.sequences, chosen, **resampling),
-    }
+    return Recovery(
+        num_rollouts=len(known),
+        num_rollouts_unknown=len(data.sequences) - len(known),
+        num_tokens=len(wrong),
+        num_wrong=int(wrong.sum()),
+        base_rate=float(wrong.mean()) if len(wrong) else None,
+        selectors=_selector_recovery(marked, wrong, resampling),
+        spikes=_spike_recovery(marked.sequences, chosen, **resampling),
+    )
 
 
 def _wrong_tokens(data: Measurements) -> NDArray[np.bool_]:
@@ -134,22 +135,21 @@ def _wrong_tokens(data: Measurements) -> NDArray[np.bool_]:
     )
 
 
-def _selector_figures(data: Measurements, wrong: NDArray[np.bool_], resampling: dict[str, Any]) -> list[dict[str, Any]]:
+def _selector_recovery(
+    data: Measurements, wrong: NDArray[np.bool_], resampling: dict[str, Any]
+) -> tuple[SelectorRecovery, ...]:
     _, clusters = membership(data.problem_ids, len(wrong))
-    figures = []
+    found = []
     for index, checkpoint in enumerate(data.checkpoints):
         columns = {name: column[index] for name, column in data.columns.items()}
         for name, scores in selector_scores(columns).items():
             ranking = bootstrap_ranking(scores, wrong, clusters=clusters, **resampling)
-            figures.append(
-                {
-                    "checkpoint": checkpoint,
-                    "selector": name,
-                    "auc": ranking.auc,
-                    "average_precision": ranking.average_precision,
-                }
+            found.append(
+                SelectorRecovery(
+                    checkpoint=checkpoint, selector=name, auc=ranking.auc, average_precision=ranking.average_precision
+                )
             )
-    return figures
+    return tuple(found)
 
 
 _RATIOS = {
@@ -167,20 +167,20 @@ _CHANCES = {
 }
 
 
-def _spike_figures(
+def _spike_recovery(
     sequences: Sequence[ProbeSequence],
-    spikes: Mapping[tuple[str, str, str], Sequence[Sequence[Spike]]],
+    spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     *,
     confidence: float,
     num_resamples: int,
     seed: int,
-) -> list[dict[str, Any]]:
+) -> tuple[SpikeRecovery, ...]:
     """Count by problem; a resample reweighs the problems' counts, so that no token is resampled."""
     num_problems, index = membership([one.problem.id for one in sequences], len(sequences))
     if not num_problems:
-        return []
+        return ()
     weights = np.concatenate(list(cluster_counts(num_problems, num_resamples, seed))).astype(np.float64)
-    figures = []
+    found = []
     for (checkpoint, divergence, method), by_sequence in spikes.items():
         counts = {
             name: np.bincount(index, weights=values, minlength=num_problems).astype(np.float64)
@@ -188,14 +188,21 @@ def _spike_figures(
         }
         sums = {name: float(values.sum()) for name, values in counts.items()}
         resampled = {name: weights @ values for name, values in counts.items()}
-        estimates = {
+        estimates: dict[str, Any] = {
             name: _estimate(counts[top], counts[bottom], resampled[top], resampled[bottom], confidence)
             for name, (top, bottom) in _RATIOS.items()
         }
         chances = {name: sums[top] / sums[bottom] if sums[bottom] else None for name, (top, bottom) in _CHANCES.items()}
-        key = {"checkpoint": checkpoint, "divergence": divergence, "method": method}
-        figures.append({**key, "num_spikes": int(sums["spikes"]), **estimates, **chances})
-    return figures
+        found.append(
+            SpikeRecovery(
+                checkpoint=checkpoint,
+                divergence=divergence,
+                method=method,
+                num_spikes=int(sums["spikes"]),
+                **{**estimates, **chances},
+            )
+        )
+    return tuple(found)
 
 
 def _counts(sequences: Sequence[ProbeSequence], spikes: Sequence[Sequence[Spike]]) -> dict[str, Array]:

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_findings import DIVERGENCES, Divergence, SpikeHits
 from swerve.artifacts.tables import SPIKES_SCHEMA
 from swerve.config import SpikeConfig, SpikeMethod
-from swerve.probe.engine.measured import DIVERGENCES, Measurements, _labels
+from swerve.probe.engine.measured import Measurements, _labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method, top_position
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import bootstrap_mean, share
+from swerve.statistics import Estimate, bootstrap_mean, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,9 @@ class SpikeTable:
     sequences: tuple[ProbeSequence, ...]
     method: SpikeMethod
     """The method of the headline figures."""
-    found: Mapping[tuple[str, str, str], Sequence[Sequence[Spike]]]
+    found: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]]
     """(checkpoint, divergence, method) -> each sequence's spikes."""
-    tops: Mapping[tuple[str, str], tuple[int, ...]]
+    tops: Mapping[tuple[str, Divergence], tuple[int, ...]]
     """(checkpoint, divergence) -> each sequence's position of the largest value, spike or not."""
 
     def rows(self, method: str | None = None) -> list[dict[str, Any]]:
@@ -68,14 +69,14 @@ class SpikeTable:
                 for spike in spikes:
                     yield sequence, spike
 
-    def positions(self, checkpoint: str, divergence: str) -> list[list[int]]:
+    def positions(self, checkpoint: str, divergence: Divergence) -> list[list[int]]:
         """Return each sequence's spikes by the headline method."""
         by_sequence = self.found.get((checkpoint, divergence, self.method), [()] * len(self.sequences))
         return [[spike.position for spike in spikes] for spikes in by_sequence]
 
 
 def all_spikes(
-    data: Measurements, settings: SpikeConfig, *, nulls: Mapping[str, NDArray[Any]] | None = None
+    data: Measurements, settings: SpikeConfig, *, nulls: Mapping[Divergence, NDArray[Any]] | None = None
 ) -> SpikeTable:
     """Find the spikes of every sequence at every checkpoint in every divergence by every method.
 
@@ -112,7 +113,7 @@ def _spike_row(sequence: ProbeSequence, spike: Spike, checkpoint: str, divergenc
     }
 
 
-def spike_figures(data: Measurements, spikes: SpikeTable, *, confidence: float) -> list[dict[str, Any]]:
+def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> tuple[SpikeHits, ...]:
     """Return how often the highest divergence of a rollout falls on a wrong step, and on the first one, against chance.
 
     Only rollouts with a known wrong step count (`num_rollouts`). Chance is the expected share if the position were
@@ -125,27 +126,25 @@ def spike_figures(data: Measurements, spikes: SpikeTable, *, confidence: float) 
     chance_wrong = _mean([len(one.wrong) / len(one.completion_ids) for one in marked])
     chance_first = _mean([1 / len(one.completion_ids) for one in marked])
 
-    def hits(tops: tuple[int, ...], *, first: bool) -> dict[str, float] | None:
+    def hits(tops: tuple[int, ...], *, first: bool) -> Estimate | None:
         hit = [_is_hit(data.sequences[index], tops[index], first=first) for index in known]
         if len(set(problems)) == len(problems):
-            estimate = share(sum(hit), len(hit), confidence=confidence)
-        else:
-            estimate = bootstrap_mean(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
-        return None if estimate is None else {"share": estimate.mean, "low": estimate.low, "high": estimate.high}
+            return share(sum(hit), len(hit), confidence=confidence)
+        return bootstrap_mean(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
 
-    return [
-        {
-            "checkpoint": checkpoint,
-            "divergence": divergence,
-            "num_rollouts": len(known),
-            "num_spikes": sum(map(len, spikes.positions(checkpoint, divergence))),
-            "top_on_wrong": hits(tops, first=False),
-            "top_on_first_wrong": hits(tops, first=True),
-            "chance_wrong": chance_wrong,
-            "chance_first_wrong": chance_first,
-        }
+    return tuple(
+        SpikeHits(
+            checkpoint=checkpoint,
+            divergence=divergence,
+            num_rollouts=len(known),
+            num_spikes=sum(map(len, spikes.positions(checkpoint, divergence))),
+            top_on_wrong=hits(tops, first=False),
+            top_on_first_wrong=hits(tops, first=True),
+            chance_wrong=chance_wrong,
+            chance_first_wrong=chance_first,
+        )
         for (checkpoint, divergence), tops in spikes.tops.items()
-    ]
+    )
 
 
 def _is_hit(sequence: ProbeSequence, position: int, *, first: bool) -> bool:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from swerve.artifacts.probe_findings import Divergence, FalseDiscoveries
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.statistics import Estimate, bootstrap_ratio, share
 
@@ -44,14 +45,6 @@ class Spike:
     """The threshold applied at this position, in nats."""
     height: int
     """1 for the highest spike of the sequence, 2 for the next, ..."""
-
-
-class NullFigures(TypedDict):
-    """What a method finds where there is nothing to find."""
-
-    num_spikes: int
-    num_tokens: int
-    per_1000_tokens: Estimate | None
 
 
 def zscore_spikes(values: ArrayLike, *, num_sd: float, min_distance: int) -> list[Spike]:
@@ -103,11 +96,11 @@ def find_spikes(
 
 
 def spikes_by_method(
-    series: Mapping[tuple[str, str], Series],
+    series: Mapping[tuple[str, Divergence], Series],
     settings: SpikeConfig,
     *,
-    nulls: Mapping[str, ArrayLike] | None = None,
-) -> dict[tuple[str, str, str], list[list[Spike]]]:
+    nulls: Mapping[Divergence, NDArray[Any]] | None = None,
+) -> dict[tuple[str, Divergence, str], list[list[Spike]]]:
     """Return the spikes by every method: (checkpoint, divergence, method) -> each sequence's spikes.
 
     `percentile` pools each divergence over all checkpoints given; `calibrated` is left out for divergences without null
@@ -118,7 +111,7 @@ def spikes_by_method(
         settings: thresholds of all methods.
         nulls: divergence -> values of a pair that does not differ.
     """
-    found: dict[tuple[str, str, str], list[list[Spike]]] = {}
+    found: dict[tuple[str, Divergence, str], list[list[Spike]]] = {}
     pooled = {
         divergence: np.concatenate(
             [np.zeros(0), *(one for key, each in series.items() if key[1] == divergence for one in each)]
@@ -298,7 +291,7 @@ def null_false_discoveries(
     clusters: Sequence[str | int] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-) -> dict[SpikeMethod, NullFigures]:
+) -> dict[str, FalseDiscoveries]:
     """Return the number of spikes of each method on a null pair: every one is a false discovery.
 
     `calibrated` is not tested on the values it is calibrated with: the sequences of even index calibrate for those of
@@ -314,7 +307,7 @@ def null_false_discoveries(
         seed: of the resampling.
     """
     lengths = [len(values) for values in series]
-    found: dict[SpikeMethod, NullFigures] = {}
+    found: dict[str, FalseDiscoveries] = {}
     for method in SPIKE_METHODS:
         if method == "percentile" and pooled is None:
             continue
@@ -322,7 +315,7 @@ def null_false_discoveries(
             spikes = _cross_calibrated(series, settings)
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
-        found[method] = _null_figures([len(one) for one in spikes], lengths, clusters, confidence, seed)
+        found[method] = _false_discoveries([len(one) for one in spikes], lengths, clusters, confidence, seed)
     return found
 
 
@@ -334,9 +327,9 @@ def _cross_calibrated(series: Series, settings: SpikeConfig) -> list[list[Spike]
     return found
 
 
-def _null_figures(
+def _false_discoveries(
     counts: list[int], lengths: list[int], clusters: Sequence[str | int] | None, confidence: float, seed: int
-) -> NullFigures:
+) -> FalseDiscoveries:
     rate = bootstrap_ratio(counts, lengths, clusters=clusters, confidence=confidence, seed=seed)
     num_spikes, num_tokens = sum(counts), sum(lengths)
     if rate is not None and num_spikes == 0:
@@ -344,4 +337,4 @@ def _null_figures(
         none = share(0, num_clusters, confidence=confidence)
         assert none is not None, "there are sequences"
         rate = Estimate(mean=0.0, low=0.0, high=min(1.0, none.high * num_clusters / num_tokens))
-    return {"num_spikes": num_spikes, "num_tokens": num_tokens, "per_1000_tokens": rate and rate.scaled(1000)}
+    return FalseDiscoveries(num_spikes=num_spikes, num_tokens=num_tokens, per_1000_tokens=rate and rate.scaled(1000))

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_findings import (
+    ClippedTokens,
+    SignalDirection,
+    SignalSteps,
+    SignalTokens,
+    TrainingSignal,
+)
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics import Correlation, Estimate, bootstrap_mean, bootstrap_ratio, bootstrap_statistic, spearman
@@ -22,7 +29,7 @@ _NUM_BINS = 8
 _MAX_RANKINGS = 200
 
 
-def signal_figures(
+def training_signals(
     data: Measurements,
     signals: Sequence[Mapping[str, Any]],
     *,
@@ -32,7 +39,7 @@ def signal_figures(
     seed: int,
     noise: float = 0.01,
     num_resamples: int = 1000,
-) -> list[dict[str, Any]]:
+) -> tuple[TrainingSignal, ...]:
     """Return, for each pair of checkpoint and reference, how its divergence goes with the recorded training signal.
 
     A pair has *seen* the tokens of the steps after its reference's up to its checkpoint's. Of these a token *has a
@@ -61,7 +68,7 @@ def signal_figures(
     """
     part = data.select(lambda sequence: sequence.population == POPULATION)
     if not part.sequences:
-        return []
+        return ()
     tokens = _Tokens.of(part, signals)
     found = []
     for index, (label, reference) in enumerate(zip(part.checkpoints, part.references, strict=True)):
@@ -74,8 +81,8 @@ def signal_figures(
                 seen=(tokens.step > steps.get(reference, -1)) & (tokens.step <= steps[label]),
                 options={"confidence": confidence, "seed": seed, "num_resamples": num_resamples},
             )
-            found.append({"checkpoint": label, "reference": reference, **pair.figures()})
-    return found
+            found.append(pair.signal_of(label, reference))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,32 +146,34 @@ class _Pair:
         found: Mask = self.seen & (~self.tokens.used | (self.tokens.advantage == 0))
         return found
 
-    def figures(self) -> dict[str, Any]:
+    def signal_of(self, checkpoint: str, reference: str) -> TrainingSignal:
         tokens = self.tokens
         trained_on = self.seen & tokens.used & np.isfinite(tokens.advantage)
-        return {
-            "num_rollouts_seen": len(np.unique(tokens.sequence[self.seen])),
-            "num_problems_seen": len(np.unique(tokens.problem[self.seen])),
-            "divergence": {
+        return TrainingSignal(
+            checkpoint=checkpoint,
+            reference=reference,
+            num_rollouts_seen=len(np.unique(tokens.sequence[self.seen])),
+            num_problems_seen=len(np.unique(tokens.problem[self.seen])),
+            divergence={
                 "signal": self._class(self.signal),
                 "no_signal": self._class(self.silent),
                 "not_seen": self._class(~self.seen),
             },
-            "spill_over": self._ratio_of_means(self.silent, self.signal),
-            "advantage_correlation": self._correlation(np.abs(tokens.advantage), trained_on),
-            "kl_correlation": self._correlation(tokens.kl, self.seen & np.isfinite(tokens.kl)),
-            "direction": self._direction(self.signal),
-            "clipped": self._clipped(),
-            "by_step": self._by_step(),
-        }
+            spill_over=self._ratio_of_means(self.silent, self.signal),
+            advantage_correlation=self._correlation(np.abs(tokens.advantage), trained_on),
+            kl_correlation=self._correlation(tokens.kl, self.seen & np.isfinite(tokens.kl)),
+            direction=self._direction(self.signal),
+            clipped=self._clipped(),
+            by_step=self._by_step(),
+        )
 
-    def _class(self, mask: Mask) -> dict[str, Any]:
+    def _class(self, mask: Mask) -> SignalTokens:
         """Return how much tokens of one class diverge and move."""
-        return {
-            "num_tokens": int(mask.sum()),
-            "mean": self._mean(self.divergence, mask),
-            "mean_abs_move": self._mean(np.abs(self.move), mask),
-        }
+        return SignalTokens(
+            num_tokens=int(mask.sum()),
+            mean=self._mean(self.divergence, mask),
+            mean_abs_move=self._mean(np.abs(self.move), mask),
+        )
 
     def _mean(self, values: Array, mask: Mask) -> Estimate | None:
         """Return the mean over one class of tokens; None of nothing, and where a value is infinite."""
@@ -198,7 +207,7 @@ class _Pair:
 
         return bootstrap_statistic(ratio, len(sums), **self.options)
 
-    def _direction(self, mask: Mask) -> dict[str, Any] | None:
+    def _direction(self, mask: Mask) -> SignalDirection | None:
         """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
         if not mask.any() or not np.isfinite(self.move[mask]).all():
             return None
@@ -218,18 +227,18 @@ class _Pair:
             top, num_top, bottom, num_bottom = moves[rows].sum(axis=0)
             return None if not num_top or not num_bottom else top / num_top - bottom / num_bottom
 
-        return {
-            "num_tokens": int(mask.sum()),
-            "num_moved": int(moved.sum()),
-            "agreement": self._mean(1.0 * (pushed == rose), moved),
-            "chance": _agreement(cells.sum(axis=0))[1],
-            "above_chance": bootstrap_statistic(above_chance, len(cells), **self.options),
-            "mean_move_positive": self._mean(self.move, up),
-            "mean_move_negative": self._mean(self.move, down),
-            "difference": bootstrap_statistic(difference, len(moves), **self.options),
-        }
+        return SignalDirection(
+            num_tokens=int(mask.sum()),
+            num_moved=int(moved.sum()),
+            agreement=self._mean(1.0 * (pushed == rose), moved),
+            chance=_agreement(cells.sum(axis=0))[1],
+            above_chance=bootstrap_statistic(above_chance, len(cells), **self.options),
+            mean_move_positive=self._mean(self.move, up),
+            mean_move_negative=self._mean(self.move, down),
+            difference=bootstrap_statistic(difference, len(moves), **self.options),
+        )
 
-    def _clipped(self) -> dict[str, Any] | None:
+    def _clipped(self) -> ClippedTokens | None:
         """Return the share of the divergence that lies on tokens whose gradient was cut off at least once."""
         known = self.seen & np.isfinite(self.tokens.clipped)
         if not known.any():
@@ -237,15 +246,15 @@ class _Pair:
         cut, problems = (self.tokens.clipped > 0)[known], self.tokens.problem[known]
         divergence = self.divergence[known]
         finite = bool(np.isfinite(divergence).all())
-        return {
-            "num_tokens": int(cut.sum()),
-            "share_of_tokens": bootstrap_ratio(cut * 1.0, np.ones(len(cut)), clusters=problems, **self.options),
-            "share_of_divergence": bootstrap_ratio(cut * divergence, divergence, clusters=problems, **self.options)
+        return ClippedTokens(
+            num_tokens=int(cut.sum()),
+            share_of_tokens=bootstrap_ratio(cut * 1.0, np.ones(len(cut)), clusters=problems, **self.options),
+            share_of_divergence=bootstrap_ratio(cut * divergence, divergence, clusters=problems, **self.options)
             if finite
             else None,
-        }
+        )
 
-    def _by_step(self) -> list[dict[str, Any]]:
+    def _by_step(self) -> tuple[SignalSteps, ...]:
         """Return divergence and direction for successive parts of the training, whether seen or yet to come."""
         steps = np.unique(self.tokens.step)
         found = []
@@ -253,16 +262,16 @@ class _Pair:
             here = np.isin(self.tokens.step, part)
             direction = self._direction(here & self.signal)
             found.append(
-                {
-                    "first_step": int(part[0]),
-                    "last_step": int(part[-1]),
-                    "share_seen": float(self.seen[here].mean()),
-                    "num_tokens": int(here.sum()),
-                    "mean": self._mean(self.divergence, here),
-                    "above_chance": None if direction is None else direction["above_chance"],
-                }
+                SignalSteps(
+                    first_step=int(part[0]),
+                    last_step=int(part[-1]),
+                    share_seen=float(self.seen[here].mean()),
+                    num_tokens=int(here.sum()),
+                    mean=self._mean(self.divergence, here),
+                    above_chance=None if direction is None else direction.above_chance,
+                )
             )
-        return found
+        return tuple(found)
 
 
 def _agreement(cells: Array) -> tuple[float | None, float | None]:
