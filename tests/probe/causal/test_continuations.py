@@ -48,7 +48,7 @@ def test_intervals_hold_the_exact_value_at_the_stated_rate(toys) -> None:
 def test_two_sample_sets_of_the_same_tokens_differ_no_more_than_stated(toys) -> None:
     held = []
     for seed in range(400):
-        toy = toys.random(seed)
+        toy = toys.random(seed, length=3)
         sampler, prefix = toy.sampler(seed=seed), toys.prefix((toys.a,))
         (first,), (second,) = sampler.sample([prefix], 32), sampler.sample([prefix], 32, look=1)
         effect = difference_interval(second.num_successes, 32, first.num_successes, 32)

@@ -117,9 +117,9 @@ def test_values_at_given_positions(toys) -> None:
 
 
 def test_values_without_effect_differ_by_the_gap_at_the_stated_rate(toys) -> None:
-    """Word 3 decides alone, so the values before it are all 1/2."""
-    toy = toys.fair(decided_at(3), length=4)
-    rollouts = [toys.rollout(index, "a b a a") for index in range(1500)]
+    """Word 1 decides alone, so the values before it are all 1/2."""
+    toy = toys.fair(decided_at(1), length=2)
+    rollouts = [toys.rollout(index, "a b") for index in range(1500)]
     values = prefix_values(rollouts, toy.sampler(), 10, positions=[[0, 1]] * 1500)
     jumps = [
         after.outcome.value - before.outcome.value for before, after in zip(values[::2], values[1::2], strict=True)

@@ -146,7 +146,7 @@ def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
     """Each arm is another sample set of the same tokens; the means over problems then differ by chance alone."""
     held, significant = [], []
     settings = CausalConfig(num_continuations=16, num_bootstrap=200)
-    toy = toys.random(0)
+    toy = toys.fair(lambda words: words[1] == "a", length=2)
     prefixes = [toys.prefix((toys.a,), problem=f"p{index}") for index in range(30)]
     interventions = [item for index in range(30) for item in arms(toys, index, "spike", "ab")]
     for seed in range(150):
