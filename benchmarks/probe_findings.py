@@ -33,7 +33,7 @@ from probe_findings_page import tables, write_page
 from probe_nulls import NULL_PARTS, NullSettings, null_records
 from probe_stories import StorySettings, story_records
 
-from swerve.artifacts.files import read_json
+from swerve.artifacts.files import dump_json, read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.version import __version__
 
@@ -86,7 +86,7 @@ def _read(path: Path) -> list[Record]:
 def _append(path: Path, record: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(_rounded(record), allow_nan=False) + "\n")
+        stream.write(json.dumps(_rounded(json.loads(dump_json(record))), allow_nan=False) + "\n")
     print(f"{record['kind']}: {path}", flush=True)
 
 

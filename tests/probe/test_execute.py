@@ -150,7 +150,7 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
     assert len(measured.calls) == 1
 
 
-def _with_problems(**changes: str) -> tuple[ProbeSequence, ...]:
+def _with_problems(**changes: Any) -> tuple[ProbeSequence, ...]:
     return tuple(replace(one, problem=replace(one.problem, **changes)) for one in EVERY)
 
 
@@ -162,6 +162,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "reference": {"reference": nearly(SOURCES["dpo-1"])},
     "final": {"checkpoints": (SOURCES["rl-1"], nearly(SOURCES["rl-2"]))},
     "gold answers": {"sequences": _with_problems(answer="0 0 0")},
+    "other gold answers": {"sequences": _with_problems(alternatives=("0 0 0",))},
+    "grader": {"sequences": _with_problems(grader="exact")},
     "questions": {"sequences": _with_problems(question="?")},
     "prompts": {"sequences": tuple(replace(one, prompt_ids=one.prompt_ids[1:]) for one in EVERY)},
     "continuations": {

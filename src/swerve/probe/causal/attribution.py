@@ -20,6 +20,8 @@ from swerve.statistics import bootstrap_mean
 
 AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
 
+_ScoreKind = Literal["prompt", "recent", "wrong", "distance"]
+
 _NUM_RECENT = 5
 
 _QUADRATURE_POINTS = 64
@@ -233,9 +235,6 @@ def summarise_attribution(
         )
         for (model, method), part in groups.items()
     )
-
-
-_ScoreKind = Literal["prompt", "recent", "wrong", "distance"]
 
 
 def _spot_scores(
