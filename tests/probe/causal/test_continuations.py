@@ -162,7 +162,7 @@ def test_the_result_of_a_prefix_does_not_depend_on_the_others_of_the_call(tiny) 
     prefixes = [
         Prefix(problem=problem, prompt_ids=(1, 6), completion_ids=written) for written in ((4, 6, 6, 7), (6,), (4, 7))
     ]
-    together = _sampler(tiny, max_new_tokens=6).sample(prefixes, 200)
-    alone = [_sampler(tiny, max_new_tokens=6, max_rows=7).sample([prefix], 200)[0] for prefix in prefixes]
+    together = _sampler(tiny, max_new_tokens=6).sample(prefixes, 100)
+    alone = [_sampler(tiny, max_new_tokens=6, max_rows=7).sample([prefix], 100)[0] for prefix in prefixes]
     assert together == alone
     assert len({one.num_successes for one in together}) > 1
