@@ -32,9 +32,9 @@ def probed(small_run, tmp_path_factory):
 
 def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
     run, summary = probed
-    assert summary["reference"] == "sft-100"
-    assert summary["checkpoints"] == ["rl-2", "rl-4"]
-    assert summary["num_rollouts"] >= 1
+    assert summary.reference == "sft-100"
+    assert summary.checkpoints == ("rl-2", "rl-4")
+    assert summary.num_rollouts >= 1
     sequences = read_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
     tokens = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
     for sequence in sequences:
@@ -51,7 +51,7 @@ def test_report_shows_the_runs_own_figures(probed):
     assert "A title with &lt;b&gt;markup&lt;/b&gt;" in page
     accuracy = read_json(run.evaluation_path(run.select_checkpoint("rl")))["accuracy"]["mean"]
     assert f"{100 * accuracy:.1f}%" in page
-    assert str(summary["num_reference_wrong_final_right"]) in page
+    assert str(summary.num_reference_wrong_final_right) in page
 
 
 def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
@@ -87,7 +87,7 @@ def test_the_command_prints_the_stage_as_json(probed, tmp_path, capsys):
         main(["probe", str(run.path), "probe.reference=sft-100", "probe.causal.max_rollouts=0", "--json"])
     assert stop.value.code == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["num_rollouts"] == summary["num_rollouts"]
+    assert printed["num_rollouts"] == summary.num_rollouts
     assert printed["causal"] is None
 
 
@@ -98,7 +98,7 @@ def test_the_demo_learns_addition_whatever_the_seed(seed, tmp_path, capsys):
         main(["demo", f"seed={seed}", "--out", str(tmp_path / "run"), "--json"])
     assert stop.value.code == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["evaluations"][-1]["accuracy"]["mean"] > 0.9
-    assert result["probe"]["num_reference_wrong_final_right"] >= 100
-    top = next(row for row in result["probe"]["spikes"] if row["checkpoint"] == "rl-80" and row["divergence"] == "js")
-    assert top["top_on_first_wrong"]["low"] > 10 * top["chance_first_wrong"]
+    assert result["evaluations"][-1].accuracy.mean > 0.9
+    assert result["probe"].num_reference_wrong_final_right >= 100
+    top = next(row for row in result["probe"].spikes if row["checkpoint"] == "rl-80" and row["divergence"] == "js")
+    assert top.top_on_first_wrong.low > 10 * top.chance_first_wrong

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from swerve.artifacts.files import read_json
+from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.config import (
@@ -99,6 +100,21 @@ EVERY = sequences(
 )
 
 
+COMPARED = Compared(
+    reference="dpo-1",
+    final="rl-2",
+    baseline="sft-1",
+    checkpoints=("rl-1", "rl-2"),
+    weights_sha256={},
+    num_problems=8,
+    num_reference_wrong=None,
+    num_reference_wrong_final_right=None,
+    selection="split",
+    mcnemar=None,
+    reselected=None,
+)
+
+
 def plan(path: Path, **changes: Any) -> ProbePlan:
     usual: dict[str, Any] = {
         "settings": ONE_TEST,
@@ -114,12 +130,12 @@ def plan(path: Path, **changes: Any) -> ProbePlan:
         "sequences": EVERY,
         "population": HEADLINE,
         "path": path / "probe",
-        "facts": {"reference": "dpo-1", "final": "rl-2", "selection": "split"},
+        "compared": COMPARED,
     }
     return ProbePlan(**{**usual, **changes})
 
 
-def run(plan: ProbePlan) -> dict[str, Any]:
+def run(plan: ProbePlan) -> ProbeSummary:
     return execute(plan, progress=SilentProgress())
 
 
@@ -143,10 +159,10 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
 ) -> None:
     measured = Spy(monkeypatch, "measure_plan", module="swerve.probe.execute")
     others = plan(tmp_path, sequences=EVERY[3:])
-    assert run(others)["num_rollouts"] == 0
-    assert worker(others, world=World()) == {}
+    assert run(others).num_rollouts == 0
+    worker(others, world=World())
     assert measured.calls == []  # else a worker would wait for the first process, which never comes
-    assert worker(plan(tmp_path), world=World()) == {}
+    worker(plan(tmp_path), world=World())
     assert len(measured.calls) == 1
 
 
@@ -277,23 +293,23 @@ def test_every_figure_is_about_its_own_rollouts_and_checkpoints(
     false_discoveries = Spy(monkeypatch, "null_false_discoveries", module="swerve.probe.summary_entries")
     summary = run(plan(tmp_path))
     headline = np.mean([row["js"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "rl-1"), 3)])
-    consecutive, baseline = summary["pairs"]
-    assert (consecutive["checkpoint"], consecutive["reference"]) == ("rl-2", "rl-1")
-    assert (baseline["checkpoint"], baseline["reference"]) == ("dpo-1", "sft-1")
-    assert consecutive["js"]["mean"] == pytest.approx(headline, rel=1e-5)
+    consecutive, baseline = summary.pairs
+    assert (consecutive.checkpoint, consecutive.reference) == ("rl-2", "rl-1")
+    assert (baseline.checkpoint, baseline.reference) == ("dpo-1", "sft-1")
+    assert consecutive.js.mean == pytest.approx(headline, rel=1e-5)
     entropy = np.mean([row["entropy"] for row in _flat(tokens_by_place(tmp_path, "rl-2", "dpo-1"), 3)])
-    assert summary["entropy"]["means"][1]["entropy"]["mean"] == pytest.approx(entropy, rel=1e-5)
-    for figures in ("direction", "correlates"):  # a checkpoint's own text is likely under it whatever it learnt
-        assert {one["source"] for one in summary[figures]} == {"dpo-1"}
-    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(2, 3)] * 2
-    assert {one["checkpoint"] for one in summary["rank_shift"]} == {"rl-2"}
-    assert {one["source"] for one in summary["rank_shift"]} == {"dpo-1", "rl-1", "rl-2"}
-    recovery = summary["recovery"]
-    assert recovery["num_rollouts"] == 3
-    assert {one["checkpoint"] for one in (*recovery["selectors"], *recovery["spikes"])} == {"rl-2"}
+    assert summary.entropy.means[1].entropy.mean == pytest.approx(entropy, rel=1e-5)
+    for name in ("direction", "correlates"):  # a checkpoint's own text is likely under it whatever it learnt
+        assert {one.source for one in getattr(summary, name)} == {"dpo-1"}
+    assert [(one.num_right, one.num_wrong) for one in summary.direction] == [(2, 3)] * 2
+    assert {one.checkpoint for one in summary.rank_shift} == {"rl-2"}
+    assert {one.source for one in summary.rank_shift} == {"dpo-1", "rl-1", "rl-2"}
+    recovery = summary.recovery
+    assert recovery.num_rollouts == 3
+    assert {one.checkpoint for one in (*recovery.selectors, *recovery.spikes)} == {"rl-2"}
     num_tokens = sum(len(one.completion_ids) for one in EVERY)
-    assert summary["null"]["num_tokens"] == num_tokens
-    assert summary["biographies"]["tokens"]["all"]["num_tokens"] == sum(len(one.completion_ids) for one in EVERY[:3])
+    assert summary.null.num_tokens == num_tokens
+    assert summary.biographies.tokens["all"].num_tokens == sum(len(one.completion_ids) for one in EVERY[:3])
     pooled = {options["pooled"].size for _, options in false_discoveries.calls}
     assert pooled == {2 * sum(len(one.completion_ids) for one in EVERY[:3])}
     assert [len(options["clusters"]) for _, options in false_discoveries.calls] == [7] * 3
@@ -321,7 +337,7 @@ def test_noise_is_the_references_and_pairs_are_over_the_common_vocabulary(
 def test_a_summary_is_reliable_from_the_least_number_of_rollouts_on(tmp_path: Path) -> None:
     def reliable(least: int) -> bool:
         settings = ProbeConfig(min_rollouts=least, causal=CausalConfig(max_rollouts=0))
-        return bool(run(plan(tmp_path, settings=settings))["reliable"])
+        return bool(run(plan(tmp_path, settings=settings)).reliable)
 
     assert (reliable(3), reliable(4)) == (True, False)
 
@@ -360,13 +376,11 @@ def test_training_signals_are_kept_and_the_texts_of_many_writers_set_apart(
     summary = run(plan(tmp_path, settings=settings, sequences=mixed, signals=signals))
     stored = read_table(tmp_path / "probe" / "signals.parquet", SIGNALS_SCHEMA).to_pylist()
     assert stored == signals
-    seen = {
-        one["checkpoint"]: one["num_rollouts_seen"] for one in summary["training_signal"] if one["reference"] != "rl-1"
-    }
+    seen = {one.checkpoint: one.num_rollouts_seen for one in summary.training_signal if one.reference != "rl-1"}
     assert seen == {"rl-1": 0, "rl-2": 1, "dpo-1": 0}  # of steps 3, 5 and 2; the rollout is of step 4
     assert compared.calls[0][1]["noise"] >= 0.01  # nats: what log-probabilities drift anyway
-    assert {one["source"] for one in summary["direction"]} == {"dpo-1"}
-    assert "training" in {one["population"] for one in summary["populations"]}
+    assert {one.source for one in summary.direction} == {"dpo-1"}
+    assert "training" in {one.population for one in summary.populations}
 
 
 def _flat(rows: Mapping[int, Mapping[int, Any]], num: int) -> list[Any]:
@@ -377,27 +391,31 @@ def test_notes_on_few_problems_and_on_rollouts_that_are_cut_off(tmp_path: Path) 
     same = tuple(replace(one, problem=EVERY[0].problem) for one in EVERY[:3])
     longest = max(len(one.completion_ids) for one in same)
     summary = run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1))
-    assert (summary["num_rollouts"], summary["num_rollout_problems"]) == (3, 1)
+    assert (summary.num_rollouts, summary.num_rollout_problems) == (3, 1)
     longer = sum(len(one.completion_ids) == longest for one in same)
-    assert summary["notes"][-2:] == [
+    assert list(summary.notes[-2:]) == [
         "the 3 rollouts are of 1 problem only: intervals resample problems and are too narrow with so few",
         f"{longer} of 3 rollouts are longer than max_new_tokens={longest - 1}, where continuations are cut off and "
         f"graded as they stand: swaps late in them have no effect; set it to {longest} or more",
     ]
     whole = run(plan(tmp_path, sequences=same, max_new_tokens=longest))
-    assert whole["notes"] == summary["notes"][:-1]
+    assert whole.notes == summary.notes[:-1]
     untested = ONE_TEST.model_copy(update={"causal": CausalConfig(max_rollouts=0)})
-    assert run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1, settings=untested))["notes"] == whole["notes"]
+    assert run(plan(tmp_path, sequences=same, max_new_tokens=longest - 1, settings=untested)).notes == whole.notes
 
 
 def test_a_note_says_that_wrong_rollouts_were_chosen_by_what_the_final_does(tmp_path: Path) -> None:
-    facts = {"reference": "dpo-1", "final": "rl-2", "num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
+    counts = {"num_reference_wrong": 8, "num_reference_wrong_final_right": 3}
+    compared = COMPARED.model_copy(update=counts)
     unread = ONE_TEST.model_copy(update={"populations": ("reference_right",)})
-    (note,) = run(plan(tmp_path, facts=facts, settings=unread))["notes"]
+    (note,) = run(plan(tmp_path, compared=compared, settings=unread)).notes
     assert note.startswith("5 problems that both dpo-1 and rl-2 get wrong are not read")
     read = ONE_TEST.model_copy(update={"populations": ("reference_wrong", "reference_right")})
-    assert run(plan(tmp_path, facts=facts, settings=read))["notes"] == []
-    assert run(plan(tmp_path, facts={**facts, "num_reference_wrong": 3}, settings=unread))["notes"] == []
+    assert run(plan(tmp_path, compared=compared, settings=read)).notes == ()
+    assert (
+        run(plan(tmp_path, compared=compared.model_copy(update={"num_reference_wrong": 3}), settings=unread)).notes
+        == ()
+    )
 
 
 def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
@@ -422,23 +440,23 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
         return probe_responses(request, progress=SilentProgress())
 
     summary = probe(imported)
-    assert (summary["population"], summary["num_rollouts"], summary["final"]) == ("imported_wrong", 4, "rl-2")
-    assert {one["population"]: one["num_rollouts"] for one in summary["populations"]} == {
+    assert (summary.population, summary.num_rollouts, summary.final) == ("imported_wrong", 4, "rl-2")
+    assert {one.population: one.num_rollouts for one in summary.populations} == {
         "imported_wrong": 4,
         "imported_right": 3,
     }
-    assert [(one["num_right"], one["num_wrong"]) for one in summary["direction"]] == [(3, 4)] * 2
-    assert summary["causal"]["num_rollouts"] == 2
+    assert [(one.num_right, one.num_wrong) for one in summary.direction] == [(3, 4)] * 2
+    assert summary.causal.num_rollouts == 2
     again = probe(imported)  # into the same folder
     assert again == summary
     assert read_json(out.path / "run.json")["responses"] == "responses.jsonl"
     right = probe([one for one in imported if one.correct], "other.jsonl")
-    assert (right["population"], right["num_rollouts"]) == ("imported_right", 3)
+    assert (right.population, right.num_rollouts) == ("imported_right", 3)
     record = read_json(out.path / "run.json")
     assert (record["responses"], record["status"], record["schema_version"]) == ("other.jsonl", "probed", 1)
     unknown = [replace(one, population="imported", correct=False) for one in imported]
     ungraded = probe(unknown, out=RunDirectory(tmp_path / "ungraded"))
-    assert (ungraded["direction"], ungraded["correlates"]) == ([], [])  # not graded is not wrong
+    assert (ungraded.direction, ungraded.correlates) == ((), ())  # not graded is not wrong
     trained = RunDirectory(tmp_path / "trained")
     trained.create(config_yaml="", provenance={"status": "trained"})
     with pytest.raises(ConfigError, match="is a run, whose own probe would be lost"):

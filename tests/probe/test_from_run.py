@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -118,10 +119,12 @@ def test_reference_checkpoints_and_baseline_by_default(run: RunDirectory) -> Non
     assert plan.baseline is not None
     assert plan.baseline.label == "sft-3"  # the stage before the reference's, and its end
     assert plan.steps == {"sft-2": 2, "sft-3": 3, "dpo-2": 5, "rl-1": 6, "rl-2": 7, "rl-3": 8}
-    facts = plan.facts
-    assert (facts["num_problems"], facts["num_reference_wrong"], facts["num_reference_wrong_final_right"]) == (4, 2, 1)
-    assert (facts["mcnemar"]["num_first_only"], facts["mcnemar"]["num_second_only"]) == (0, 1)
-    assert facts["reselected"] == pytest.approx({"mean": 1.0, "low": 0.05, "high": 1.0})  # one problem proves little
+    compared = plan.compared
+    assert (compared.num_problems, compared.num_reference_wrong, compared.num_reference_wrong_final_right) == (4, 2, 1)
+    assert (compared.mcnemar.num_first_only, compared.mcnemar.num_second_only) == (0, 1)
+    assert asdict(compared.reselected) == pytest.approx(
+        {"mean": 1.0, "low": 0.05, "high": 1.0}
+    )  # one problem proves little
     assert [(one.population, one.source) for one in plan.sequences] == [
         ("reference_wrong_final_right", "dpo-2"),
         ("reference_wrong_final_wrong", "dpo-2"),

@@ -140,18 +140,18 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict
 
 def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
     run, summary = probed
-    assert read_json(run.probe_path / "summary.json") == summary
-    assert (summary["reference"], summary["final"], summary["checkpoints"]) == ("dpo-1", "rl-2", ["rl-1", "rl-2"])
-    assert (summary["num_problems"], summary["num_reference_wrong"]) == (8, 8)
-    assert (summary["num_reference_wrong_final_right"], summary["num_rollouts"], summary["reliable"]) == (8, 8, True)
-    assert len(summary["spikes"]) == 6
-    assert summary["baseline"] is None
-    assert summary["mcnemar"]["num_second_only"] == 8
-    assert [one["population"] for one in summary["populations"]] == ["reference_wrong_final_right", "checkpoint_right"]
-    assert [(one["checkpoint"], one["reference"]) for one in summary["pairs"]] == [("rl-2", "rl-1")]
-    assert summary["noise_floor"]["kl_forward"]["max"] < 1e-8
-    assert summary["causal"]["num_rollouts"] == 3
-    assert [one["selection"] for one in summary["causal"]["selections"]] == ["spike", "matched", "random"]
+    assert read_json(run.probe_path / "summary.json") == summary.model_dump(mode="json")
+    assert (summary.reference, summary.final, summary.checkpoints) == ("dpo-1", "rl-2", ("rl-1", "rl-2"))
+    assert (summary.num_problems, summary.num_reference_wrong) == (8, 8)
+    assert (summary.num_reference_wrong_final_right, summary.num_rollouts, summary.reliable) == (8, 8, True)
+    assert len(summary.spikes) == 6
+    assert summary.baseline is None
+    assert summary.mcnemar.num_second_only == 8
+    assert [one.population for one in summary.populations] == ["reference_wrong_final_right", "checkpoint_right"]
+    assert [(one.checkpoint, one.reference) for one in summary.pairs] == [("rl-2", "rl-1")]
+    assert summary.noise_floor["kl_forward"].max < 1e-8
+    assert summary.causal.num_rollouts == 3
+    assert [one.selection for one in summary.causal.selections] == ["spike", "matched", "random"]
     assert not (run.probe_path / "states").exists()
 
 
@@ -194,7 +194,7 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
         part = at(tokens, sequence_id=one["sequence_id"], checkpoint="rl-2", reference="dpo-1")
         assert [row["token_id"] for row in part] == one["completion_ids"]
         assert [row["position"] for row in part] == list(range(len(one["completion_ids"])))
-        assert part[-1]["category"] == "format"
+        assert part[-1].category == "format"
         assert one["first_wrong"] == one["wrong_positions"][0]
     assert min(min(row["kl_forward"], row["kl_reverse"], row["js"]) for row in tokens) >= 0
     assert max(row["js"] for row in tokens) <= math.log(2)
@@ -203,12 +203,12 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
     assert [row["token_ids"][0] for row in own] == [row["argmax"] for row in last]
     assert [row["token_ids"][0] for row in reference] == [row["argmax_ref"] for row in last]
     spikes = at(found["spikes"], divergence="js")
-    assert {spike["method"] for spike in spikes} == {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
+    assert {spike.method for spike in spikes} == {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
     for spike in at(spikes, method="zscore"):
         place = {name: spike[name] for name in ("sequence_id", "position", "checkpoint")}
         (row,) = at(tokens, **place, reference="dpo-1")
-        assert spike["value"] == row["js"] > spike["threshold"]
-    means = {one["checkpoint"]: one["js"]["mean"] for one in summary["divergences"]}
+        assert spike["value"] == row["js"] > spike.threshold
+    means = {one.checkpoint: one.js.mean for one in summary.divergences}
     assert means["rl-2"] == pytest.approx(sum(row["js"] for row in last) / len(last), rel=1e-6)
 
 
@@ -241,8 +241,8 @@ def test_the_same_probe_gives_the_same_files(tmp_path: Path, probed: tuple[RunDi
 def test_no_rollouts_give_empty_tables_and_say_so(tmp_path: Path) -> None:
     run = make_run(tmp_path, final_right=False)
     summary = probe_run(CONFIG, run, progress=SilentProgress())
-    assert (summary["num_rollouts"], summary["reliable"], summary["causal"]) == (0, False, None)
-    assert summary["notes"] == [
+    assert (summary.num_rollouts, summary.reliable, summary.causal) == (0, False, None)
+    assert list(summary.notes) == [
         "only 0 rollouts, fewer than the 4 asked for by probe.min_rollouts: the figures are not to be relied upon"
     ]
     assert read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).num_rows == 0
@@ -371,12 +371,12 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
         }
     )
     summary = probe_run(CONFIG.model_copy(update={"probe": probe}), run, progress=SilentProgress())
-    assert [one["direction"] for one in summary["cross_sampling"]["directions"]] == [
+    assert [one.direction for one in summary.cross_sampling.directions] == [
         "checkpoint_into_reference",
         "reference_into_checkpoint",
     ]
-    assert summary["pivots"]["num_rollouts"] == 2
-    assert {one["model"] for one in summary["attribution"]} == {"rl-2", "dpo-1"}
+    assert summary.pivots.num_rollouts == 2
+    assert {one.model for one in summary.attribution} == {"rl-2", "dpo-1"}
     samples = read_table(run.probe_path / "cross_samples.parquet", CROSS_SAMPLES_SCHEMA).to_pylist()
     assert len({row["problem_id"] for row in samples}) == 5
     rows = read_table(run.probe_path / "attributions.parquet", ATTRIBUTIONS_SCHEMA).to_pylist()

@@ -128,7 +128,7 @@ def test_means_by_checkpoint() -> None:
     assert second.js.mean == pytest.approx(0.14)
     assert first.js.low <= 0.5 / 6 + 1e-6  # the first sequence alone
     assert first.js.high >= 0.7 / 4 - 1e-6  # the second alone
-    assert first.entropy == {"mean": 0.25, "low": 0.25, "high": 0.25}
+    assert first.entropy == Estimate(mean=0.25, low=0.25, high=0.25)
 
 
 def test_an_infinite_divergence_has_no_mean() -> None:
@@ -280,7 +280,7 @@ def test_several_rollouts_of_a_problem_are_one_observation() -> None:
     sequences = tuple(replace(one, problem=problem) for one, problem in zip(data.sequences, problems, strict=True))
     twice = replace(data, sequences=sequences)
     figure = spike_hits(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
-    assert figure.top_on_wrong == {"share": 0.5, "low": 0.0, "high": 1.0}  # one problem has all, the other none
+    assert figure.top_on_wrong == Estimate(mean=0.5, low=0.0, high=1.0)  # one problem has all, the other none
 
 
 def test_categories_have_intervals_over_problems() -> None:
