@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.markdown import fill_page
+from swerve.artifacts.files import dump_json
 from swerve.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +79,7 @@ def append_record(path: Path, record: Record) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [record] if path.exists() else [_versions(), record]
     with path.open("a", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(_rounded(line), allow_nan=False) + "\n" for line in lines)
+        stream.writelines(json.dumps(_rounded(json.loads(dump_json(line))), allow_nan=False) + "\n" for line in lines)
 
 
 def _versions() -> Record:

@@ -13,7 +13,7 @@ from swerve.config import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal.cross_sampling import calibrated_thresholds
 from swerve.probe.causal.interventions import plan_interventions
-from swerve.probe.causal.swap_effects import causal_summary
+from swerve.probe.causal.swap_effects import summarise_swaps
 from swerve.probe.causal.swaps import run_interventions
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import all_spikes
@@ -65,9 +65,9 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         seed=settings.seed,
         grade=grade_stories,
     )
-    summary = causal_summary(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
+    swaps = summarise_swaps(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
-    return {"top_on_name": share(sum(on_name), len(on_name)), "causal": summary}
+    return {"top_on_name": share(sum(on_name), len(on_name)), "causal": swaps}
 
 
 def doses(base: LoadedModel, other: LoadedModel, direction: str, settings: StorySettings) -> Record:

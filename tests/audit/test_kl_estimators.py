@@ -314,11 +314,11 @@ def test_realised_estimates_and_the_note_on_tokens_of_another_policy():
     logits, ref_logits, ids = draw(400, 6, seed=14)
     own = summary(logits, ref_logits, ids)
     assert own["notes"] == []
-    assert own["surprise"]["low"] < 0 < own["surprise"]["high"]
+    assert own["surprise"].low < 0 < own["surprise"].high
     for row in own["values"]:
-        assert row["realised"]["low"] < row["mean"] < row["realised"]["high"]
+        assert row["realised"].low < row["mean"] < row["realised"].high
     unlikely = summary(logits, ref_logits, logits.argmin(-1))
-    assert unlikely["surprise"]["high"] < 0
+    assert unlikely["surprise"].high < 0
     assert "not what the checkpoint would write" in unlikely["notes"][0]
     assert unlikely["exact"] == own["exact"]
 
@@ -332,7 +332,7 @@ def test_standard_error_and_share_of_negative_values():
     assert row["sd"] == pytest.approx(sd)
     assert row["relative_standard_error"] == pytest.approx(sd / kl)
     assert row["share_negative"] == pytest.approx(0.5)
-    assert row["realised"]["mean"] == pytest.approx(math.log(2.0))
+    assert row["realised"].mean == pytest.approx(math.log(2.0))
 
 
 def test_sequence_ids_must_fit():

@@ -15,6 +15,7 @@ import pytest
 from swerve import __version__
 from swerve.artifacts.files import write_json
 from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, ReportConfig
 from swerve.errors import InterruptedRunError, MissingExtraError, SwerveError
@@ -22,6 +23,27 @@ from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 
 Swerve = Callable[..., tuple[int, str, str]]
+
+
+SUMMARY = ProbeSummary(
+    reference="dpo-8",
+    final="rl-80",
+    baseline=None,
+    checkpoints=("rl-80",),
+    weights_sha256={},
+    num_problems=4,
+    num_reference_wrong=None,
+    num_reference_wrong_final_right=None,
+    selection="greedy",
+    mcnemar=None,
+    reselected=None,
+    population="reference_wrong_final_right",
+    divergence="js",
+    spike_method="zscore",
+    confidence=0.95,
+    num_rollouts=0,
+    reliable=False,
+)
 
 
 class Stages:
@@ -48,9 +70,9 @@ class Stages:
         )
         return [entry]
 
-    def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> dict[str, Any]:
+    def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary:
         self.calls.append(("probe", config, run.path, None))
-        return {"reference": "dpo-8", "final": "rl-80", "causal": None}
+        return SUMMARY
 
     def build_report(self, run: RunDirectory, *, options: ReportConfig) -> Path:
         self.calls.append(("report", options, run.path, None))
@@ -302,7 +324,7 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     status, out, _ = swerve("eval", "runs/mine", *overrides)
     assert (status, out.splitlines()[1]) == (0, "  rl-80: accuracy 50.0% [10.0, 90.0]")
     status, out, _ = swerve("probe", "mine", *overrides, "--json")
-    assert (status, json.loads(out)) == (0, {"reference": "dpo-8", "final": "rl-80", "causal": None})
+    assert (status, json.loads(out)) == (0, SUMMARY.model_dump(mode="json"))
     status, out, _ = swerve("report", "runs/mine", "report.max_rollouts=1")
     assert (status, out) == (0, "Report: runs/mine/report/index.html\n")
     report = ReportConfig(max_rollouts=1)

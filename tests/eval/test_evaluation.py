@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from swerve.artifacts.files import read_json
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
+from swerve.estimates import Estimate
 from swerve.eval import evaluate
 from swerve.eval.evaluation import _note_ungraded, summarise
 from swerve.models.model_folder import load_model
@@ -18,13 +20,13 @@ from swerve.progress import SilentProgress
 
 def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
     for checkpoint in small_run.checkpoints():
-        summary = read_json(small_run.evaluation_path(checkpoint))
+        summary = Evaluation.read(small_run.evaluation_path(checkpoint), remedy="")
         rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
         assert summary.checkpoint == checkpoint.label
         assert summary.num_problems == len(rows) == 24
         assert summary.accuracy.mean == sum(row["correct"] for row in rows) / 24
         assert summary.accuracy.low <= summary.accuracy.mean <= summary.accuracy.high
-        assert sum(kind.num_problems for kind in summary["by_kind"].values()) == 24
+        assert sum(kind.num_problems for kind in summary.by_kind.values()) == 24
         for row in rows:
             assert row["correct"] == (row["extracted"] == row["gold"])
             assert not row["trace_right"] or row["correct"]
@@ -102,7 +104,7 @@ def test_another_dtype_is_another_evaluation(small_config, small_run, tmp_path):
     summaries = evaluate(
         small_config.model_copy(update={"runtime": runtime}), RunDirectory(path), progress=SilentProgress()
     )
-    assert {summary["settings"]["dtype"] for summary in summaries} == {"bfloat16"}
+    assert {summary.settings["dtype"] for summary in summaries} == {"bfloat16"}
 
 
 def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
@@ -138,33 +140,33 @@ def test_summary_of_literal_rows():
         confidence=0.95,
     )
     assert summary.accuracy.mean == 0.75
-    assert summary["mean_reward"].mean == 0.5
+    assert summary.mean_reward.mean == 0.5
     never = summarise([row("a", False, 0.0)] * 30, confidence=0.95)
-    assert never["mean_reward"] == {"mean": 0.0, "low": 0.0, "high": pytest.approx(1 - 0.05 ** (1 / 30))}
-    assert summary.num_tokens == {"mean": 10.0, "low": 10.0, "high": 10.0}
-    assert (summary["truncated"], summary["failures"]) == (0.25, 1)
-    assert {kind: part.accuracy.mean for kind, part in summary["by_kind"].items()} == {"a": 0.5, "b": 1.0}
-    assert {kind: part["mean_reward"].mean for kind, part in summary["by_kind"].items()} == {"a": 0.75, "b": 0.25}
-    assert {kind: part.num_problems for kind, part in summary["by_kind"].items()} == {"a": 2, "b": 2}
+    assert asdict(never.mean_reward) == {"mean": 0.0, "low": 0.0, "high": pytest.approx(1 - 0.05 ** (1 / 30))}
+    assert summary.num_tokens == Estimate(mean=10.0, low=10.0, high=10.0)
+    assert (summary.truncated, summary.failures) == (0.25, 1)
+    assert {kind: part.accuracy.mean for kind, part in summary.by_kind.items()} == {"a": 0.5, "b": 1.0}
+    assert {kind: part.mean_reward.mean for kind, part in summary.by_kind.items()} == {"a": 0.75, "b": 0.25}
+    assert {kind: part.num_problems for kind, part in summary.by_kind.items()} == {"a": 2, "b": 2}
 
 
 def test_trace_right_is_over_the_problems_whose_steps_are_checked():
     rows = [_row("a", True, 1.0, trace_right=True), _row("a", True, 1.0, trace_right=False), _row("b", True, 1.0)]
     summary = summarise(rows, confidence=0.95)
-    assert summary["trace_right"].mean == 0.5
-    assert summary["by_kind"]["b"]["trace_right"] is None
+    assert summary.trace_right.mean == 0.5
+    assert summary.by_kind["b"].trace_right is None
 
 
 def test_statuses_are_counted_apart():
     rows = [_row("a", False, 0.0, status=status) for status in ("timeout", "unparsed", "unparsed", "error")]
     summary = summarise(rows, confidence=0.95)
-    assert summary["statuses"] == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
-    assert summary["failures"] == 4
+    assert summary.statuses == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
+    assert summary.failures == 4
 
 
 def test_pass_at_k_of_the_samples():
     rows = [_row("a", False, 0.5, samples=(True, False)), _row("a", False, 0.0, samples=(False, False))]
-    first, second = summarise(rows, confidence=0.95)["by_num_samples"]
+    first, second = summarise(rows, confidence=0.95).by_num_samples
     assert (first.k, first.pass_at_k.mean) == (1, 0.25)
     assert (second.k, second.pass_at_k.mean, second.pass_hat_k.mean) == (2, 0.5, 0.0)
 
@@ -172,13 +174,13 @@ def test_pass_at_k_of_the_samples():
 def test_mixtures_are_summed_up_by_part():
     rows = [_row("x: 1", True, 1.0, part="x"), _row("x: 2", False, 0.0, part="x"), _row("y", True, 1.0, part="y")]
     summary = summarise(rows, confidence=0.95)
-    assert {name: part.accuracy.mean for name, part in summary["by_part"].items()} == {"x": 0.5, "y": 1.0}
-    assert "by_part" not in summarise([_row("a", True, 1.0)], confidence=0.95)
+    assert {name: part.accuracy.mean for name, part in summary.by_part.items()} == {"x": 0.5, "y": 1.0}
+    assert summarise([_row("a", True, 1.0)], confidence=0.95).by_part is None
 
 
 def test_rewards_beyond_one_have_an_interval_without_bounds():
     summary = summarise([_row("a", True, 3.0), _row("a", True, 3.0)], confidence=0.95)
-    assert summary["mean_reward"] == {"mean": 3.0, "low": 3.0, "high": 3.0}
+    assert summary.mean_reward == Estimate(mean=3.0, low=3.0, high=3.0)
 
 
 class _Notes(SilentProgress):
@@ -191,8 +193,14 @@ class _Notes(SilentProgress):
 
 def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
     progress = _Notes()
-    _note_ungraded({"checkpoint": "rl-3", "statuses": {"graded": 5, "unparsed": 2, "timeout": 1, "error": 0}}, progress)
-    _note_ungraded({"checkpoint": "rl-4", "statuses": {"graded": 5, "unparsed": 2, "timeout": 0, "error": 0}}, progress)
+    _note_ungraded(
+        Evaluation.model_construct(checkpoint="rl-3", statuses={"graded": 5, "unparsed": 2, "timeout": 1, "error": 0}),
+        progress,
+    )
+    _note_ungraded(
+        Evaluation.model_construct(checkpoint="rl-4", statuses={"graded": 5, "unparsed": 2, "timeout": 0, "error": 0}),
+        progress,
+    )
     assert progress.said == [
         "rl-3: of 8 completions 1 reached a limit of the grader and 0 made it fail; they count as wrong"
     ]

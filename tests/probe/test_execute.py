@@ -166,7 +166,7 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
     assert len(measured.calls) == 1
 
 
-def _with_problems(**changes: str) -> tuple[ProbeSequence, ...]:
+def _with_problems(**changes: Any) -> tuple[ProbeSequence, ...]:
     return tuple(replace(one, problem=replace(one.problem, **changes)) for one in EVERY)
 
 
@@ -178,6 +178,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "reference": {"reference": nearly(SOURCES["dpo-1"])},
     "final": {"checkpoints": (SOURCES["rl-1"], nearly(SOURCES["rl-2"]))},
     "gold answers": {"sequences": _with_problems(answer="0 0 0")},
+    "other gold answers": {"sequences": _with_problems(alternatives=("0 0 0",))},
+    "grader": {"sequences": _with_problems(grader="exact")},
     "questions": {"sequences": _with_problems(question="?")},
     "prompts": {"sequences": tuple(replace(one, prompt_ids=one.prompt_ids[1:]) for one in EVERY)},
     "continuations": {
@@ -248,7 +250,7 @@ def tokens_by_place(path: Path, checkpoint: str, reference: str) -> dict[int, di
 
 def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned, run_swaps = Spy(monkeypatch, "plan_interventions"), Spy(monkeypatch, "run_interventions")
-    predicted, pivots = Spy(monkeypatch, "prediction_summary"), Spy(monkeypatch, "find_pivots")
+    predicted, pivots = Spy(monkeypatch, "summarise_prediction"), Spy(monkeypatch, "find_pivots")
     settings = ONE_TEST.model_copy(
         update={
             "causal": CausalConfig(max_rollouts=3, num_continuations=2, policies=("reference", "checkpoint")),

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from swerve.estimates import Estimate
 from swerve.statistics import bootstrap_mean, bootstrap_ratio, bootstrap_statistic, difference_interval, share
@@ -19,6 +20,19 @@ def test_wilson_interval_against_the_closed_form():
         "low": pytest.approx(centre - half, abs=1e-9),
         "high": pytest.approx(centre + half, abs=1e-9),
     }
+
+
+@pytest.mark.parametrize(("right", "num"), [(0, 7), (7, 7), (3, 7), (1, 1), (499, 1000)])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.998])
+def test_wilson_interval_is_scipys(right, num, confidence):
+    low, high = binomtest(right, num).proportion_ci(confidence_level=confidence, method="wilson")
+    assert share(right, num, confidence=confidence) == Estimate(mean=right / num, low=low, high=high)
+
+
+@pytest.mark.parametrize("right", [-1, 8])
+def test_a_share_of_impossible_counts_is_refused(right):
+    with pytest.raises(ValueError, match=f"from 0 to the number of trials, 7, got {right}"):
+        share(right, 7)
 
 
 def test_nothing_measured_is_none():

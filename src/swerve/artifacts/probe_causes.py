@@ -43,6 +43,8 @@ class ControlMatch(Record):
 
 SwapPositions = Literal["spike", "matched", "random"]
 
+Decision = Literal["same_token", "inside", "outside", "undecided"]
+
 
 class SwapSelection(SwapEffects):
     """Swaps at one kind of position."""
@@ -58,7 +60,7 @@ class SwapSelection(SwapEffects):
     different_tokens: SwapEffects
     """The same effects without positions at which the checkpoint chooses the rollout's own token."""
     mean_continuations: float
-    decisions: Mapping[Literal["same_token", "inside", "outside", "undecided"], int]
+    decisions: Mapping[Decision, int]
     """Positions with an effect of exactly 0, inside of +-delta, outside of it, or neither."""
     match: ControlMatch | None
     """Of matched controls."""

@@ -262,7 +262,7 @@ def _figure(value: float | None, form: str = ".3g") -> str:
 
 def _value_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     realised = row["realised"]
-    interval = "-" if realised is None else "{mean:.3g} [{low:.3g}, {high:.3g}]".format(**realised)
+    interval = "-" if realised is None else f"{realised.mean:.3g} [{realised.low:.3g}, {realised.high:.3g}]"
     share = _figure(row["share_negative"], ".1%")
     return row["estimator"], _figure(row["mean"]), _figure(row["sd"]), share, interval, row["verdict"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from swerve.artifacts.files import record_fields
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.behaviours.label_summary import Embedder, summarise
@@ -58,14 +58,14 @@ def _mean(
     values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
 ) -> Mapping[str, float] | None:
     found = bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=_NUM_RESAMPLES)
-    return None if found is None else {"mean": found["mean"], "low": found["low"], "high": found["high"]}
+    return None if found is None else asdict(found)
 
 
 def _ratio(
     numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
 ) -> Mapping[str, float] | None:
     found = bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=_NUM_RESAMPLES)
-    return None if found is None else {"mean": found["mean"], "low": found["low"], "high": found["high"]}
+    return None if found is None else asdict(found)
 
 
 def file_records(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[BehaviourRecord], str | None]:
@@ -208,7 +208,7 @@ def _sampling(records: Sequence[BehaviourRecord]) -> list[dict[str, Any]]:
         for group in problems.values()
         if all(one.correct is not None for one in group)
     ]
-    return [record_fields(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
+    return [asdict(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
 
 
 def _notes(records: Sequence[BehaviourRecord]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binomtest
+from scipy.special import ndtri
 
 from swerve.estimates import Estimate
 from swerve.statistics.resampling import (
@@ -35,8 +35,17 @@ def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate
     """
     if num == 0:
         return None
-    interval = binomtest(num_successes, num).proportion_ci(confidence_level=confidence, method="wilson")
-    return Estimate(mean=num_successes / num, low=float(interval.low), high=float(interval.high))
+    if not 0 <= num_successes <= num:
+        raise ValueError(f"successes must be from 0 to the number of trials, {num}, got {num_successes}")
+    mean, z = num_successes / num, float(ndtri(0.5 + 0.5 * confidence))
+    scale = 2 * (num + z**2)
+    center = (2 * num * mean + z**2) / scale
+    reach = z / scale * math.sqrt(4 * num * mean * (1 - mean) + z**2)
+    return Estimate(
+        mean=mean,
+        low=0.0 if num_successes == 0 else center - reach,
+        high=1.0 if num_successes == num else center + reach,
+    )
 
 
 def difference_interval(

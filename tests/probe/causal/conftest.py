@@ -41,6 +41,11 @@ def has_two_a_or_ends_in_b(words: tuple[str, ...]) -> bool:
     return words.count("a") >= 2 or words[-1] == "b"
 
 
+@cache
+def completion(token_ids: tuple[int, ...]) -> Completion:
+    return Completion(token_ids=token_ids, logprobs=(0.0,) * len(token_ids), finish_reason="length")
+
+
 @dataclass
 class Toy:
     """An engine that samples from known probabilities, and the exact values by enumeration."""
@@ -72,16 +77,18 @@ class Toy:
         return results
 
     def _completion(self, written: tuple[int, ...], budget: int, uniforms: Sequence[float]) -> Completion:
-        added: tuple[int, ...] = ()
-        while len(added) < budget and (not added or added[-1] != EOS):
-            tokens, cumulative = self._cumulated((*written, *added))
-            added = (*added, tokens[min(bisect_right(cumulative, uniforms[len(added)]), len(tokens) - 1)])
-        return Completion(token_ids=added, logprobs=(0.0,) * len(added), finish_reason="length")
+        prefix = written
+        for uniform in uniforms[:budget]:
+            tokens, cumulative = self._known.get(prefix) or self._cumulated(prefix)
+            token = tokens[min(bisect_right(cumulative, uniform), len(tokens) - 1)]
+            prefix = (*prefix, token)
+            if token == EOS:
+                break
+        return completion(prefix[len(written) :])
 
     def _cumulated(self, written: tuple[int, ...]) -> tuple[list[int], list[float]]:
-        if written not in self._known:
-            probs = self.probs(written)
-            self._known[written] = list(probs), list(accumulate(probs.values()))
+        probs = self.probs(written)
+        self._known[written] = list(probs), list(accumulate(probs.values()))
         return self._known[written]
 
     def grade_all(self, pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
@@ -151,8 +158,8 @@ class ToyKit:
     problem = staticmethod(toy_problem)
     rollout = staticmethod(toy_rollout)
 
-    def random(self, seed: int) -> Toy:
-        return Toy(probs=partial(random_probs, seed=seed))
+    def random(self, seed: int, *, length: int = 4) -> Toy:
+        return Toy(probs=partial(random_probs, seed=seed), max_new_tokens=length)
 
     def fair(self, right: Right, *, length: int) -> Toy:
         """A and b by fair coins, `length` of them."""

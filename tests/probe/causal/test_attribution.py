@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from swerve.artifacts.probe_causes import AttributionScore
 from swerve.errors import MismatchError
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal import attribution
-from swerve.probe.causal.attribution import Spot, attribute, attribution_figures
+from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
@@ -230,25 +231,25 @@ def test_figures_by_hand():
     ]
     first = _row(4, 6, [0.1, 0.0], [0.05, 0.3, 0.05, 0.1, 0.2, 0.2])  # 8 tokens; the wrong step before it is at 1
     second = _row(9, 1, [0.25], [0.75])
-    (figures,) = attribution_figures([first, second], sequences, confidence=0.9, seed=0)
-    assert (figures["model"], figures["method"], figures["num_spots"]) == ("m", "gradient", 2)
-    assert figures["prompt"]["score"]["mean"] == pytest.approx((0.1 + 0.25) / 2)
-    assert figures["prompt"]["uniform"] == pytest.approx((2 / 8 + 1 / 2) / 2)
-    assert figures["prompt"]["score"]["low"] < figures["prompt"]["score"]["high"]
-    assert figures["recent"]["score"]["mean"] == pytest.approx((0.85 + 1.0) / 2)
-    assert figures["recent"]["uniform"] == pytest.approx((5 / 8 + 1) / 2)
-    assert figures["wrong"]["num_spots"] == 1
-    assert figures["wrong"]["score"]["mean"] == pytest.approx(0.3)
-    assert figures["wrong"]["uniform"] == pytest.approx(1 / 8)
+    (figures,) = summarise_attribution([first, second], sequences, confidence=0.9, seed=0)
+    assert (figures.model, figures.method, figures.num_spots) == ("m", "gradient", 2)
+    assert figures.prompt.score.mean == pytest.approx((0.1 + 0.25) / 2)
+    assert figures.prompt.uniform == pytest.approx((2 / 8 + 1 / 2) / 2)
+    assert figures.prompt.score.low < figures.prompt.score.high
+    assert figures.recent.score.mean == pytest.approx((0.85 + 1.0) / 2)
+    assert figures.recent.uniform == pytest.approx((5 / 8 + 1) / 2)
+    assert figures.wrong.num_spots == 1
+    assert figures.wrong.score.mean == pytest.approx(0.3)
+    assert figures.wrong.uniform == pytest.approx(1 / 8)
     distance = 0.1 * 8 + 0.05 * 6 + 0.3 * 5 + 0.05 * 4 + 0.1 * 3 + 0.2 * 2 + 0.2
-    assert figures["distance"]["score"]["mean"] == pytest.approx((distance + 0.25 * 2 + 0.75) / 2)
-    assert figures["distance"]["uniform"] == pytest.approx((4.5 + 1.5) / 2)
+    assert figures.distance.score.mean == pytest.approx((distance + 0.25 * 2 + 0.75) / 2)
+    assert figures.distance.uniform == pytest.approx((4.5 + 1.5) / 2)
 
 
 def test_figures_are_apart_for_each_model_and_none_where_nothing_was_measured():
     sequences = [_sequence([1], [3, 3], index=0)]
     rows = [_row(0, 1, [1.0], [0.0]), {**_row(0, 1, [0.0], [1.0]), "model": "other"}]
-    figures = attribution_figures(rows, sequences, confidence=0.95, seed=0)
-    assert [(one["model"], one["prompt"]["score"]["mean"]) for one in figures] == [("m", 1.0), ("other", 0.0)]
-    assert figures[0]["wrong"] == {"num_spots": 0, "score": None, "uniform": None}
-    assert attribution_figures([], sequences, confidence=0.95, seed=0) == []
+    figures = summarise_attribution(rows, sequences, confidence=0.95, seed=0)
+    assert [(one.model, one.prompt.score.mean) for one in figures] == [("m", 1.0), ("other", 0.0)]
+    assert figures[0].wrong == AttributionScore(num_spots=0, score=None, uniform=None)
+    assert summarise_attribution([], sequences, confidence=0.95, seed=0) == ()

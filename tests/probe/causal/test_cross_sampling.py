@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import pyarrow as pa
@@ -10,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, read_table, write_table
 from swerve.config import AdditionTask, CrossSamplingConfig
+from swerve.estimates import Estimate
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
@@ -21,7 +22,7 @@ from swerve.probe.causal.cross_sampling import (
     pilot_split,
     run_cross_sampling,
 )
-from swerve.probe.causal.cross_sampling_summary import cross_sampling_summary, mean_height
+from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.types import Problem, Prompt
@@ -89,27 +90,27 @@ def crossed():
 
 
 def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
-    summary = cross_sampling_summary(cross_sampling_rows(crossed[0]), confidence=0.95, num_resamples=300, seed=0)
+    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), confidence=0.95, num_resamples=300, seed=0)
     assert summary is not None
-    assert (summary["num_problems"], summary["num_samples"]) == (80, 1)
-    into_reference, into_checkpoint = summary["directions"]
-    assert into_reference["direction"] == "checkpoint_into_reference"
-    assert into_reference["base"]["mean"] < 0.1 < 0.9 < into_reference["other"]["mean"]
-    assert into_reference["base"] == into_checkpoint["other"]
+    assert (summary.num_problems, summary.num_samples) == (80, 1)
+    into_reference, into_checkpoint = summary.directions
+    assert into_reference.direction == "checkpoint_into_reference"
+    assert into_reference.base.mean < 0.1 < 0.9 < into_reference.other.mean
+    assert into_reference.base == into_checkpoint.other
     for direction in (into_reference, into_checkpoint):
-        js, random = direction["selectors"]
-        for point in js["points"]:
-            assert point["recovered"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
-            assert point["share_swapped"] == 1 / 16
-        first, last = random["points"]
-        assert first["recovered"]["high"] < 0.35
-        assert first["share_swapped"] == pytest.approx(0.1, abs=0.03)
+        js, random = direction.selectors
+        for point in js.points:
+            assert point.recovered == Estimate(mean=1.0, low=1.0, high=1.0)
+            assert point.share_swapped == 1 / 16
+        first, last = random.points
+        assert first.recovered.high < 0.35
+        assert first.share_swapped == pytest.approx(0.1, abs=0.03)
         # js cannot spend the least budget: a straight line to its share, and level from there
-        limit = direction["largest_common_share"]
-        assert limit == last["share_swapped"]
-        assert js["auc"]["mean"] == pytest.approx(1 - 1 / 32 / limit)
-        assert js["auc_over_random"]["low"] > 0.4
-        assert random["auc_over_random"] is None
+        limit = direction.largest_common_share
+        assert limit == last.share_swapped
+        assert js.auc.mean == pytest.approx(1 - 1 / 32 / limit)
+        assert js.auc_over_random.low > 0.4
+        assert random.auc_over_random is None
 
 
 def test_pairs_share_their_random_numbers(crossed) -> None:
@@ -142,9 +143,9 @@ def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
     write_table(path, rows, CROSS_SAMPLES_SCHEMA)
     read: pa.Table = read_table(path, CROSS_SAMPLES_SCHEMA)
     options = {"confidence": 0.9, "num_resamples": 50, "seed": 1}
-    direct, again = (cross_sampling_summary(each, **options) for each in (rows, read.to_pylist()))
+    direct, again = (summarise_cross_sampling(each, **options) for each in (rows, read.to_pylist()))
     assert direct == again
-    assert json.dumps(direct, allow_nan=False)
+    assert dump_json(direct)
 
 
 def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions() -> None:
@@ -162,17 +163,18 @@ def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions()
 
 
 def test_ends_of_equal_models_leave_no_ratio() -> None:
-    samples = run(planted(0.5), planted(0.5), num=20)
-    summary = cross_sampling_summary(cross_sampling_rows(samples), confidence=0.95, num_resamples=50, seed=0)
+    settings = SETTINGS.model_copy(update={"directions": ("checkpoint_into_reference",), "shares": (0.1,)})
+    samples = run(planted(0.5), planted(0.5), num=20, settings=settings)
+    summary = summarise_cross_sampling(cross_sampling_rows(samples), confidence=0.95, num_resamples=50, seed=0)
     assert summary is not None
-    direction = summary["directions"][0]
-    assert direction["gap"]["mean"] == 0.0
-    js, random = direction["selectors"]
-    assert js["points"][0]["share_swapped"] == 0.0  # the divergence is exactly 0 everywhere
-    assert js["mean_accuracy"] is None
-    assert js["auc"] is None
-    assert js["points"][0]["recovered"] is None
-    assert random["mean_accuracy"]["mean"] == direction["base"]["mean"]
+    (direction,) = summary.directions
+    assert direction.gap.mean == 0.0
+    js, random = direction.selectors
+    assert js.points[0].share_swapped == 0.0  # the divergence is exactly 0 everywhere
+    assert js.mean_accuracy is None
+    assert js.auc is None
+    assert js.points[0].recovered is None
+    assert random.mean_accuracy.mean == direction.base.mean
 
 
 @given(
@@ -249,42 +251,42 @@ def literal_rows() -> list[dict[str, object]]:
 
 
 def test_summary_of_literal_rows() -> None:
-    summary = cross_sampling_summary(literal_rows(), confidence=0.95, num_resamples=400, seed=0)
+    summary = summarise_cross_sampling(literal_rows(), confidence=0.95, num_resamples=400, seed=0)
     assert summary is not None
-    (direction,) = summary["directions"]
-    assert direction["base"]["mean"] == 0.2
-    assert direction["base"]["low"] == pytest.approx(0.0567, abs=1e-4)  # Wilson
-    assert direction["other"]["mean"] == 1.0
-    assert direction["gap"]["mean"] == pytest.approx(0.8)
-    assert direction["largest_common_share"] == pytest.approx(0.2)
-    js, random = direction["selectors"]
-    assert [point["budget"] for point in js["points"]] == [0.125, 0.25]
-    assert [point["threshold"] for point in js["points"]] == [0.25, 0.25]
-    assert [point["share_swapped"] for point in js["points"]] == pytest.approx([0.1, 0.3])
-    assert [point["share_changed"] for point in js["points"]] == pytest.approx([0.1, 0.1])
-    assert [point["accuracy"]["mean"] for point in js["points"]] == [0.6, 0.8]
-    assert [point["gain"]["mean"] for point in js["points"]] == pytest.approx([0.4, 0.6])
-    assert [point["recovered"]["mean"] for point in js["points"]] == pytest.approx([0.5, 0.75])
+    (direction,) = summary.directions
+    assert direction.base.mean == 0.2
+    assert direction.base.low == pytest.approx(0.0567, abs=1e-4)  # Wilson
+    assert direction.other.mean == 1.0
+    assert direction.gap.mean == pytest.approx(0.8)
+    assert direction.largest_common_share == pytest.approx(0.2)
+    js, random = direction.selectors
+    assert [point.budget for point in js.points] == [0.125, 0.25]
+    assert [point.threshold for point in js.points] == [0.25, 0.25]
+    assert [point.share_swapped for point in js.points] == pytest.approx([0.1, 0.3])
+    assert [point.share_changed for point in js.points] == pytest.approx([0.1, 0.1])
+    assert [point.accuracy.mean for point in js.points] == [0.6, 0.8]
+    assert [point.gain.mean for point in js.points] == pytest.approx([0.4, 0.6])
+    assert [point.recovered.mean for point in js.points] == pytest.approx([0.5, 0.75])
     # to 0.2: js (0.2 + 0.6)/2 and (0.6 + 0.7)/2; random (0.2 + 0.3)/2 and (0.3 + 0.4)/2
-    assert js["mean_accuracy"]["mean"] == pytest.approx(0.525)
-    assert random["mean_accuracy"]["mean"] == pytest.approx(0.3)
-    assert js["auc"]["mean"] == pytest.approx(0.325 / 0.8)
-    assert random["auc"]["mean"] == pytest.approx(0.125)
-    assert js["mean_accuracy_over_random"]["mean"] == pytest.approx(0.225)
-    assert js["auc_over_random"]["mean"] == pytest.approx(0.225 / 0.8)
-    assert js["auc_over_random"]["low"] < 0.28 < js["auc_over_random"]["high"]
-    low = js["mean_accuracy_over_random"]["low"]
+    assert js.mean_accuracy.mean == pytest.approx(0.525)
+    assert random.mean_accuracy.mean == pytest.approx(0.3)
+    assert js.auc.mean == pytest.approx(0.325 / 0.8)
+    assert random.auc.mean == pytest.approx(0.125)
+    assert js.mean_accuracy_over_random.mean == pytest.approx(0.225)
+    assert js.auc_over_random.mean == pytest.approx(0.225 / 0.8)
+    assert js.auc_over_random.low < 0.28 < js.auc_over_random.high
+    low = js.mean_accuracy_over_random.low
     assert 0 < low < 0.15  # every problem draws at least as well under js
 
 
 def test_a_selector_that_cannot_spend_the_budget_is_held_at_its_height() -> None:
     rank = [row(f"p{index}", "rank", 0.125, int(index == 0), index < 6) for index in range(10)]  # 1% of tokens
-    summary = cross_sampling_summary([*literal_rows(), *rank], confidence=0.95, num_resamples=50, seed=0)
+    summary = summarise_cross_sampling([*literal_rows(), *rank], confidence=0.95, num_resamples=50, seed=0)
     assert summary is not None
-    (direction,) = summary["directions"]
-    assert direction["largest_common_share"] == pytest.approx(0.2)
+    (direction,) = summary.directions
+    assert direction.largest_common_share == pytest.approx(0.2)
     # 0.4 over the first twentieth of the way to 0.2, 0.6 after it
-    assert direction["selectors"][2]["mean_accuracy"]["mean"] == pytest.approx(0.05 * 0.4 + 0.95 * 0.6)
+    assert direction.selectors[2].mean_accuracy.mean == pytest.approx(0.05 * 0.4 + 0.95 * 0.6)
 
 
 def test_several_samples_stay_with_their_problem() -> None:
@@ -293,25 +295,23 @@ def test_several_samples_stay_with_their_problem() -> None:
         for each in literal_rows()
         for sample in (0, 1)
     ]
-    summary = cross_sampling_summary(rows, confidence=0.95, num_resamples=50, seed=0)
+    summary = summarise_cross_sampling(rows, confidence=0.95, num_resamples=50, seed=0)
     assert summary is not None
-    assert summary["num_samples"] == 2
-    (direction,) = summary["directions"]
-    assert direction["other"] == {
-        "mean": 0.5,
-        "low": pytest.approx(0.5 * 0.05**0.1),
-        "high": pytest.approx(0.5 + 0.5 * (1 - 0.05**0.1)),
-    }
-    assert direction["selectors"][0]["auc"]["mean"] == pytest.approx(0.325 / 0.8)
+    assert summary.num_samples == 2
+    (direction,) = summary.directions
+    assert direction.other == Estimate(
+        mean=0.5, low=pytest.approx(0.5 * 0.05**0.1), high=pytest.approx(0.5 + 0.5 * (1 - 0.05**0.1))
+    )
+    assert direction.selectors[0].auc.mean == pytest.approx(0.325 / 0.8)
 
 
 def test_incomplete_rows_are_refused_and_none_give_nothing() -> None:
     options = {"confidence": 0.95, "num_resamples": 10, "seed": 0}
-    assert cross_sampling_summary([], **options) is None
+    assert summarise_cross_sampling([], **options) is None
     with pytest.raises(ValueError, match="samples of"):
-        cross_sampling_summary(literal_rows()[:-1], **options)
+        summarise_cross_sampling(literal_rows()[:-1], **options)
     with pytest.raises(ValueError, match="rows of an end"):
-        cross_sampling_summary(literal_rows()[10:], **options)
+        summarise_cross_sampling(literal_rows()[10:], **options)
 
 
 def test_mean_height_of_unordered_points() -> None:

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
 from swerve.config import PivotConfig
 from swerve.probe.causal.pivots import (
@@ -12,9 +11,9 @@ from swerve.probe.causal.pivots import (
     PivotSearch,
     find_pivots,
     num_samples,
-    pivot_summary,
     prefix_value_rows,
     prefix_values,
+    summarise_pivots,
 )
 from swerve.statistics import false_positive_rate
 
@@ -118,9 +117,9 @@ def test_values_at_given_positions(toys) -> None:
 
 
 def test_values_without_effect_differ_by_the_gap_at_the_stated_rate(toys) -> None:
-    """Word 3 decides alone, so the values before it are all 1/2."""
-    toy = toys.fair(decided_at(3), length=4)
-    rollouts = [toys.rollout(index, "a b a a") for index in range(1500)]
+    """Word 1 decides alone, so the values before it are all 1/2."""
+    toy = toys.fair(decided_at(1), length=2)
+    rollouts = [toys.rollout(index, "a b") for index in range(1500)]
     values = prefix_values(rollouts, toy.sampler(), 10, positions=[[0, 1]] * 1500)
     jumps = [
         after.outcome.value - before.outcome.value for before, after in zip(values[::2], values[1::2], strict=True)
@@ -139,10 +138,10 @@ def test_the_winners_curse_shows_and_the_confirmed_are_few(toys) -> None:
     assert len(false) >= 10
     assert np.mean([abs(one.search) for one in false]) >= 0.3
     assert abs(np.mean([one.estimate * np.sign(one.search) for one in false])) <= 0.15
-    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=300, seed=0)
-    assert summary["size_search"]["mean"] > summary["size_estimate"]["mean"]
-    assert summary["max_false_confirmed"] == false_positive_rate(10, 0.3) / 2 * len(search.pivots)
-    json.dumps(summary, allow_nan=False)
+    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=300, seed=0)
+    assert summary.size_search.mean > summary.size_estimate.mean
+    assert summary.max_false_confirmed == false_positive_rate(10, 0.3) / 2 * len(search.pivots)
+    dump_json(summary)
 
 
 def test_summary_by_hand(toys) -> None:
@@ -154,18 +153,20 @@ def test_summary_by_hand(toys) -> None:
     ]
     search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
     assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [(0, 1), (1, 1), (2, 1)]
-    summary = pivot_summary(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, confidence=0.95, num_bootstrap=200, seed=0)
-    assert (summary["num_pivots"], summary["num_rises"], summary["num_falls"]) == (3, 1, 2)
-    assert (summary["num_rollouts"], summary["num_rollouts_with_pivot"], summary["num_confirmed"]) == (3, 3, 3)
-    assert summary["size_search"]["mean"] == pytest.approx(0.5, abs=0.05)
-    assert summary["size_estimate"]["mean"] == pytest.approx(0.5, abs=0.05)
-    assert summary["on_spike"]["share"]["mean"] == pytest.approx(2 / 3)
-    assert summary["on_spike"]["chance"] == pytest.approx((1 / 4 + 2 / 4 + 2 / 4) / 3)
-    assert summary["on_spike"]["above_chance"]["mean"] == pytest.approx(2 / 3 - 5 / 12)
-    assert summary["on_wrong"]["num"] == 2  # the third rollout has no known wrong step
-    assert (summary["on_wrong"]["share"]["mean"], summary["on_wrong"]["chance"]) == (1.0, 0.5)
-    assert (summary["on_first_wrong"]["share"]["mean"], summary["on_first_wrong"]["chance"]) == (0.5, 0.25)
-    assert summary["false_positive_rate"] == false_positive_rate(300, 0.2)
+    summary = summarise_pivots(
+        search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, confidence=0.95, num_bootstrap=200, seed=0
+    )
+    assert (summary.num_pivots, summary.num_rises, summary.num_falls) == (3, 1, 2)
+    assert (summary.num_rollouts, summary.num_rollouts_with_pivot, summary.num_confirmed) == (3, 3, 3)
+    assert summary.size_search.mean == pytest.approx(0.5, abs=0.05)
+    assert summary.size_estimate.mean == pytest.approx(0.5, abs=0.05)
+    assert summary.on_spike.share.mean == pytest.approx(2 / 3)
+    assert summary.on_spike.chance == pytest.approx((1 / 4 + 2 / 4 + 2 / 4) / 3)
+    assert summary.on_spike.above_chance.mean == pytest.approx(2 / 3 - 5 / 12)
+    assert summary.on_wrong.num == 2  # the third rollout has no known wrong step
+    assert (summary.on_wrong.share.mean, summary.on_wrong.chance) == (1.0, 0.5)
+    assert (summary.on_first_wrong.share.mean, summary.on_first_wrong.chance) == (0.5, 0.25)
+    assert summary.false_positive_rate == false_positive_rate(300, 0.2)
 
 
 def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
@@ -183,17 +184,17 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
         num_compared=6,
         num_rounds=2,
     )
-    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
-    assert summary["size_search"]["mean"] == pytest.approx(0.4)
-    assert summary["size_estimate"]["mean"] == pytest.approx((-0.1 + 0.2 - 0.6) / 3)
-    assert summary["num_confirmed"] == 1
+    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    assert summary.size_search.mean == pytest.approx(0.4)
+    assert summary.size_estimate.mean == pytest.approx((-0.1 + 0.2 - 0.6) / 3)
+    assert summary.num_confirmed == 1
 
 
 def test_nothing_found_and_nothing_searched(toys) -> None:
     toy = toys.fair(lambda words: False, length=3)
     search = find_pivots([toys.rollout(0, "a a a")], toy.sampler(), settings=SETTINGS)
-    summary = pivot_summary(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
-    assert (summary["num_pivots"], summary["size_search"], summary["on_spike"]) == (0, None, None)
+    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    assert (summary.num_pivots, summary.size_search, summary.on_spike) == (0, None, None)
     nothing = find_pivots([], toy.sampler(), settings=SETTINGS)
     assert nothing.num_rounds == 0
-    assert pivot_summary(nothing, spikes={}, confidence=0.95, num_bootstrap=100, seed=0) is None
+    assert summarise_pivots(nothing, spikes={}, confidence=0.95, num_bootstrap=100, seed=0) is None

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from swerve.artifacts.files import dump_json
+from swerve.artifacts.probe_causes import ArmSuccess, ControlMatch, Swaps
 from swerve.config import CausalConfig
+from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Intervention, Match
-from swerve.probe.causal.swap_effects import causal_summary, measured_effects
+from swerve.probe.causal.swap_effects import measured_effects, summarise_swaps
 from swerve.statistics import benjamini_hochberg
 
 SETTINGS = CausalConfig(num_continuations=4, num_bootstrap=400)
@@ -45,7 +46,7 @@ def arms(toys, index: int, selection: str, tokens: str, *, policy="reference", s
 
 
 def summarised(interventions, outcomes, settings=SETTINGS, confidence=0.95):
-    return causal_summary(interventions, outcomes, settings=settings, confidence=confidence, seed=0)
+    return summarise_swaps(interventions, outcomes, settings=settings, confidence=confidence, seed=0)
 
 
 @pytest.fixture
@@ -66,56 +67,54 @@ def measured(toys):
 
 def test_summary_of_literal_outcomes(measured) -> None:
     summary = summarised(*measured)
-    assert (summary["num_rollouts"], summary["num_continuations"], summary["looks"]) == (2, 4, [4])
-    spike, matched, random = summary["selections"]
-    assert [one["selection"] for one in summary["selections"]] == ["spike", "matched", "random"]
-    assert (spike["reference"], spike["checkpoint"]) == ({"success": 0.25}, {"success": 0.75})
-    assert spike["alternative"] == {"success": 0.625, "num_rollouts": 2}
-    assert spike["effect"] == {"mean": 0.5, "low": 0.0, "high": 1.0}
-    assert spike["alternative_effect"]["mean"] == (0.25 + 0.5) / 2
-    assert spike["checkpoint_minus_alternative"]["mean"] == (0.75 - 0.5) / 2
-    assert spike["share_same_token"] == 0.5
-    different = spike["different_tokens"]
-    assert (different["num_different"], different["effect"]["mean"]) == (1, 1.0)
-    assert different["alternative_effect"]["mean"] == 0.25
-    assert different["checkpoint_minus_alternative"]["mean"] == 0.75
-    assert spike["decisions"] == {"same_token": 1, "inside": 0, "outside": 1, "undecided": 0}
-    assert matched["effect"]["mean"] == -0.125
-    assert matched["match"] == {"same_rollout": 0.0, "same_category": 1.0, "same_third": 0.5, "entropy_gap": 0.125}
-    assert spike["match"] is None
-    assert random["effect"]["mean"] == 0.125
-    assert random["alternative"] == {"success": None, "num_rollouts": 0}
-    assert random["alternative_effect"] is None
-    assert summary["difference"]["mean"] == 0.375
-    by_matched, by_random = summary["policies"][0]["differences"]
-    assert (by_matched["control"], by_matched["num_pairs"]) == ("matched", 2)
+    assert (summary.num_rollouts, summary.num_continuations, summary.looks) == (2, 4, (4,))
+    spike, matched, random = summary.selections
+    assert [one.selection for one in summary.selections] == ["spike", "matched", "random"]
+    assert (spike.reference, spike.checkpoint) == (ArmSuccess(success=0.25), ArmSuccess(success=0.75))
+    assert spike.alternative == ArmSuccess(success=0.625, num_rollouts=2)
+    assert spike.effect == Estimate(mean=0.5, low=0.0, high=1.0)
+    assert spike.alternative_effect.mean == (0.25 + 0.5) / 2
+    assert spike.checkpoint_minus_alternative.mean == (0.75 - 0.5) / 2
+    assert spike.share_same_token == 0.5
+    different = spike.different_tokens
+    assert (different.num_different, different.effect.mean) == (1, 1.0)
+    assert different.alternative_effect.mean == 0.25
+    assert different.checkpoint_minus_alternative.mean == 0.75
+    assert spike.decisions == {"same_token": 1, "inside": 0, "outside": 1, "undecided": 0}
+    assert matched.effect.mean == -0.125
+    assert matched.match == ControlMatch(same_rollout=0.0, same_category=1.0, same_third=0.5, entropy_gap=0.125)
+    assert spike.match is None
+    assert random.effect.mean == 0.125
+    assert random.alternative == ArmSuccess(success=None, num_rollouts=0)
+    assert random.alternative_effect is None
+    assert summary.difference.mean == 0.375
+    by_matched, by_random = summary.policies[0].differences
+    assert (by_matched.control, by_matched.num_pairs) == ("matched", 2)
     # 1 - (-0.25) and 0 - 0: the controls belong to the spike they were matched with, not to the rollout they are in
-    assert by_matched["difference"] == {"mean": 0.625, "low": 0.0, "high": 1.25}
-    assert by_random["difference"] == summary["difference"]
-    assert by_matched["test"]["median_difference"] == 0.625
-    assert by_matched["test"]["effect_size"] == 1.0
+    assert by_matched.difference == Estimate(mean=0.625, low=0.0, high=1.25)
+    assert by_random.difference == summary.difference
+    assert by_matched.test.median_difference == 0.625
+    assert by_matched.test.effect_size == 1.0
 
 
 def test_policies_stand_apart_and_the_family_of_tests_is_all_of_them(measured) -> None:
     summary = summarised(*measured)
-    reference, checkpoint = summary["policies"]
-    assert (reference["policy"], checkpoint["policy"]) == ("reference", "checkpoint")
-    assert summary["selections"] == reference["selections"]
-    assert checkpoint["selections"][0]["effect"]["mean"] == 0.5
-    assert checkpoint["differences"] == []
-    tests = [
-        entry["test"] for one in summary["policies"] for kind in ("selections", "differences") for entry in one[kind]
-    ]
+    reference, checkpoint = summary.policies
+    assert (reference.policy, checkpoint.policy) == ("reference", "checkpoint")
+    assert summary.selections == reference.selections
+    assert checkpoint.selections[0].effect.mean == 0.5
+    assert checkpoint.differences == ()
+    tests = [entry.test for one in summary.policies for entry in (*one.selections, *one.differences)]
     assert len(tests) == 6
-    adjusted, _ = benjamini_hochberg([test["p_value"] for test in tests])
-    assert [test["p_adjusted"] for test in tests] == adjusted
-    json.dumps(summary, allow_nan=False)
+    adjusted, _ = benjamini_hochberg([test.p_value for test in tests])
+    assert [test.p_adjusted for test in tests] == adjusted
+    assert Swaps.model_validate_json(dump_json(summary)) == summary
 
 
 def test_without_the_references_continuations_the_headline_is_empty(toys) -> None:
     summary = summarised(arms(toys, 0, "spike", "ba", policy="checkpoint"), [outcome(0), outcome(4)])
-    assert (summary["selections"], summary["difference"]) == ([], None)
-    assert summary["policies"][0]["selections"][0]["effect"]["mean"] == 1.0
+    assert (summary.selections, summary.difference) == ((), None)
+    assert summary.policies[0].selections[0].effect.mean == 1.0
     assert summarised([], []) is None
 
 
@@ -123,12 +122,12 @@ def test_means_are_of_the_first_look_and_decisions_of_all(toys) -> None:
     settings = CausalConfig(num_continuations=4, max_continuations=64, num_bootstrap=100)
     outcomes = [outcome(2).extended(outcome(0, 60)), outcome(3).extended(outcome(60, 60))]
     summary = summarised(arms(toys, 0, "spike", "ba"), outcomes, settings)
-    (spike,) = summary["selections"]
-    assert (spike["reference"]["success"], spike["checkpoint"]["success"]) == (0.5, 0.75)
-    assert spike["effect"]["mean"] == 0.25
-    assert spike["mean_continuations"] == 64
-    assert spike["decisions"]["outside"] == 1
-    assert summary["looks"] == [4, 8, 16, 32, 64]
+    (spike,) = summary.selections
+    assert (spike.reference.success, spike.checkpoint.success) == (0.5, 0.75)
+    assert spike.effect.mean == 0.25
+    assert spike.mean_continuations == 64
+    assert spike.decisions["outside"] == 1
+    assert summary.looks == (4, 8, 16, 32, 64)
     (effect,) = measured_effects(arms(toys, 0, "spike", "ba"), outcomes)
     assert effect.precise_effect == 63 / 64 - 2 / 64
 
@@ -147,14 +146,14 @@ def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
     """Each arm is another sample set of the same tokens; the means over problems then differ by chance alone."""
     held, significant = [], []
     settings = CausalConfig(num_continuations=16, num_bootstrap=200)
-    toy = toys.random(0)
+    toy = toys.fair(lambda words: words[1] == "a", length=2)
     prefixes = [toys.prefix((toys.a,), problem=f"p{index}") for index in range(30)]
     interventions = [item for index in range(30) for item in arms(toys, index, "spike", "ab")]
     for seed in range(150):
         first, second = (toy.sampler(seed=seed).sample(prefixes, 16, look=look) for look in (0, 1))
         outcomes = [one for pair in zip(first, second, strict=True) for one in pair]
-        (spike,) = summarised(interventions, outcomes, settings, confidence=0.9)["selections"]
-        held.append(spike["effect"]["low"] <= 0 <= spike["effect"]["high"])
-        significant.append(spike["test"]["p_value"] <= 0.1)
+        (spike,) = summarised(interventions, outcomes, settings, confidence=0.9).selections
+        held.append(spike.effect.low <= 0 <= spike.effect.high)
+        significant.append(spike.test.p_value <= 0.1)
     assert 0.83 <= np.mean(held) <= 0.96
     assert np.mean(significant) <= 0.16

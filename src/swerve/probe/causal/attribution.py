@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from swerve.artifacts.probe_causes import Attribution, AttributionScore
 from swerve.errors import MismatchError
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import bootstrap_mean
 
 AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
+
+_ScoreKind = Literal["prompt", "recent", "wrong", "distance"]
 
 _NUM_RECENT = 5
 
@@ -60,7 +63,7 @@ def attribute(
     Abnar and Zuidema, arXiv 2005.00928 (attention rollout).
 
     Args:
-        loaded: the model, in evaluation mode; `gradient` runs it 64 times a spot, the others twice and once.
+        loaded: the model, in evaluation mode; `gradient` runs it 64 times per spot, the others twice and once.
         spots: positions of rollouts.
         method: how to score.
         label: names the model in the rows.
@@ -186,12 +189,12 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
     return flow.cpu()
 
 
-def attribution_figures(
+def summarise_attribution(
     rows: Sequence[Mapping[str, Any]], sequences: Sequence[ProbeSequence], *, confidence: float, seed: int
-) -> list[dict[str, Any]]:
+) -> tuple[Attribution, ...]:
     """Return where the scores lie, for each model and method: on the prompt, nearby, on earlier wrong steps.
 
-    Each share has beside it what equal scores would give (`uniform`). Distances are in tokens from the position to be
+    Each score has beside it what equal scores would give (`uniform`). Distances are in tokens from the position to be
     explained, 1 for the token just before it. Means are over spots with problems resampled; spots without an earlier
     wrong step do not count for `wrong`.
 
@@ -201,31 +204,46 @@ def attribution_figures(
         confidence: coverage of the intervals.
         seed: of the resampling.
     """
-    known = {sequence.sequence_id: sequence for sequence in sequences}
+    by_id = {sequence.sequence_id: sequence for sequence in sequences}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["method"]), []).append(row)
-    found = []
-    for (model, method), part in groups.items():
-        measured = [(known[row["sequence_id"]].problem.id, _spot_figures(row, known)) for row in part]
-        figures: dict[str, Any] = {}
-        for name in ("prompt", "recent", "wrong", "distance"):
-            kept = [(problem, one[name]) for problem, one in measured if one[name] is not None]
-            problems, pairs = [problem for problem, _ in kept], [pair for _, pair in kept if pair is not None]
-            figures[name] = {
-                "num_spots": len(pairs),
-                "score": bootstrap_mean([s for s, _ in pairs], clusters=problems, confidence=confidence, seed=seed),
-                "uniform": sum(u for _, u in pairs) / len(pairs) if pairs else None,
-            }
-        found.append({"model": model, "method": method, "num_spots": len(part), **figures})
-    return found
+
+    def score(part: Sequence[Mapping[str, Any]], kind: _ScoreKind) -> AttributionScore:
+        measured = [(by_id[row["sequence_id"]].problem.id, _spot_scores(row, by_id)[kind]) for row in part]
+        pairs = [pair for _, pair in measured if pair is not None]
+        return AttributionScore(
+            num_spots=len(pairs),
+            score=bootstrap_mean(
+                [value for value, _ in pairs],
+                clusters=[problem for problem, pair in measured if pair is not None],
+                confidence=confidence,
+                seed=seed,
+            ),
+            uniform=sum(uniform for _, uniform in pairs) / len(pairs) if pairs else None,
+        )
+
+    return tuple(
+        Attribution(
+            model=model,
+            method=method,
+            num_spots=len(part),
+            prompt=score(part, "prompt"),
+            recent=score(part, "recent"),
+            wrong=score(part, "wrong"),
+            distance=score(part, "distance"),
+        )
+        for (model, method), part in groups.items()
+    )
 
 
-def _spot_figures(row: Mapping[str, Any], known: Mapping[int, ProbeSequence]) -> dict[str, tuple[float, float] | None]:
+def _spot_scores(
+    row: Mapping[str, Any], by_id: Mapping[int, ProbeSequence]
+) -> dict[_ScoreKind, tuple[float, float] | None]:
     """Return of one spot the score on each kind of token, or its mean distance, and what equal scores would give."""
     scores = [*row["prompt_scores"], *row["completion_scores"]]
     length, num_prompt = len(scores), len(row["prompt_scores"])
-    wrong = [num_prompt + place for place in known[row["sequence_id"]].wrong if place < row["position"]]
+    wrong = [num_prompt + place for place in by_id[row["sequence_id"]].wrong if place < row["position"]]
 
     def on(places: Sequence[int]) -> tuple[float, float]:
         return sum(scores[place] for place in places), len(places) / length

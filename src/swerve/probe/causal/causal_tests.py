@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
 from swerve.config import CrossSamplingConfig
 from swerve.models.model_folder import LoadedModel, stop_ids
-from swerve.probe.causal.attribution import Spot, attribute, attribution_figures
+from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.cross_sampling import count_cross_samples, cross_sampling_rows, pilot_split, run_cross_sampling
-from swerve.probe.causal.cross_sampling_summary import cross_sampling_summary
+from swerve.probe.causal.cross_sampling_summary import summarise_cross_sampling
 from swerve.probe.causal.interventions import Intervention, plan_interventions
-from swerve.probe.causal.pivots import PivotSearch, find_pivots, pivot_summary, prefix_value_rows
-from swerve.probe.causal.swap_effects import causal_summary, measured_effects, prediction_summary
+from swerve.probe.causal.pivots import PivotSearch, find_pivots, prefix_value_rows, summarise_pivots
+from swerve.probe.causal.swap_effects import measured_effects, summarise_prediction, summarise_swaps
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
@@ -31,7 +32,7 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.progress import Progress, ProgressTask
 from swerve.rollout.engine import Engine, make_engine
-from swerve.types import Problem, Prompt
+from swerve.types import Prompt
 
 _ROLLOUTS_PER_UNIT = 50
 
@@ -52,18 +53,18 @@ class CausalTests:
     progress: Progress
     _loaded: dict[str, LoadedModel] = field(default_factory=dict)
 
-    def swaps(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
-        """Return rows of `interventions.parquet`, the figures of the swaps, and those of the prediction of effects."""
+    def swaps(self) -> tuple[list[dict[str, Any]], Swaps | None, tuple[Prediction, ...]]:
+        """Return rows of `interventions.parquet`, what the swaps did, and how well scores predict it."""
         settings, plan = self.plan.settings.causal, self.plan
         planned = self._planned()
         if not planned:
-            return [], None, []
+            return [], None, ()
         outcomes = self._outcomes(planned)
         tokenizer = self._model(plan.reference).tokenizer
         effects = measured_effects(planned, outcomes)
         scores = self._scores([(one.sequence_id, one.position) for one in effects])
-        summary = causal_summary(planned, outcomes, settings=settings, confidence=plan.confidence, seed=plan.seed)
-        prediction = prediction_summary(
+        summary = summarise_swaps(planned, outcomes, settings=settings, confidence=plan.confidence, seed=plan.seed)
+        prediction = summarise_prediction(
             effects,
             scores,
             delta=settings.delta,
@@ -139,7 +140,7 @@ class CausalTests:
         depends = {
             "policy": source.label,
             "settings": self.plan.settings.causal.model_dump(mode="json"),
-            "problems": [_content(item.sequence.problem) for item in items],
+            "problems": [asdict(item.sequence.problem) for item in items],
             "items": [
                 [*item.place, item.arm, list(item.sequence.prompt_ids), list(item.forced.completion_ids)]
                 for item in items
@@ -159,15 +160,15 @@ class CausalTests:
         columns = {name: column[index] for name, column in self.data.columns.items()}
         return {name: np.asarray(values, dtype=np.float64)[rows] for name, values in selector_scores(columns).items()}
 
-    def pivots(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return rows of `prefix_values.parquet` and the figures of the pivotal tokens."""
+    def pivots(self) -> tuple[list[dict[str, Any]], Pivots | None]:
+        """Return rows of `prefix_values.parquet` and the summary of the pivotal tokens."""
         settings, plan = self.plan.settings.pivots, self.plan
         sequences = self.data.sequences[: settings.max_rollouts]
         if not sequences:
             return [], None
         search = self._search(sequences)
         positions = self.spikes.positions(plan.final, plan.settings.divergence)
-        summary = pivot_summary(
+        summary = summarise_pivots(
             search,
             spikes={one.sequence_id: found for one, found in zip(self.data.sequences, positions, strict=True)},
             confidence=plan.confidence,
@@ -190,8 +191,8 @@ class CausalTests:
             )
             return find_pivots(sequences, sampler, settings=settings, on_planned=task.extend, on_finished=task.advance)
 
-    def cross_sampling(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Return rows of `cross_samples.parquet` and the figures of the cross-sampling."""
+    def cross_sampling(self) -> tuple[list[dict[str, Any]], CrossSampling | None]:
+        """Return rows of `cross_samples.parquet` and their summary."""
         plan, settings = self.plan, self.plan.settings.cross_sampling
         if not settings.max_problems or len(plan.prompts) < 2:
             return [], None
@@ -201,7 +202,7 @@ class CausalTests:
             for direction in settings.directions:
                 one_way = settings.model_copy(update={"directions": (direction,)})
                 rows += self._crossed(one_way, prompts, pilot, task)
-        summary = cross_sampling_summary(
+        summary = summarise_cross_sampling(
             rows,
             confidence=plan.confidence,
             num_resamples=plan.settings.causal.num_bootstrap,
@@ -237,18 +238,18 @@ class CausalTests:
 
         depends = {
             "settings": settings.model_dump(mode="json"),
-            "prompts": [[[_content(one.problem), list(one.token_ids)] for one in part] for part in (prompts, pilot)],
+            "prompts": [[[asdict(one.problem), list(one.token_ids)] for one in part] for part in (prompts, pilot)],
         }
         found: list[dict[str, Any]] = self.parts.get("cross_sampling", depends, compute)
         if known:
             task.advance(count_cross_samples(settings, len(prompts), len(pilot)))
         return found
 
-    def attribution(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def attribution(self) -> tuple[list[dict[str, Any]], tuple[Attribution, ...]]:
         """Return rows of `attributions.parquet` and where the scores lie, at the highest spikes of all rollouts."""
         settings, plan = self.plan.settings.attribution, self.plan
         if settings.method == "none":
-            return [], []
+            return [], ()
         spots = self._highest_spikes(settings.max_spikes)
         rows = []
         with self.progress.task("attribution", 2 * len(spots)) as task:
@@ -260,8 +261,7 @@ class CausalTests:
                 }
                 rows += self.parts.get("attribution", depends, partial(self._attributed, spots, source))
                 task.advance(len(spots))
-        figures = attribution_figures(rows, self.data.sequences, confidence=plan.confidence, seed=plan.seed)
-        return rows, figures
+        return rows, summarise_attribution(rows, self.data.sequences, confidence=plan.confidence, seed=plan.seed)
 
     def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> list[dict[str, Any]]:
         method = self.plan.settings.attribution.method
@@ -289,11 +289,6 @@ class CausalTests:
         if source.label not in self._loaded:
             self._loaded[source.label] = source.load()
         return self._loaded[source.label]
-
-
-def _content(problem: Problem) -> list[Any]:
-    """Return what grading an answer to a problem depends on."""
-    return [problem.id, problem.family, problem.question, problem.answer, dict(problem.metadata)]
 
 
 def _spot_content(spot: Spot) -> list[Any]:

@@ -10,18 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_causes import (
+    CrossSampling,
+    CrossSamplingDirection,
+    CrossSamplingPoint,
+    CrossSamplingSelector,
+)
+from swerve.estimates import Estimate
 from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, bootstrap_mean, share
+from swerve.statistics import bootstrap_mean, share
 
 _Array = NDArray[np.float64]
 
 _AT_ONCE = 256  # resamples whose counts are held at a time
 
 
-def cross_sampling_summary(
+def summarise_cross_sampling(
     rows: Sequence[Mapping[str, Any]], *, confidence: float, num_resamples: int, seed: int
-) -> dict[str, Any] | None:
-    """Return the `cross_sampling` part of the summary; None without rows.
+) -> CrossSampling | None:
+    """Return how much of the gap between two models a few tokens carry; None without rows.
 
     A selector's curve runs from (0, accuracy of the base) through the measured (share of swapped tokens, accuracy) of
     its budgets. `mean_accuracy` is its mean height up to `largest_common_share`, and
@@ -50,11 +57,11 @@ def cross_sampling_summary(
         _Direction.of(name, [row for row in rows if row["direction"] == name], confidence, num_resamples, seed)
         for name in names
     ]
-    return {
-        "num_problems": len({row["problem_id"] for row in rows}),
-        "num_samples": 1 + max(int(row["sample"]) for row in rows),
-        "directions": [direction.summary() for direction in directions],
-    }
+    return CrossSampling(
+        num_problems=len({row["problem_id"] for row in rows}),
+        num_samples=1 + max(int(row["sample"]) for row in rows),
+        directions=tuple(direction.summary() for direction in directions),
+    )
 
 
 def mean_height(
@@ -159,22 +166,26 @@ class _Direction:
             seed=derive_seed(seed, "probe", "cross_sampling", name),
         )
 
-    def summary(self) -> dict[str, Any]:
-        """Return the part of the summary on this direction."""
+    def summary(self) -> CrossSamplingDirection:
+        """Return accuracies at the ends and the curve of each selector."""
         gap = self._difference(self.other, self.base)
         limit = self._common_share()
         resamples = self._resamples()
         selectors = list(dict.fromkeys(dose.selector for dose in self.doses))
-        return {
-            "direction": self.name,
-            "base": self._accuracy(self.base),
-            "other": self._accuracy(self.other),
-            "gap": gap,
-            "largest_common_share": limit,
-            "selectors": [self._selector(name, limit, _excludes_zero(gap), resamples) for name in selectors],
-        }
+        return CrossSamplingDirection(
+            direction=self.name,
+            base=self._accuracy(self.base),
+            other=self._accuracy(self.other),
+            gap=gap,
+            largest_common_share=limit,
+            selectors=tuple(
+                self._selector(name, limit, gap is not None and gap.excludes(0), resamples) for name in selectors
+            ),
+        )
 
-    def _selector(self, name: str, limit: float | None, with_ratios: bool, resamples: _Resamples) -> dict[str, Any]:
+    def _selector(
+        self, name: str, limit: float | None, with_ratios: bool, resamples: _Resamples
+    ) -> CrossSamplingSelector:
         own = [dose for dose in self.doses if dose.selector == name]
         reached = limit is not None and max(_ratio(dose.swapped, dose.tokens) for dose in own) > 0
 
@@ -183,32 +194,32 @@ class _Direction:
             if limit is None or not reached or (ratio and not with_ratios):
                 return None
 
-            def figure(view: _View) -> float:
+            def height(view: _View) -> float:
                 heights = [view.height(selector, limit, ratio=ratio) for selector in selectors]
                 return heights[0] - sum(heights[1:])
 
-            return resamples.estimate(figure)
+            return resamples.estimate(height)
 
         compared = name != "random" and any(dose.selector == "random" for dose in self.doses)
-        return {
-            "selector": name,
-            "points": [self._point(dose, with_ratios, resamples) for dose in own],
-            "mean_accuracy": curve(False, name),
-            "auc": curve(True, name),
-            "mean_accuracy_over_random": curve(False, name, "random") if compared else None,
-            "auc_over_random": curve(True, name, "random") if compared else None,
-        }
+        return CrossSamplingSelector(
+            selector=name,
+            points=tuple(self._point(dose, with_ratios, resamples) for dose in own),
+            mean_accuracy=curve(False, name),
+            auc=curve(True, name),
+            mean_accuracy_over_random=curve(False, name, "random") if compared else None,
+            auc_over_random=curve(True, name, "random") if compared else None,
+        )
 
-    def _point(self, dose: _Dose, with_ratios: bool, resamples: _Resamples) -> dict[str, Any]:
-        return {
-            "budget": dose.budget,
-            "threshold": dose.threshold,
-            "share_swapped": _ratio(dose.swapped, dose.tokens),
-            "share_changed": _ratio(dose.changed, dose.tokens),
-            "accuracy": self._accuracy(dose),
-            "gain": self._difference(dose, self.base),
-            "recovered": resamples.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
-        }
+    def _point(self, dose: _Dose, with_ratios: bool, resamples: _Resamples) -> CrossSamplingPoint:
+        return CrossSamplingPoint(
+            budget=dose.budget,
+            threshold=dose.threshold,
+            share_swapped=_ratio(dose.swapped, dose.tokens),
+            share_changed=_ratio(dose.changed, dose.tokens),
+            accuracy=self._accuracy(dose),
+            gain=self._difference(dose, self.base),
+            recovered=resamples.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
+        )
 
     def _common_share(self) -> float | None:
         """Return the least of the selectors' largest shares, of those that reach the least budget if any does."""
@@ -294,10 +305,10 @@ class _Resamples:
     views: tuple[_View, ...]
     confidence: float
 
-    def estimate(self, figure: Callable[[_View], float]) -> Estimate | None:
-        """Return a figure with its percentile interval; draws in which it has no value are left out."""
-        mean = figure(self.views[0])
-        drawn = np.asarray([figure(view) for view in self.views[1:]])
+    def estimate(self, statistic: Callable[[_View], float]) -> Estimate | None:
+        """Return a statistic with its percentile interval; draws in which it has no value are left out."""
+        mean = statistic(self.views[0])
+        drawn = np.asarray([statistic(view) for view in self.views[1:]])
         drawn = drawn[np.isfinite(drawn)]
         if not math.isfinite(mean) or not drawn.size:
             return None
@@ -307,7 +318,3 @@ class _Resamples:
 
 def _ratio(part: _Array, whole: _Array) -> float:
     return float(part.sum() / whole.sum())
-
-
-def _excludes_zero(estimate: Estimate | None) -> bool:
-    return estimate is not None and estimate.excludes(0)

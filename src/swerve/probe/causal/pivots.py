@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from swerve.artifacts.probe_causes import PivotOverlap, Pivots
 from swerve.config import PivotConfig
 from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
@@ -240,23 +241,23 @@ def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
     ]
 
 
-def pivot_summary(
+def summarise_pivots(
     search: PivotSearch,
     *,
     spikes: Mapping[int, Collection[int]],
     confidence: float,
     num_bootstrap: int,
     seed: int,
-) -> dict[str, Any] | None:
-    """Return the `pivots` part of the summary, problems resampled; None without rollouts.
+) -> Pivots | None:
+    """Return how many pivots there are, how large and where, problems resampled; None without rollouts.
 
     `size_search` is the mean |jump| on the continuations by which the pivots were found, `size_estimate` the mean jump
     in the same direction on fresh ones: the difference is the winner's curse. `false_positive_rate` is the exact
     probability that two equal success rates differ by the gap in continuations drawn once, at rate 1/2, where it is
     largest. The search compares many tokens and goes where differences were seen, so more of what it finds is false;
     `num_confirmed` pivots have a jump of the gap in the same direction on fresh continuations too, which happens to at
-    most `max_false_confirmed` tokens without effect on average (half the rate for each pivot). The shares of pivots on
-    spikes and on wrong steps are beside their chance: the expected share were each pivot anywhere in its rollout.
+    most `max_false_confirmed` tokens without effect on average (half the rate for each pivot). The fractions of pivots
+    on spikes and on wrong steps are beside their chance: what to expect were each pivot anywhere in its rollout.
 
     Args:
         search: what was found.
@@ -267,51 +268,64 @@ def pivot_summary(
     """
     if not search.sequences:
         return None
-    rate = false_positive_rate(search.num_continuations, search.gap)
-    pivots = search.pivots
+    pivots, rate = search.pivots, false_positive_rate(search.num_continuations, search.gap)
+    marked = [pivot for pivot in pivots if pivot.sequence.wrong]
+    mean = _Means(confidence=confidence, num_resamples=num_bootstrap, seed=seed)
+    return Pivots(
+        num_rollouts=len(search.sequences),
+        num_rollouts_with_pivot=len({pivot.sequence.sequence_id for pivot in pivots}),
+        gap=search.gap,
+        num_continuations=search.num_continuations,
+        num_rounds=search.num_rounds,
+        num_prefixes=sum(value.sample_set == "search" for value in search.values),
+        num_compared=search.num_compared,
+        false_positive_rate=rate,
+        num_pivots=len(pivots),
+        num_rises=sum(pivot.search > 0 for pivot in pivots),
+        num_falls=sum(pivot.search < 0 for pivot in pivots),
+        num_confirmed=sum(_same_way(pivot) >= search.gap - _EXACT for pivot in pivots),
+        max_false_confirmed=rate / 2 * len(pivots),
+        size_search=mean.over(pivots, [abs(pivot.search) for pivot in pivots], bounds=(0.0, 1.0)),
+        size_estimate=mean.over(pivots, [_same_way(pivot) for pivot in pivots], bounds=(-1.0, 1.0)),
+        on_spike=mean.overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots]),
+        on_wrong=mean.overlap(marked, [pivot.sequence.wrong for pivot in marked]),
+        on_first_wrong=mean.overlap(marked, [_first_wrong(pivot.sequence) for pivot in marked]),
+    )
 
-    def estimate(values: Sequence[float], chosen: Sequence[Pivot], bounds: tuple[float, float]) -> Estimate | None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Means:
+    """Means over pivots, problems resampled."""
+
+    confidence: float
+    num_resamples: int
+    seed: int
+
+    def over(self, pivots: Sequence[Pivot], values: Sequence[float], *, bounds: tuple[float, float]) -> Estimate | None:
+        """Return the mean of one value per pivot."""
         return bootstrap_mean(
             values,
-            clusters=[pivot.sequence.problem.id for pivot in chosen],
-            confidence=confidence,
-            num_resamples=num_bootstrap,
-            seed=derive_seed(seed, "probe", "bootstrap", "pivots"),
+            clusters=[pivot.sequence.problem.id for pivot in pivots],
+            confidence=self.confidence,
+            num_resamples=self.num_resamples,
+            seed=derive_seed(self.seed, "probe", "bootstrap", "pivots"),
             bounds=bounds,
         )
 
-    def landed(places: Mapping[int, Collection[int]], chosen: Sequence[Pivot]) -> dict[str, Any] | None:
-        if not chosen:
+    def overlap(self, pivots: Sequence[Pivot], places: Sequence[Collection[int]]) -> PivotOverlap | None:
+        """Return how often pivots are at one of their rollout's places, against chance; None without pivots."""
+        if not pivots:
             return None
-        hits, chances = zip(*(_hit(pivot, places.get(pivot.sequence.sequence_id, ())) for pivot in chosen), strict=True)
-        return {
-            "num": len(chosen),
-            "share": estimate(hits, chosen, (0.0, 1.0)),
-            "chance": sum(chances) / len(chances),
-            "above_chance": estimate([h - c for h, c in zip(hits, chances, strict=True)], chosen, (-1.0, 1.0)),
-        }
-
-    marked = [pivot for pivot in pivots if pivot.sequence.wrong]
-    return {
-        "num_rollouts": len(search.sequences),
-        "num_rollouts_with_pivot": len({pivot.sequence.sequence_id for pivot in pivots}),
-        "gap": search.gap,
-        "num_continuations": search.num_continuations,
-        "num_rounds": search.num_rounds,
-        "num_prefixes": sum(value.sample_set == "search" for value in search.values),
-        "num_compared": search.num_compared,
-        "false_positive_rate": rate,
-        "num_pivots": len(pivots),
-        "num_rises": sum(pivot.search > 0 for pivot in pivots),
-        "num_falls": sum(pivot.search < 0 for pivot in pivots),
-        "num_confirmed": sum(_same_way(pivot) >= search.gap - 1e-9 for pivot in pivots),
-        "max_false_confirmed": rate / 2 * len(pivots),
-        "size_search": estimate([abs(pivot.search) for pivot in pivots], pivots, (0.0, 1.0)),
-        "size_estimate": estimate([_same_way(pivot) for pivot in pivots], pivots, (-1.0, 1.0)),
-        "on_spike": landed(spikes, pivots),
-        "on_wrong": landed({p.sequence.sequence_id: list(p.sequence.wrong) for p in marked}, marked),
-        "on_first_wrong": landed({p.sequence.sequence_id: _first(p.sequence) for p in marked}, marked),
-    }
+        both = list(zip(pivots, places, strict=True))
+        hits = [float(pivot.position in marked) for pivot, marked in both]
+        chances = [len(set(marked)) / len(pivot.sequence.completion_ids) for pivot, marked in both]
+        above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
+        return PivotOverlap(
+            num=len(pivots),
+            share=self.over(pivots, hits, bounds=(0.0, 1.0)),
+            chance=sum(chances) / len(chances),
+            above_chance=self.over(pivots, above, bounds=(-1.0, 1.0)),
+        )
 
 
 def _same_way(pivot: Pivot) -> float:
@@ -319,10 +333,5 @@ def _same_way(pivot: Pivot) -> float:
     return pivot.estimate if pivot.search > 0 else -pivot.estimate
 
 
-def _hit(pivot: Pivot, places: Collection[int]) -> tuple[float, float]:
-    """Return whether a pivot is at one of the places, and the chance of it."""
-    return float(pivot.position in places), len(set(places)) / len(pivot.sequence.completion_ids)
-
-
-def _first(sequence: ProbeSequence) -> list[int]:
+def _first_wrong(sequence: ProbeSequence) -> list[int]:
     return [] if sequence.first_wrong is None else [sequence.first_wrong]

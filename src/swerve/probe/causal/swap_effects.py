@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.files import record_fields
+from swerve.artifacts.probe_causes import (
+    ArmSuccess,
+    ControlMatch,
+    Decision,
+    Prediction,
+    PredictionSelector,
+    SwapDifference,
+    SwapEffects,
+    SwapPolicy,
+    Swaps,
+    SwapSelection,
+)
 from swerve.config import CausalConfig
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
 from swerve.probe.causal.swaps import look_sizes, verdict
@@ -97,15 +108,15 @@ def _effect(arms: Mapping[Arm, tuple[Intervention, Outcome]]) -> MeasuredEffect:
 _SELECTIONS: tuple[Selection, ...] = ("spike", "matched", "random")
 
 
-def causal_summary(
+def summarise_swaps(
     interventions: Sequence[Intervention],
     outcomes: Sequence[Outcome],
     *,
     settings: CausalConfig,
     confidence: float,
     seed: int,
-) -> dict[str, Any] | None:
-    """Return the `causal` part of the summary, problems resampled; None without interventions.
+) -> Swaps | None:
+    """Return what the swaps did to success, problems resampled; None without interventions.
 
     `policies` has for each policy and selection the success of each arm and the effects (differences of success):
     `effect` of the checkpoint's token against the rollout's own, `alternative_effect` of another token against it, and
@@ -125,84 +136,83 @@ def causal_summary(
     effects = measured_effects(interventions, outcomes)
     if not effects:
         return None
-    figures = _Figures(settings=settings, confidence=confidence, seed=seed)
-    found = [figures.policy([one for one in effects if one.policy == name]) for name in _in_order(effects)]
-    policies = _with_adjusted(found)
-    main = next((one for one in policies if one["policy"] == "reference"), None)
-    differences = main["differences"] if main else []
-    return {
-        "num_rollouts": len({one.spike_sequence_id for one in effects if one.selection == "spike"}),
-        "num_continuations": settings.num_continuations,
-        "looks": look_sizes(settings),
-        "delta": settings.delta,
-        "selections": main["selections"] if main else [],
-        "difference": next((one["difference"] for one in differences if one["control"] == "random"), None),
-        "policies": policies,
-    }
-
-
-def _in_order(effects: Sequence[MeasuredEffect]) -> list[str]:
-    return list(dict.fromkeys(one.policy for one in effects))
+    summariser = _Summariser(settings=settings, confidence=confidence, seed=seed)
+    names = dict.fromkeys(one.policy for one in effects)
+    policies = _adjusted([summariser.policy([one for one in effects if one.policy == name]) for name in names])
+    main = next((one for one in policies if one.policy == "reference"), None)
+    differences = main.differences if main else ()
+    return Swaps(
+        num_rollouts=len({one.spike_sequence_id for one in effects if one.selection == "spike"}),
+        num_continuations=settings.num_continuations,
+        looks=tuple(look_sizes(settings)),
+        delta=settings.delta,
+        selections=main.selections if main else (),
+        difference=next((one.difference for one in differences if one.control == "random"), None),
+        policies=policies,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
+class _Summariser:
+    """Effects by kind of position, with intervals at one level."""
+
     settings: CausalConfig
     confidence: float
     seed: int
 
-    def policy(self, effects: Sequence[MeasuredEffect]) -> dict[str, Any]:
-        """Return the figures of one policy."""
+    def policy(self, effects: Sequence[MeasuredEffect]) -> SwapPolicy:
+        """Summarise the effects under one policy."""
         selected = {name: [one for one in effects if one.selection == name] for name in _SELECTIONS}
-        return {
-            "policy": effects[0].policy,
-            "selections": [self.selection(name, places) for name, places in selected.items() if places],
-            "differences": [
+        return SwapPolicy(
+            policy=effects[0].policy,
+            selections=tuple(self.selection(name, places) for name, places in selected.items() if places),
+            differences=tuple(
                 self.difference(name, selected["spike"], places)
                 for name, places in selected.items()
                 if name != "spike" and places
-            ],
-        }
+            ),
+        )
 
-    def selection(self, name: Selection, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
-        """Return the figures of one kind of position."""
-        arms: tuple[Arm, ...] = ("reference", "checkpoint", "alternative")
-        return {
-            "selection": name,
-            "num_rollouts": len({one.spike_sequence_id for one in places}),
-            "num_positions": len(places),
-            **{arm: _success(arm, places) for arm in arms},
-            **self.effects(name, places),
-            "share_same_token": _mean([float(one.same_token) for one in places]),
-            "different_tokens": self.effects(name, [one for one in places if not one.same_token]),
-            "mean_continuations": _mean([float(one.arms["reference"][1].num_continuations) for one in places]),
-            "decisions": self.decisions(places),
-            "match": _match(places),
-            "test": _tested(
+    def selection(self, name: Selection, places: Sequence[MeasuredEffect]) -> SwapSelection:
+        """Summarise the effects at one kind of position."""
+        return SwapSelection(
+            selection=name,
+            num_rollouts=len({one.spike_sequence_id for one in places}),
+            num_positions=len(places),
+            reference=_success("reference", places),
+            checkpoint=_success("checkpoint", places),
+            alternative=_success("alternative", places),
+            **dict(self.effects(name, places)),
+            share_same_token=sum(one.same_token for one in places) / len(places),
+            different_tokens=self.effects(name, [one for one in places if not one.same_token]),
+            mean_continuations=sum(one.arms["reference"][1].num_continuations for one in places) / len(places),
+            decisions=self.decisions(places),
+            match=_match(places),
+            test=_tested(
                 [one.value("reference") for one in places], [one.value("checkpoint") for one in places], places
             ),
-        }
+        )
 
-    def effects(self, name: str, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
+    def effects(self, name: str, places: Sequence[MeasuredEffect]) -> SwapEffects:
         """Return the three differences between arms."""
         other = [one for one in places if "alternative" in one.arms]
-        return {
-            "num_different": sum(not one.same_token for one in places),
-            "effect": self._estimate(lambda one: one.effect, places, name),
-            "alternative_effect": self._estimate(
+        return SwapEffects(
+            num_different=sum(not one.same_token for one in places),
+            effect=self._estimate(lambda one: one.effect, places, name),
+            alternative_effect=self._estimate(
                 lambda one: one.value("alternative") - one.value("reference"), other, name
             ),
-            "checkpoint_minus_alternative": self._estimate(
+            checkpoint_minus_alternative=self._estimate(
                 lambda one: one.value("checkpoint") - one.value("alternative"), other, name
             ),
-        }
+        )
 
-    def decisions(self, places: Sequence[MeasuredEffect]) -> dict[str, int]:
+    def decisions(self, places: Sequence[MeasuredEffect]) -> dict[Decision, int]:
         """Return how many positions have an effect of exactly 0, one inside of +-delta, one outside, or neither."""
         counts = Counter(self._decision(one) for one in places)
-        return {name: counts[name] for name in ("same_token", "inside", "outside", "undecided")}
+        return {name: counts[name] for name in get_args(Decision)}
 
-    def _decision(self, one: MeasuredEffect) -> str:
+    def _decision(self, one: MeasuredEffect) -> Decision:
         if one.same_token:
             return "same_token"
         return verdict(
@@ -215,7 +225,7 @@ class _Figures:
 
     def difference(
         self, name: Selection, spikes: Sequence[MeasuredEffect], controls: Sequence[MeasuredEffect]
-    ) -> dict[str, Any]:
+    ) -> SwapDifference:
         """Return the effect at spikes minus that at their controls of one kind."""
         effects: dict[int, list[float]] = {}
         for one in controls:
@@ -223,14 +233,14 @@ class _Figures:
         by_spike = {spike: sum(values) / len(values) for spike, values in effects.items()}
         paired = [one for one in spikes if one.spike_sequence_id in by_spike]
         before = [by_spike[one.spike_sequence_id] for one in paired]
-        return {
-            "control": name,
-            "num_pairs": len(paired),
-            "difference": self._estimate(
+        return SwapDifference(
+            control=name,
+            num_pairs=len(paired),
+            difference=self._estimate(
                 lambda one: one.effect - by_spike[one.spike_sequence_id], paired, "difference", bound=2.0
             ),
-            "test": _tested(before, [one.effect for one in paired], paired),
-        }
+            test=_tested(before, [one.effect for one in paired], paired),
+        )
 
     def _estimate(
         self,
@@ -250,52 +260,57 @@ class _Figures:
         )
 
 
-def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> dict[str, Any]:
-    """Return an arm's share of right continuations; of the alternative also at how many positions there is one."""
+def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> ArmSuccess:
+    """Return an arm's fraction of right continuations; of the alternative also at how many positions there is one."""
     values = [one.value(arm) for one in places if arm in one.arms]
-    success: dict[str, Any] = {"success": _mean(values)}
-    return {**success, "num_rollouts": len(values)} if arm == "alternative" else success
+    return ArmSuccess(success=_mean(values), num_rollouts=len(values) if arm == "alternative" else None)
 
 
-def _match(places: Sequence[MeasuredEffect]) -> dict[str, float | None] | None:
-    """Return the shares of matched controls that meet each criterion."""
+def _match(places: Sequence[MeasuredEffect]) -> ControlMatch | None:
+    """Return the fractions of matched controls that meet each criterion."""
     matches = [one.match for one in places if one.match is not None]
     if not matches:
         return None
-    return {
-        "same_rollout": _mean([float(one.same_rollout) for one in matches]),
-        "same_category": _mean([float(one.same_category) for one in matches]),
-        "same_third": _mean([float(one.same_third) for one in matches]),
-        "entropy_gap": _mean([one.entropy_gap for one in matches]),
-    }
+    return ControlMatch(
+        same_rollout=_mean([float(one.same_rollout) for one in matches]),
+        same_category=_mean([float(one.same_category) for one in matches]),
+        same_third=_mean([float(one.same_third) for one in matches]),
+        entropy_gap=_mean([one.entropy_gap for one in matches]),
+    )
 
 
-def _tested(before: Sequence[float], after: Sequence[float], places: Sequence[MeasuredEffect]) -> dict[str, Any] | None:
-    result = paired_wilcoxon(before, after, clusters=[one.problem_id for one in places])
-    return None if result is None else record_fields(result)
+def _tested(before: Sequence[float], after: Sequence[float], places: Sequence[MeasuredEffect]) -> WilcoxonResult | None:
+    return paired_wilcoxon(before, after, clusters=[one.problem_id for one in places])
 
 
-def _with_adjusted(policies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+_Tested = TypeVar("_Tested", SwapSelection, SwapDifference)
+
+
+def _adjusted(policies: Sequence[SwapPolicy]) -> tuple[SwapPolicy, ...]:
     """Add the adjusted p-values over the family of all tests."""
-    entries = [entry for one in policies for kind in ("selections", "differences") for entry in one[kind]]
-    p_values = [entry["test"]["p_value"] if entry["test"] else None for entry in entries]
-    adjusted = iter(benjamini_hochberg(p_values)[0])
+    tests = [[entry.test for entry in one.selections] + [entry.test for entry in one.differences] for one in policies]
+    adjusted = iter(benjamini_hochberg([test.p_value if test else None for part in tests for test in part])[0])
 
-    def completed(entry: dict[str, Any]) -> dict[str, Any]:
-        value = next(adjusted)
-        return {**entry, "test": entry["test"] and {**entry["test"], "p_adjusted": value}}
+    def completed(entry: _Tested) -> _Tested:
+        p_adjusted = next(adjusted)
+        test = entry.test and replace(entry.test, p_adjusted=p_adjusted)
+        return entry.model_copy(update={"test": test})
 
-    return [
-        {**one, **{kind: [completed(entry) for entry in one[kind]] for kind in ("selections", "differences")}}
+    return tuple(
+        SwapPolicy(
+            policy=one.policy,
+            selections=tuple(completed(entry) for entry in one.selections),
+            differences=tuple(completed(entry) for entry in one.differences),
+        )
         for one in policies
-    ]
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def prediction_summary(
+def summarise_prediction(
     effects: Sequence[MeasuredEffect],
     scores: Mapping[str, Sequence[float] | NDArray[np.floating[Any]]],
     *,
@@ -303,20 +318,20 @@ def prediction_summary(
     confidence: float,
     num_bootstrap: int,
     seed: int,
-) -> list[dict[str, Any]]:
-    """Return, for each policy, how well each selector's score tells the positions with an effect; problems resampled.
+) -> tuple[Prediction, ...]:
+    """Return, for each policy, how well each selector's score ranks positions by effect; problems resampled.
 
     A position counts once for each policy however often it was selected. `auc` is of |effect| >= delta, `spearman` of
-    |effect|; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to tell apart.
+    |effect|; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to rank.
 
-    The effect is a difference of two sampled shares. Where the checkpoint chooses the rollout's own token it is exactly
-    0, elsewhere it has noise: so any score that tells whether the tokens differ is above chance on all positions
+    The effect is a difference of two sampled fractions. Where the checkpoint chooses the rollout's own token it is
+    exactly 0, elsewhere it has noise: so any score that says whether the tokens differ is above chance on all positions
     (`positions: all`) even if no token mattered. Among positions where they differ (`positions: different_tokens`)
-    chance is 0.5 and 0, and noise in the effects draws the figures towards it.
+    chance is 0.5 and 0, and noise in the effects draws both metrics towards it.
 
     Args:
         effects: of the swaps (`measured_effects`).
-        scores: by selector, one value a position, in the order of `effects`.
+        scores: by selector, one value per position, in the order of `effects`.
         delta: smallest effect of interest.
         confidence: coverage of the intervals.
         num_bootstrap: resamples.
@@ -328,22 +343,25 @@ def prediction_summary(
     for name, values in scores.items():
         if len(values) != len(effects):
             raise ValueError(f"selector {name!r} needs a score for each of {len(effects)} positions, got {len(values)}")
-    entries = []
+    entries: list[Prediction] = []
     for policy in dict.fromkeys(one.policy for one in effects):
         first = {
             (one.sequence_id, one.position): i for i, one in reversed([*enumerate(effects)]) if one.policy == policy
         }
         rows = sorted(first.values())
-        different = [index for index in rows if not effects[index].same_token]
-        for positions, chosen in (("all", rows), ("different_tokens", different)):
+        by_kind: dict[Literal["all", "different_tokens"], list[int]] = {
+            "all": rows,
+            "different_tokens": [index for index in rows if not effects[index].same_token],
+        }
+        for positions, chosen in by_kind.items():
             entries.append(
-                {
-                    "policy": policy,
-                    "positions": positions,
-                    "num_positions": len(chosen),
-                    "num_effects": sum(_size(effects[index]) >= delta - 1e-9 for index in chosen),
-                    "delta": delta,
-                    "selectors": _selectors(
+                Prediction(
+                    policy=policy,
+                    positions=positions,
+                    num_positions=len(chosen),
+                    num_effects=sum(_size(effects[index]) >= delta - 1e-9 for index in chosen),
+                    delta=delta,
+                    selectors=_selectors(
                         [effects[index] for index in chosen],
                         {name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
                         delta=delta,
@@ -351,9 +369,9 @@ def prediction_summary(
                         num_bootstrap=num_bootstrap,
                         seed=seed,
                     ),
-                }
+                )
             )
-    return entries
+    return tuple(entries)
 
 
 def _size(one: MeasuredEffect) -> float:
@@ -368,7 +386,7 @@ def _selectors(
     confidence: float,
     num_bootstrap: int,
     seed: int,
-) -> list[dict[str, Any]]:
+) -> tuple[PredictionSelector, ...]:
     sizes = np.array([_size(one) for one in effects])
     common: dict[str, Any] = {
         "clusters": [one.problem_id for one in effects],
@@ -376,13 +394,16 @@ def _selectors(
         "num_resamples": num_bootstrap,
         "seed": derive_seed(seed, "probe", "bootstrap", "prediction"),
     }
-    found: list[dict[str, Any]] = []
-    p_values: list[float | None] = []
-    for name, values in scores.items():
-        ranked = bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
-        # a rank correlation needs numbers: the largest finite one stands for what is infinite
-        correlation = spearman(np.nan_to_num(values), sizes, **common)
-        found.append({"selector": name, "auc": ranked.auc if ranked else None, "spearman": correlation})
-        p_values.append(correlation.p_value if correlation else None)
-    adjusted, _ = benjamini_hochberg(p_values)
-    return [{**one, "p_adjusted": value} for one, value in zip(found, adjusted, strict=True)]
+    ranked = {
+        name: bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
+        for name, values in scores.items()
+    }
+    # a rank correlation needs numbers: the largest finite one stands for what is infinite
+    correlations = {name: spearman(np.nan_to_num(values), sizes, **common) for name, values in scores.items()}
+    adjusted, _ = benjamini_hochberg([one.p_value if one else None for one in correlations.values()])
+    return tuple(
+        PredictionSelector(
+            selector=name, auc=ranking.auc if ranking else None, spearman=correlations[name], p_adjusted=p_value
+        )
+        for (name, ranking), p_value in zip(ranked.items(), adjusted, strict=True)
+    )

@@ -8,7 +8,6 @@ token alone. Matched and random positions are the controls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
@@ -19,7 +18,7 @@ from swerve.probe.causal.interventions import Arm, Intervention, Place
 from swerve.rewards import grade_all
 from swerve.rollout import Engine
 from swerve.rollout.groups import BatchGrader
-from swerve.statistics import Estimate, difference_interval
+from swerve.statistics import difference_interval
 
 Verdict = Literal["inside", "outside", "undecided"]
 
@@ -42,26 +41,24 @@ def verdict(
 ) -> Verdict:
     """Return whether the interval of an effect, checkpoint - reference, is inside or outside of [-delta, delta].
 
-    The interval is Newcombe's for two independent shares, each look's at level 1 - (1 - confidence) / number of looks
-    planned (Bonferroni), so that with probability `confidence` or more every look's interval holds the effect and the
-    verdict at which a position stops is right. Arms with the same token have an effect of exactly 0.
+    The interval is Newcombe's for two independent fractions, each look's at level 1 - (1 - confidence) / number of
+    planned looks (Bonferroni), so that with probability `confidence` or more every look's interval holds the effect and
+    the verdict at which a position stops is right. Arms with the same token have an effect of exactly 0.
     """
     if same_token:
         return "inside"
     level = 1 - (1 - confidence) / len(look_sizes(settings))
-    effect = _interval(checkpoint, reference, level)
+    effect = difference_interval(
+        checkpoint.num_successes,
+        checkpoint.num_continuations,
+        reference.num_successes,
+        reference.num_continuations,
+        confidence=level,
+    )
+    assert effect is not None, "both arms have continuations"
     if -settings.delta <= effect.low and effect.high <= settings.delta:
         return "inside"
     return "outside" if effect.low > settings.delta or effect.high < -settings.delta else "undecided"
-
-
-@lru_cache(maxsize=1 << 14)  # of few continuations there are few outcomes, and the interval takes a millisecond
-def _interval(first: Outcome, other: Outcome, level: float) -> Estimate:
-    interval = difference_interval(
-        first.num_successes, first.num_continuations, other.num_successes, other.num_continuations, confidence=level
-    )
-    assert interval is not None, "both arms have continuations"
-    return interval
 
 
 def count_continued(interventions: Sequence[Intervention], stop_ids: Sequence[int], max_new_tokens: int) -> int:
