@@ -17,7 +17,7 @@ import time
 
 from swerve.config import KAndKTask
 from swerve.problems.k_and_k import KAndK, prove_source
-from swerve.rewards.k_and_k import grade_k_and_k
+from swerve.problems.k_and_k.grader import grade_k_and_k
 
 PUZZLES = 1000
 

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from swerve.config import CountdownTask
 from swerve.errors import ConfigError
+from swerve.grading.arithmetic import parse_arithmetic
 from swerve.problems import Countdown
 from swerve.problems.countdown import find_expression
 from swerve.rewards import grade
-from swerve.rewards.arithmetic import parse_arithmetic
 
 TASK = CountdownTask(num_train=200, num_heldout=60)
 

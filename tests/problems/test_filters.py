@@ -8,7 +8,7 @@ import pytest
 
 from swerve.config import FilterConfig
 from swerve.errors import ArtifactError, ConfigError
-from swerve.problems.filters import apply_filters, question_key, read_question_keys
+from swerve.problems.reading import apply_filters, question_key, read_question_keys
 from swerve.types import Problem
 
 

@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
-from swerve.problems.sources import read_source
+from swerve.problems.data_specs import read_source
 
 ROWS = {"train": [{"n": 1}, {"n": 2}], "test": [{"n": 3}]}
 

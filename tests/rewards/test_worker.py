@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import SwerveError
-from swerve.rewards import registry, worker_process
+from swerve.grading.grader import GraderEntry
+from swerve.rewards import worker_process
 from swerve.rewards.pool import GraderLimits, GraderPool
-from swerve.rewards.registry import GraderEntry
 from swerve.rewards.wire import encode_request, frame
 from swerve.types import Problem, Reward
 
@@ -20,8 +20,8 @@ WORKER = """
 import builtins, os, random, sys, types
 from pathlib import Path
 from swerve.errors import MissingExtraError
-from swerve.rewards import registry, worker
-from swerve.rewards.registry import GraderEntry
+from swerve.rewards import graders, worker
+from swerve.grading.grader import GraderEntry
 from swerve.types import Problem, Reward
 
 def verdict(extracted):
@@ -64,11 +64,11 @@ fake.grade = grade
 grade.__module__ = "swerve.rewards.fake"
 sys.modules["swerve.rewards.fake"] = fake
 entries = {
-    "fake": GraderEntry(module="fake", function="grade", isolated=True),
-    "free": GraderEntry(module="fake", function="grade", isolated=True, confined=False),
-    "absent": GraderEntry(module="absent", function="grade", isolated=True),
+    "fake": GraderEntry(module="swerve.rewards.fake", function="grade", isolated=True),
+    "free": GraderEntry(module="swerve.rewards.fake", function="grade", isolated=True, confined=False),
+    "absent": GraderEntry(module="swerve.rewards.absent", function="grade", isolated=True),
 }
-worker.GRADERS = registry.GRADERS = entries
+worker.GRADERS = graders.GRADERS = entries
 worker.serve.__globals__["GRADERS"] = entries
 worker._MAX_SERVED = 5
 worker.main(sys.argv[1:])
@@ -81,7 +81,7 @@ def graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script.write_text(WORKER)
     monkeypatch.setattr(worker_process, "COMMAND", (sys.executable, str(script)))
     entry = GraderEntry(module="", function="", isolated=True)
-    monkeypatch.setattr(registry, "GRADERS", {"fake": entry, "free": entry, "absent": entry})
+    monkeypatch.setattr("swerve.rewards.graders.GRADERS", {"fake": entry, "free": entry, "absent": entry})
     with GraderPool(num_workers=1) as graders:
         yield graders
 
@@ -150,7 +150,7 @@ def test_a_missing_package_ends_the_batch_with_its_name(graders: GraderPool) -> 
 LATE_IMPORTS = r"""
 import json, sys
 from swerve.rewards import worker
-from swerve.rewards.registry import GRADERS
+from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
 entry = GRADERS["math"]

@@ -192,7 +192,7 @@ def _read_run(run: RunDirectory) -> list[BehaviourRecord]:
 
 def _given_beginning(run: RunDirectory) -> str:
     """Return the beginning of the answer that the run's prompts give to the model."""
-    from swerve.problems.prompt_formats import FORMATS
+    from swerve.problems.prompt import FORMATS
 
     prompt = getattr(load_run_config(run, ()).task, "prompt", None)
     if prompt is None:

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from swerve.cli.console import one_line
 from swerve.cli.listing import print_table
 from swerve.cli.output import print_json, print_text, refuse_output
-from swerve.config import TaskConfig
+from swerve.config import MixtureTask, TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.problems.family import ProblemFamily
+from swerve.problems.registry import TASKS
 from swerve.recipes import load_config, shipped_recipes
 from swerve.seeds import derive_seed
 from swerve.types import Problem
@@ -31,8 +32,7 @@ _NUM_DEFECTS = 20
 
 def _kinds() -> dict[str, Any]:
     """Return the configuration of each kind of task."""
-    union = get_args(TaskConfig)[0]
-    return {kind.model_fields["kind"].default: kind for kind in get_args(union)}
+    return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
 
 
 def list_tasks(*, as_json: bool) -> None:
@@ -142,7 +142,7 @@ def write_problems(name: str, overrides: Sequence[str], *, split: str, out: Path
     import json
 
     from swerve.artifacts.files import write_text
-    from swerve.problems.records import problem_record
+    from swerve.problems.problem_records import problem_record
 
     task, _ = _task(name, overrides)
     refuse_output("--out", out, ending=".jsonl", read=_sources(task))
@@ -156,9 +156,9 @@ def write_problems(name: str, overrides: Sequence[str], *, split: str, out: Path
 
 def _sources(task: TaskConfig) -> list[Path]:
     """Return what a task reads, as paths; some may be names on the hub."""
-    from swerve.problems.sources import parse_spec
+    from swerve.problems.data_specs import parse_spec
 
-    tasks = [part.task for part in task.parts] if task.kind == "mixture" else [task]
+    tasks = [part.task for part in task.parts] if isinstance(task, MixtureTask) else [task]
     specs = [spec for one in tasks for key in _SPLITS for spec in getattr(one, key, ())]
     return [parse_spec(spec).path for spec in specs]
 

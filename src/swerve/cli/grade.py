@@ -109,7 +109,7 @@ def _refuse_outputs(file: Path, options: GradeOptions) -> None:
 def _task(policies: Sequence[str], options: GradeOptions) -> GradingTask:
     known: dict[str, Problem] = {}
     if options.problems:
-        from swerve.problems.records import problem_from_record
+        from swerve.problems.problem_records import problem_from_record
 
         for record in read_records(options.problems):
             try:

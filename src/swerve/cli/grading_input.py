@@ -12,7 +12,8 @@ from swerve.config import Gsm8kTask
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.rewards import known_graders
-from swerve.rewards.checks import POLICIES, refuse_ungradable
+from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
 __all__ = ["FIELDS", "GradingTask", "grading_task"]
@@ -139,7 +140,7 @@ def _as_text(value: Any) -> str:
 def _golds(gold: Any, record: Record, *, needed: bool) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """Return the gold answers, and what a mapping of names to roles says beyond them."""
     if isinstance(gold, dict) and gold and all(isinstance(role, str) for role in gold.values()):
-        from swerve.rewards.k_and_k import answer_text
+        from swerve.problems.k_and_k.grader import answer_text
 
         present = {name: role for name, role in gold.items() if role is not None}
         return (answer_text(present),), {"names": list(present)}
@@ -180,7 +181,7 @@ def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
     from swerve.recipes.overrides import parse_override
 
     given = {".".join(one.keys): one.value for one in map(parse_override, overrides)}
-    if grader in POLICIES and isinstance(given.get("extraction"), str):
+    if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
         given["extraction"] = [given["extraction"]]
     return _reward_file(given) if grader == "python" else given
 
@@ -189,7 +190,7 @@ def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the policies differ in from the grader's defaults: by the task's own, or as given."""
     if grader in ("python", "reasoning_gym"):
         return dict(given)
-    if grader not in POLICIES:
+    if GRADERS[grader].policies is None:
         return _refused(grader, given)
     own = _OWN_POLICIES.get(grader)
     chosen = {**(own.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}

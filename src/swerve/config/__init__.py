@@ -1,7 +1,10 @@
 """The configuration: frozen models with the defaults, and nothing else. Free of torch.
 
-Reading recipes and overrides is in `swerve.recipes`.
+Reading recipes and overrides is in `swerve.recipes`. The classes of tasks are defined beside their
+problems, in `swerve.problems`.
 """
+
+from typing import Any
 
 from swerve.config.curricula import (
     Curriculum,
@@ -11,18 +14,7 @@ from swerve.config.curricula import (
     StageFilter,
     SuccessRateCurriculum,
 )
-from swerve.config.data_tasks import (
-    DataTask,
-    DeepScalerTask,
-    FilterConfig,
-    Gsm8kTask,
-    MathTask,
-    PromptConfig,
-    PromptFormat,
-    TableTask,
-)
 from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
-from swerve.config.grading import ExtractionForm, KAndKGrading, MathGrading
 from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
 from swerve.config.objectives import (
     AdvantageConfig,
@@ -70,25 +62,16 @@ from swerve.config.probe import (
 )
 from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
 from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
-from swerve.config.tasks import (
-    AdditionTask,
-    ArithmeticSequenceTask,
-    CountdownTask,
-    KAndKTask,
-    KnightsKnavesTask,
-    MixturePart,
-    MixtureTask,
-    PalindromeTask,
-    ReasoningGymTask,
-    SingleTaskConfig,
-    TaskConfig,
-)
+from swerve.grading.policies import ExtractionForm, MathGrading
+from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
+from swerve.problems.k_and_k.grader import KAndKGrading
+from swerve.problems.mixture import MixturePart, MixtureTask
+from swerve.problems.prompt import PromptConfig, PromptFormat
+from swerve.problems.reading import DataTask, FilterConfig
 
 __all__ = [
     "PRESETS",
-    "AdditionTask",
     "AdvantageConfig",
-    "ArithmeticSequenceTask",
     "AttributionConfig",
     "CausalConfig",
     "CispoLoss",
@@ -96,11 +79,9 @@ __all__ = [
     "CollapseConfig",
     "Config",
     "CorrectionConfig",
-    "CountdownTask",
     "CrossSamplingConfig",
     "Curriculum",
     "DataTask",
-    "DeepScalerTask",
     "DifficultyCurriculum",
     "DistillStage",
     "DivergenceName",
@@ -116,18 +97,14 @@ __all__ = [
     "GaeAdvantages",
     "GrpoAdvantages",
     "GrpoLooAdvantages",
-    "Gsm8kTask",
     "GspoLoss",
     "KAndKGrading",
-    "KAndKTask",
     "KlConfig",
     "KlInLoss",
     "KlInReward",
-    "KnightsKnavesTask",
     "LossConfig",
     "MaskedCorrection",
     "MathGrading",
-    "MathTask",
     "MaxProbJsLoss",
     "MaxProbKlLoss",
     "MixturePart",
@@ -137,7 +114,6 @@ __all__ = [
     "NoKl",
     "OptimizerConfig",
     "OrderedCurriculum",
-    "PalindromeTask",
     "PivotConfig",
     "PopulationName",
     "PretrainedModel",
@@ -145,7 +121,6 @@ __all__ = [
     "PromptConfig",
     "PromptFormat",
     "RankPromotionJsLoss",
-    "ReasoningGymTask",
     "ReinforceLoss",
     "ReinforcePpAdvantages",
     "ReinforcePpBaselineAdvantages",
@@ -164,9 +139,18 @@ __all__ = [
     "StageFilter",
     "SuccessRateCurriculum",
     "SwapSelector",
-    "TableTask",
     "TaskConfig",
     "TinyModel",
     "TorchEngineConfig",
     "TruncatedCorrection",
 ]
+
+_TASKS = {task.config.__name__: task.config for task in TASKS.values()}
+__all__ += sorted(_TASKS)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Return the configuration of a task, such as `AdditionTask`."""
+    if name in _TASKS:
+        return _TASKS[name]
+    raise AttributeError(f"module 'swerve.config' has no attribute {name!r}")

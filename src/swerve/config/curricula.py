@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, Positive, PositiveInt, Probability, Share
-from swerve.config.data_tasks import Words
+from swerve.schema import Model, Positive, PositiveInt, Probability, Share, Words
 
 __all__ = [
     "Curriculum",

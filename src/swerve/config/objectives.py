@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, NonNegative, Positive, PositiveInt, Probability, Share
+from swerve.schema import Model, NonNegative, Positive, PositiveInt, Probability, Share
 
 __all__ = [
     "AdvantageConfig",

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, NonNegative, Positive, PositiveInt, Probability
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.objectives import (
     AdvantageConfig,
@@ -24,6 +23,7 @@ from swerve.config.objectives import (
     SftLoss,
 )
 from swerve.config.presets import Preset, with_preset
+from swerve.schema import Model, NonNegative, Positive, PositiveInt, Probability
 
 __all__ = ["DistillStage", "DpoStage", "OptimizerConfig", "RlStage", "SftStage", "StageConfig"]
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from swerve.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["FORMATS", "MAX_BYTES", "MAX_DEPTH", "Record", "is_plain", "plain", "read_records"]
 
@@ -152,6 +152,9 @@ def _header(cells: list[str], place: str) -> list[str]:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     _refuse_missing(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -173,6 +176,8 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 def is_plain(kind: pa.DataType) -> bool:
     """Return whether a column's values are plain Python as Arrow gives them; those of others go through `plain`."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return is_plain(kind.value_type)
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
@@ -180,6 +185,8 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_of_whole_numbers(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_integer(kind.value_type))
 

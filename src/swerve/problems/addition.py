@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from swerve.config import AdditionTask
+from pydantic import Field
+
 from swerve.problems.family import Split, distinct_problems, is_heldout
+from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
 from swerve.problems.walk import Walk, find_marks, fixed, slot, write_solution, write_trace
+from swerve.schema import PositiveInt, Probability
 from swerve.types import Problem, StepMark
 
-__all__ = ["Addition", "count_carries"]
+
+class AdditionTask(Task):
+    """Column addition written out digit by digit."""
+
+    kind: Literal["addition"] = "addition"
+    digits: Annotated[int, Field(ge=2, le=12)] = 4
+    num_train: PositiveInt = 16000
+    """Distinct training problems; operand pairs never occur in both splits."""
+    num_heldout: PositiveInt = 400
+    mistake_rate: Probability = 0.75
+    """Share of columns that sum to 10 or 11 whose carry the supervised traces forget."""
+    slip_rate: Probability = 0.005
+    """Share of the digits of column sums that are replaced by a random one."""
+
 
 _DIGITS = tuple("0123456789")
 _FORGOTTEN_SUMS = (10, 11)
@@ -126,3 +143,6 @@ class Addition:
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return a mark for every wrong word of a completion, given the words before it."""
         return find_marks(_walk(*_operands(problem.question)), text)
+
+
+TASK = TaskKind(AdditionTask, Addition, FINAL_ANSWER)

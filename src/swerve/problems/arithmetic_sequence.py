@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Annotated, Literal
 
-from swerve.config import ArithmeticSequenceTask
+from pydantic import Field
+
 from swerve.errors import ConfigError
+from swerve.grading.grader import GraderEntry
 from swerve.problems.family import SolvedFamily, Split, is_heldout
-from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.prompt import PromptConfig, with_prompt
+from swerve.problems.task import Task, TaskKind
 from swerve.problems.walk import Walk, find_marks, slot, write_trace
-from swerve.types import Problem, StepMark
+from swerve.schema import PositiveInt, Probability
+from swerve.types import Problem, Reward, StepMark
 
-__all__ = ["ArithmeticSequence", "next_terms"]
+
+class ArithmeticSequenceTask(Task):
+    """Continue a sequence of constant difference modulo a number: a toy that a tiny model learns in minutes."""
+
+    kind: Literal["arithmetic_sequence"] = "arithmetic_sequence"
+    max_number: Annotated[int, Field(ge=2, le=1000)] = 9
+    """Terms are taken modulo this."""
+    num_terms: PositiveInt = 8
+    """Terms asked for, at most."""
+    restate: bool = False
+    """Whether the answer begins with the two given terms, so that every next term stands right after the two that it
+    follows from."""
+    num_train: PositiveInt = 400
+    num_heldout: PositiveInt = 80
+    mistake_rate: Probability = 0.0
+    """Share of the terms that wrap around whose supervised traces are one too high."""
+    slip_rate: Probability = 0.0
+    """Share of the terms that are replaced by a random one; the terms after it follow from it."""
+    prompt: PromptConfig = PromptConfig()
+
 
 _QUESTION = re.compile(r"\s*(\d+)\s*,\s*(\d+)\s*:\s*(\d+)\s*,\s*(\d+)\s*", re.ASCII)
 
@@ -130,3 +154,35 @@ def _walk(problem: Problem) -> Walk:
         misread = str((term + 1) % modulus) if wraps else None
         stated = yield slot(str(term), choices, misread, slips=True)
         before, last = last, int(stated)
+
+
+def grade_arithmetic_sequence(problem: Problem, text: str) -> Reward:
+    """Return 1 if a completion is exactly the terms of the problem's answer, else 0; never raises on any text.
+
+    Terms are separated by white space or commas and compared as they are written. An empty completion is unparsed. The
+    part `terms` is the share of the answer's terms that are right before the first wrong one.
+
+    >>> problem = Problem(id="p", family="arithmetic_sequence", question="8 , 3 : 9 , 4", answer="7 2 6 1")
+    >>> grade_arithmetic_sequence(problem, "7,2,6,1").value
+    1.0
+    >>> grade_arithmetic_sequence(problem, "7 2 5 1").parts
+    {'terms': 0.5}
+    """
+    given = text.replace(",", " ").split()
+    if not given:
+        return Reward(value=None, status="unparsed")
+    wanted = problem.answer.split()
+    right = 0
+    while right < min(len(given), len(wanted)) and given[right] == wanted[right]:
+        right += 1
+    return Reward(
+        value=float(given == wanted),
+        status="graded",
+        parts={"terms": right / len(wanted) if wanted else 0.0},
+        extracted=" ".join(given),
+    )
+
+
+TASK = TaskKind(
+    ArithmeticSequenceTask, ArithmeticSequence, GraderEntry(module=__name__, function="grade_arithmetic_sequence")
+)

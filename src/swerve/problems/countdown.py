@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from swerve.config import CountdownTask
+from pydantic import Field, model_validator
+
+from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.grading.grader import GraderEntry
+from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.stated_solution import stated_solution
-from swerve.types import Problem
+from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
+from swerve.problems.task import Task, TaskKind
+from swerve.schema import PositiveInt
+from swerve.types import Problem, Reward
 
-__all__ = ["Countdown", "find_expression"]
+
+class CountdownTask(Task):
+    """Reach a target from the given numbers, each used at most once, with + - * /; many answers are right."""
+
+    kind: Literal["countdown"] = "countdown"
+    min_numbers: Annotated[int, Field(ge=2, le=6)] = 3
+    max_numbers: Annotated[int, Field(ge=2, le=6)] = 4
+    max_value: PositiveInt = 50
+    max_target: PositiveInt = 200
+    use_all: bool = True
+    """Whether every number must be used."""
+    spaced: bool = False
+    """Short questions and answers with a space between symbols, for word tokenizers such as the tiny model's."""
+    num_train: PositiveInt = 4000
+    num_heldout: PositiveInt = 200
+    prompt: PromptConfig = PromptConfig()
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> CountdownTask:
+        if self.min_numbers > self.max_numbers:
+            raise ValueError(f"min_numbers ({self.min_numbers}) must be at most max_numbers ({self.max_numbers})")
+        return self
+
 
 _QUESTION = (
     "Using {which} of the numbers {numbers}, {times}, write an arithmetic expression with the value {target}. You may "
@@ -179,3 +207,65 @@ def _random_expression(numbers: Sequence[int], max_target: int, rng: random.Rand
 
 def _is_whole(value: Fraction, largest: int) -> bool:
     return value.denominator == 1 and 1 <= value <= largest
+
+
+class _Asked(NamedTuple):
+    numbers: tuple[int, ...]
+    target: int
+    use_all: bool
+
+
+def grade_countdown(problem: Problem, text: str) -> Reward:
+    r"""Return 1 if a completion states an expression with the target's value from the numbers given, else 0.
+
+    Of the stated answer (`swerve.grading.stated_answer`) dollar signs around it and one `= target` after it are left
+    out; the rest must be arithmetic (`swerve.grading.arithmetic`), computed exactly. Every given number may be used
+    once (metadata `use_all`: must be) and no other number. The parts say whether it is arithmetic, whether the numbers
+    are right and whether the value is. An expression beyond the parser's limits is a timeout. Never raises on any text.
+
+    >>> problem = Problem(id="p", family="countdown", question="?", answer="(8 + 2) * 3",
+    ...     metadata={"numbers": [2, 3, 8], "target": 30, "use_all": True})
+    >>> grade_countdown(problem, r"\boxed{3 \times (2 + 8) = 30}").value
+    1.0
+    >>> grade_countdown(problem, "30").value
+    0.0
+    """
+    try:
+        asked = _asked(problem)
+    except (KeyError, TypeError, ValueError) as error:
+        return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
+    stated = find_stated_answer(text)
+    if stated is None:
+        return Reward(value=None, status="unparsed")
+    try:
+        found = parse_arithmetic(_without_target(stated, asked.target))
+    except ArithmeticLimitError as error:
+        return Reward(value=None, status="timeout", extracted=stated, detail=str(error))
+    except ParseError:
+        found = None
+    parts = {"expression": float(found is not None), **_parts(found, asked)}
+    return Reward(value=float(all(parts.values())), status="graded", parts=parts, extracted=stated)
+
+
+def _asked(problem: Problem) -> _Asked:
+    metadata = problem.metadata
+    numbers = tuple(int(number) for number in metadata["numbers"])
+    return _Asked(numbers, int(metadata["target"]), bool(metadata.get("use_all", True)))
+
+
+def _without_target(stated: str, target: int) -> str:
+    if len(stated) > 1 and stated.startswith("$") and stated.endswith("$"):
+        stated = stated.strip("$").strip()
+    expression, equals, value = stated.rpartition("=")
+    return expression if equals and value.strip() == str(target) else stated
+
+
+def _parts(found: Arithmetic | None, asked: _Asked) -> dict[str, float]:
+    if found is None:
+        return {"numbers": 0.0, "target": 0.0}
+    used, given = Counter(found.numbers), Counter(asked.numbers)
+    allowed = used == given if asked.use_all else used <= given
+    return {"numbers": float(allowed), "target": float(found.value == asked.target)}
+
+
+TASK = TaskKind(CountdownTask, Countdown, GraderEntry(module=__name__, function="grade_countdown"))

@@ -5,18 +5,28 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from swerve.config import DeepScalerTask
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
-from swerve.problems.fields import has_value, list_of_texts, number_of, text_of
 from swerve.problems.minerva import answer_of_asked_part
-from swerve.problems.read_problems import MathsFamily
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import MATHS, MathsDataTask, MathsFamily
+from swerve.problems.record_values import has_value, list_of_texts, number_of, text_of
+from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
-__all__ = ["DeepScaler"]
+
+class DeepScalerTask(MathsDataTask):
+    """Contest problems for training (DeepScaleR) and AIME, AMC, MATH, Minerva and Olympiad sets for evaluation."""
+
+    kind: Literal["deepscaler"] = "deepscaler"
+    train: Sources = ("train@agentica-org/DeepScaleR-Preview-Dataset",)
+    heldout: Specs = ("train@HuggingFaceH4/aime_2024",)
+    prompt: PromptConfig = PromptConfig(format="step_by_step")
+
 
 _GIVEN_ANSWER = "given_answer"
 _DOLLAR = re.compile(r"(?<!\\)\$")
@@ -141,3 +151,6 @@ def _is_number(text: Any) -> bool:
         return text is not None and float(text) == float(text)
     except (TypeError, ValueError):
         return False
+
+
+TASK = TaskKind(DeepScalerTask, DeepScaler, MATHS)

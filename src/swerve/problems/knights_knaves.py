@@ -6,8 +6,10 @@ import random
 from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from itertools import cycle, product
+from typing import Annotated, Literal
 
-from swerve.config import KnightsKnavesTask
+from pydantic import Field
+
 from swerve.problems.family import Split, distinct_problems, is_heldout, problem_id
 from swerve.problems.knights_logic import (
     ROLES,
@@ -22,10 +24,25 @@ from swerve.problems.knights_logic import (
     solutions,
     structure,
 )
+from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
 from swerve.problems.walk import Slot, Walk, find_marks, fixed, slot, write_solution, write_trace
+from swerve.schema import PositiveInt, Probability
 from swerve.types import Problem, StepMark
 
-__all__ = ["KnightsKnaves"]
+
+class KnightsKnavesTask(Task):
+    """Knights always tell the truth, knaves always lie: who is what?"""
+
+    kind: Literal["knights_knaves"] = "knights_knaves"
+    people: Annotated[int, Field(ge=2, le=3)] = 2
+    num_train: PositiveInt = 16000
+    """Training problems; statement structures never occur in both splits."""
+    num_heldout: PositiveInt = 400
+    mistake_rate: Probability = 0.75
+    """Share of the misread cases of "if" and "or" that the supervised traces get wrong."""
+    slip_rate: Probability = 0.005
+    """Share of judged truth values that are flipped."""
+
 
 _NAMES = ("Ann", "Bob", "Eve", "Kim", "Max", "Zoe")
 """In alphabetical order, shared out among the places of speaking (two people: Ann, Bob or Eve speaks first)."""
@@ -273,3 +290,6 @@ class KnightsKnaves:
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return a mark for every wrong word of a completion, given the words before it."""
         return find_marks(_walk(*parse_puzzle(problem.question)), text)
+
+
+TASK = TaskKind(KnightsKnavesTask, KnightsKnaves, FINAL_ANSWER)

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
 
-from swerve.config import MathTask
+from pydantic import Field
+
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
+from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
-from swerve.problems.fields import has_value, list_of_texts, number_text, text_of
-from swerve.problems.read_problems import MathsFamily
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import MATHS, MathsDataTask, MathsFamily
+from swerve.problems.record_values import has_value, list_of_texts, number_text, text_of
+from swerve.problems.task import TaskKind
+from swerve.schema import Words
 from swerve.types import Problem
 
-__all__ = ["Math", "last_boxed"]
+
+class MathTask(MathsDataTask):
+    """Competition problems of five levels and seven subjects (MATH)."""
+
+    kind: Literal["math"] = "math"
+    train: Sources = ("train@DigitalLearningGmbH/MATH-lighteval",)
+    heldout: Specs = ("test@HuggingFaceH4/MATH-500",)
+    levels: Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], Field(strict=False)] = ()
+    """Levels used, 1 to 5; none: all, also problems without one."""
+    subjects: Words = ()
+    """Subjects used, such as Algebra; none: all."""
+    prompt: PromptConfig = PromptConfig(format="boxed")
+
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?=[\s{])\s*")
 _LEVEL = re.compile(r"(?:Level )?([1-5])")
@@ -124,3 +142,6 @@ def last_boxed(text: str) -> str:
             if depth == 0:
                 return text[box.end() + 1 : box.end() + brace.start()].strip()
     return ""
+
+
+TASK = TaskKind(MathTask, Math, MATHS)

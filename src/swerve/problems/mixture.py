@@ -8,14 +8,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from swerve.config import MixtureTask
+from pydantic import Field
+
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
+from swerve.problems.registry import SingleTaskConfig
+from swerve.problems.task import Task
+from swerve.schema import Model, Positive
 from swerve.types import Problem, StepMark
 
-__all__ = ["Mixture", "Quota", "family_of", "mixed_parts"]
+
+class MixturePart(Model):
+    """One task of a mixture."""
+
+    task: SingleTaskConfig
+    weight: Positive = 1.0
+    """Share of the problems drawn, relative to the other parts."""
+
+
+class MixtureTask(Task):
+    """Several tasks side by side, drawn in the proportion of their weights."""
+
+    kind: Literal["mixture"] = "mixture"
+    parts: Annotated[tuple[MixturePart, ...], Field(min_length=2, strict=False)]
+
 
 _PART = "mixture_part"
 """Key of `Problem.metadata`: the number of the part that a problem came from."""

@@ -7,14 +7,37 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from math import factorial, prod
+from typing import Annotated, Literal
 
-from swerve.config import PalindromeTask
+from pydantic import Field, model_validator
+
+from swerve.grading.grader import GraderEntry
+from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.stated_solution import stated_solution
-from swerve.types import Problem
+from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
+from swerve.problems.task import Task, TaskKind
+from swerve.schema import PositiveInt
+from swerve.types import Problem, Reward
 
-__all__ = ["Palindrome", "count_palindromes"]
+
+class PalindromeTask(Task):
+    """Form a palindrome from all the given letters; many answers are right."""
+
+    kind: Literal["palindrome"] = "palindrome"
+    min_length: Annotated[int, Field(ge=1, le=40)] = 3
+    max_length: Annotated[int, Field(ge=1, le=40)] = 10
+    spaced: bool = False
+    """Short questions and answers with a space between letters, for word tokenizers such as the tiny model's."""
+    num_train: PositiveInt = 4000
+    num_heldout: PositiveInt = 200
+    prompt: PromptConfig = PromptConfig()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> PalindromeTask:
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length ({self.min_length}) must be at most max_length ({self.max_length})")
+        return self
+
 
 _QUESTION = """Your task is, given a list of letters, to form a valid palindrome.
 
@@ -99,3 +122,36 @@ class Palindrome(SolvedFamily):
             metadata={"letters": list(letters), "num_answers": count_palindromes(letters)},
         )
         return with_prompt(problem, self._task.prompt)
+
+
+def grade_palindrome(problem: Problem, text: str) -> Reward:
+    """Return 1 if a completion states a palindrome of all the problem's letters, else 0; never raises on any text.
+
+    The letters are those of the gold answer, so any palindrome of them is right. Of the stated answer
+    (`swerve.grading.stated_answer`) the white space around it is left out and the case of ASCII letters is ignored;
+    spaces between the letters count as wrong, except for a problem whose gold answer has them. The parts say whether it
+    is a palindrome and whether it has the letters.
+
+    >>> problem = Problem(id="p", family="palindrome", question="letters: a, b, b, a", answer="abba")
+    >>> grade_palindrome(problem, "baab").value, grade_palindrome(problem, "abab").value
+    (1.0, 0.0)
+    """
+    stated = find_stated_answer(text)
+    if stated is None:
+        return Reward(value=None, status="unparsed")
+    spaced = " " in problem.answer
+    letters = tuple(stated.split()) if spaced else tuple(stated)
+    if stated.isascii():
+        letters = tuple(letter.lower() for letter in letters)
+    wanted = problem.answer.split() if spaced else problem.answer
+    is_palindrome = letters == letters[::-1]
+    has_letters = len(letters) == len(wanted) and Counter(letters) == Counter(wanted)
+    return Reward(
+        value=float(is_palindrome and has_letters),
+        status="graded",
+        parts={"palindrome": float(is_palindrome), "letters": float(has_letters)},
+        extracted=stated,
+    )
+
+
+TASK = TaskKind(PalindromeTask, Palindrome, GraderEntry(module=__name__, function="grade_palindrome"))

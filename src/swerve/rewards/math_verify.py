@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import extract_answer
 from swerve.rewards.maths.limits import LimitReached, check_limits
 from swerve.types import Problem, Reward

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from swerve.errors import SwerveError
+from swerve.rewards.graders import entry_for
 from swerve.rewards.limits import GraderLimits
 from swerve.rewards.outcomes import grader_failed, limit_reached
-from swerve.rewards.registry import entry_for
 from swerve.rewards.wire import Fault, Lost, encode_request
 from swerve.rewards.worker_process import WorkerGoneError, WorkerProcess
 from swerve.types import Problem, Reward

@@ -11,10 +11,11 @@ import signal
 import sys
 
 from swerve.errors import MissingExtraError
+from swerve.grading.grader import GraderEntry
 from swerve.rewards.confinement import Confinement, confine
+from swerve.rewards.graders import GRADERS
 from swerve.rewards.limits import GraderLimits
 from swerve.rewards.outcomes import checked, describe, grader_failed, limit_reached
-from swerve.rewards.registry import GRADERS, GraderEntry
 from swerve.rewards.wire import Fault, Reply, decode_request, encode_reply, frame, grader_of, read_frame, write_all
 from swerve.types import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths.extract import extract_answer
 from swerve.types import Problem, Reward
 

@@ -17,9 +17,10 @@ import sys
 import time
 from contextlib import suppress
 
+from swerve.grading.grader import GraderEntry
+from swerve.rewards.graders import GRADERS
 from swerve.rewards.limits import GraderLimits
 from swerve.rewards.outcomes import describe, grader_failed, limit_reached
-from swerve.rewards.registry import GRADERS, GraderEntry
 from swerve.rewards.serving import RETIRE, serve
 from swerve.rewards.wire import Fault, FrameBuffer, Lost, Reply, encode_reply, frame, grader_of, read_frame, write_all
 
@@ -32,9 +33,6 @@ _EXIT_SECONDS = 1.0
 _CHUNK = 1 << 16
 _CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-_PRELOADED = {"math_verify": ("math_verify",), "maths": ("mpmath",), "reasoning_gym": ("sympy", "reasoning_gym")}
-"""What a grader's module imports when it first judges; it must not count as CPU time of that answer."""
 
 
 class PoolGoneError(Exception):
@@ -195,7 +193,7 @@ class Worker:
 def _load(entry: GraderEntry) -> None:
     """Import a grader and what it needs, and keep the result out of the garbage collector of the children."""
     entry.load()
-    for module in _PRELOADED.get(entry.module, ()):
+    for module in entry.preloads:
         with suppress(ImportError):  # the grader says itself what it misses
             importlib.import_module(module)
     gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import equivalent
 from swerve.rewards.maths.compare import NeedsNumbers, same_answer
 from swerve.rewards.maths.parser import parse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import LimitReached, equivalent, quick_math
 from swerve.types import Problem
 

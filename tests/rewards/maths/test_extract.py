@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import extract_answer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import LimitReached, extract_answer, grade_math, quick_math
 from swerve.rewards.maths.limits import check_limits
 from swerve.rewards.maths.normalise import normalise

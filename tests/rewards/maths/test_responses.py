@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import equivalent, extract_answer
 
 POLICY = MathGrading(extraction=("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import LimitReached, equivalent
 
 

@@ -6,22 +6,61 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from swerve.config import FilterConfig, KAndKTask
+from pydantic import Field
+
 from swerve.errors import ConfigError
 from swerve.formats.records import Record
+from swerve.grading.grader import GraderEntry
+from swerve.problems.data_specs import Specs
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout
 from swerve.problems.k_and_k.english import Puzzle, render_puzzle
 from swerve.problems.k_and_k.generate import PERTURBATIONS, random_puzzle
+from swerve.problems.k_and_k.grader import KAndKGrading
 from swerve.problems.k_and_k.logic import parse_statements, solutions, structure_key
 from swerve.problems.k_and_k.reasoning import reasoning_text
 from swerve.problems.k_and_k.rows import FAMILY, puzzle_problem, row_problem
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.read_problems import ReadFamily
+from swerve.problems.prompt import PromptConfig, with_prompt
+from swerve.problems.reading import DataTask, FilterConfig, ReadFamily
+from swerve.problems.task import TaskKind
+from swerve.schema import PositiveInt
 from swerve.types import Problem
 
-__all__ = ["KAndK"]
+
+class KAndKTask(DataTask):
+    """Knights and knaves in English sentences, two to eight people, generated or read (the K-and-K schema)."""
+
+    kind: Literal["k_and_k"] = "k_and_k"
+    train: Specs = ()
+    """Sources of training puzzles; none: they are generated."""
+    heldout: Specs = ()
+    """Sources of held-out puzzles; none: generated, or about one in six of the training ones where those are read."""
+    people: Annotated[tuple[Annotated[int, Field(ge=2, le=8)], ...], Field(min_length=1, strict=False)] = (3, 4, 5)
+    """Numbers of people, in equal shares where puzzles are generated; of others none are used."""
+    num_train: PositiveInt | None = None
+    """Training puzzles; null: all that are read, 3,000 where they are generated."""
+    num_heldout: PositiveInt | None = None
+    """Held-out puzzles; null: all that are read, 300 where they are generated."""
+    max_depth: Annotated[int, Field(ge=2, le=4)] = 2
+    """Nesting of a generated statement: 2 joins or negates single facts. (Of single facts alone no puzzle has just one
+    solution.)"""
+    max_width: Annotated[int, Field(ge=2, le=4)] = 2
+    """Facts that one "and" or "or" of a generated statement joins."""
+    heldout_variant: Literal[
+        "clean",
+        "perturbed_leaf",
+        "perturbed_statement",
+        "reorder_statement",
+        "random_pair",
+        "uncommon_name",
+        "flip_role",
+    ] = "clean"
+    """How generated held-out puzzles are changed: one fact, one statement, the order of speaking, the words for the
+    roles, the names, or the words exchanged (knaves tell the truth)."""
+    prompt: PromptConfig = PromptConfig(format="think_answer")
+    grading: KAndKGrading = KAndKGrading()
+
 
 _NUM_GENERATED: Mapping[Split, int] = {"train": 3000, "heldout": 300}
 
@@ -154,3 +193,10 @@ def _after_prefix(problem: Problem) -> Problem:
     if not begun or problem.solution is None:
         return problem
     return replace(problem, solution=problem.solution.removeprefix(begun))
+
+
+TASK = TaskKind(
+    KAndKTask,
+    KAndK,
+    GraderEntry(module="swerve.problems.k_and_k.grader", function="grade_k_and_k", policies=KAndKGrading),
+)

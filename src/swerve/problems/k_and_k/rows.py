@@ -9,12 +9,12 @@ from typing import Any
 
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import read_source
 from swerve.problems.family import problem_id
-from swerve.problems.fields import text_of
 from swerve.problems.k_and_k.english import Puzzle, answer_text, parse_puzzle
 from swerve.problems.k_and_k.logic import as_statements, parse_statements, solutions
 from swerve.problems.k_and_k.reasoning import reasoning_text
-from swerve.problems.sources import read_source
+from swerve.problems.record_values import text_of
 from swerve.types import Problem
 
 __all__ = ["FAMILY", "ProofSummary", "ProvedRow", "prove_row", "prove_source", "puzzle_problem", "row_problem"]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from swerve.config.grading import ExtractionForm, MathGrading
+from swerve.grading.policies import ExtractionForm, MathGrading
 
 __all__ = ["extract_answer"]
 

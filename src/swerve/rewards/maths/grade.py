@@ -6,7 +6,7 @@ import functools
 import json
 import re
 
-from swerve.config.grading import MathGrading
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths.clock import clock_times, is_marked
 from swerve.rewards.maths.compare import NeedsNumbers, same_answer
 from swerve.rewards.maths.expressions import Node
@@ -46,8 +46,8 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 def grade_math(problem: Problem, text: str) -> Reward:
     r"""Return 1 if the answer in a text is the gold answer or one of its alternatives, else 0; never raises.
 
-    `problem.grading` holds the policies that differ from `swerve.config.grading.MathGrading`. A text without an answer
-    is `unparsed`; an answer past a limit of size is `timeout`, unless it is the gold answer's own text. It may take
+    `problem.grading` holds the policies that differ from `MathGrading`'s. A text without an answer is `unparsed`;
+    an answer past a limit of size is `timeout`, unless it is the gold answer's own text. It may take
     seconds on answers that are made to take long, so it belongs into a worker process that can be killed.
 
     >>> problem = Problem(id="p", family="math", question="1/3 + 1/6?", answer=r"\frac{1}{2}")

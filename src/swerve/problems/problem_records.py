@@ -1,0 +1,98 @@
+"""Problems as JSON records, and back: what `swerve data write` writes a line of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from swerve.errors import nearest
+from swerve.types import Problem
+
+_FIELDS = frozenset(field.name for field in fields(Problem))
+_CHARS_SHOWN = 60
+_REQUIRED = ("id", "family", "question", "answer")
+
+
+def problem_record(problem: Problem) -> dict[str, Any]:
+    """Return a problem as a record of JSON values, every field under its name.
+
+    >>> problem_record(Problem(id="p-1", family="math", question="1 + 1?", answer="2"))["answer"]
+    '2'
+    """
+    record = asdict(problem)
+    record["alternatives"] = list(problem.alternatives)
+    record["messages"] = [{"role": role, "content": content} for role, content in problem.messages]
+    return record
+
+
+def is_problem_record(values: Mapping[str, Any]) -> bool:
+    """Whether a record is one of `problem_record`: it has all the fields of a problem and no others."""
+    return values.keys() == _FIELDS
+
+
+def problem_from_record(values: Mapping[str, Any]) -> Problem:
+    """Return the problem that a record of `problem_record` holds; what is optional may be missing or null.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type.
+
+    >>> problem = Problem(id="p-1", family="math", question="1 + 1?", answer="2", messages=(("user", "1 + 1 = ?"),))
+    >>> problem_from_record(problem_record(problem)) == problem
+    True
+    """
+    unknown = next((name for name in values if name not in _FIELDS), None)
+    if unknown is not None:
+        raise ValueError(f"a problem has no field {unknown!r}{nearest(unknown, _FIELDS)}")
+    missing = next((name for name in _REQUIRED if values.get(name) is None), None)
+    if missing is not None:
+        raise ValueError(f"there is no {missing!r}; a problem needs {', '.join(_REQUIRED)}")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        holds, expected, convert = _TYPES.get(name, _TEXT)
+        if not holds(value):
+            raise ValueError(f"the field {name!r} is {str(value)[:_CHARS_SHOWN]!r}; expected {expected}")
+        found[name] = convert(value)
+    return Problem(**found)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_messages(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, Mapping) and one.keys() == {"role", "content"} and all(isinstance(x, str) for x in one.values())
+        for one in value
+    )
+
+
+def _pairs(value: list[Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((one["role"], one["content"]) for one in value)
+
+
+_Type = tuple[Callable[[Any], bool], str, Callable[[Any], Any]]
+
+_TEXT: _Type = (_is_text, "a text", str)
+_TYPES: Mapping[str, _Type] = {
+    "alternatives": (_is_texts, "a list of texts", tuple),
+    "difficulty": (_is_number, "a number", float),
+    "messages": (_is_messages, "a list of {role: text, content: text}", _pairs),
+    "grading": (_is_object, "an object with named fields", dict),
+    "metadata": (_is_object, "an object with named fields", dict),
+}
+"""Field -> whether a value is of its type, what the type is called, and how the value is stored."""

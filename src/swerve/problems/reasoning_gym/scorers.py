@@ -1,0 +1,194 @@
+"""Scorers of our own, in place of those of reasoning-gym that run an answer as code or accept wrong ones."""
+
+from __future__ import annotations
+
+import cmath
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.problems.reasoning_gym.expressions import ExpressionError, read_expression
+
+__all__ = ["OWN_SCORERS", "Scorer", "UnreadableItemError"]
+
+Scorer = Callable[[Any, str, Mapping[str, Any]], float]
+"""(data set, answer, entry) to a score from 0 to 1; 1 is right. ValueError: the answer has not the form asked for."""
+
+_COIN_TOLERANCE = 1e-4
+_COIN_RELATIVE = 1e-2
+_NUMBER = re.compile(r"-?[0-9][0-9,]{0,60}(?:\.[0-9]{1,60})?")
+_RATIO = re.compile(r"\+?[0-9]{0,30}(?:\.[0-9]{0,30})?(?:/[0-9]{1,30})?")
+_PROBE_POINTS = ((37, 100), (121, 100))
+_PLAINLY_NOT_ZERO = 1e-6
+
+
+class UnreadableItemError(Exception):
+    """An item's own text cannot be read, so that no answer to it can be judged."""
+
+
+def _countdown(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    metadata = entry["metadata"]
+    return _made_of(_arithmetic(answer), metadata["numbers"], metadata["target"])
+
+
+def _puzzle24(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    return _made_of(_arithmetic(answer), entry["metadata"]["numbers"], 24)
+
+
+def _arithmetic(answer: str) -> Arithmetic | None:
+    try:
+        return parse_arithmetic(answer, signs=True)
+    except ArithmeticLimitError:
+        raise
+    except ParseError:
+        return None
+
+
+def _made_of(found: Arithmetic | None, numbers: list[int], target: int) -> float:
+    if found is None:
+        return 0.01
+    return 1.0 if sorted(found.numbers) == sorted(numbers) and found.value == target else 0.05
+
+
+def _read_list(answer: str) -> Any:
+    """Return JSON, with either kind of quotes."""
+    return json.loads(answer.replace("'", '"'))
+
+
+def _rows(board: Any) -> str:
+    return "\n".join(" ".join(str(cell) for cell in row) for row in board)
+
+
+def _binary_matrix(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    if answer == entry["answer"].strip():
+        return 1.0
+    return 0.1 if _rows(_read_list(answer)) == entry["answer"] else 0.0
+
+
+def _n_queens(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    valid = entry["metadata"]["valid_answers"]
+    if answer in valid:
+        return 1.0
+    return 0.5 if _rows(_read_list(answer)) in valid else 0.0
+
+
+def _spiral_matrix(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    if answer == entry["answer"].strip():
+        return 1.0
+    return 0.1 if " ".join(str(item) for item in _read_list(answer)) == entry["answer"].strip() else 0.0
+
+
+def _string_insertion(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    if answer == entry["answer"].strip():
+        return 1.0
+    return 0.1 if "".join(_read_list(answer)) == entry["answer"] else 0.0
+
+
+def _polynomial_multiplication(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    # The product must be written out: the factors as they were asked for are another expression.
+    variables = entry["metadata"]["variables"]
+    return float(read_expression(answer, variables) == _read_item(entry["answer"], variables))
+
+
+def _integration(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    import sympy
+
+    metadata = entry["metadata"]
+    variable = metadata["variable"]
+    derivative = sympy.diff(read_expression(answer, (variable,)), sympy.Symbol(variable))
+    difference = derivative - _read_item(metadata["integrand"], (variable,))
+    return 0.0 if _plainly_not_zero(difference) else float(sympy.simplify(difference) == 0)
+
+
+def _read_item(text: str, variables: Collection[str]) -> Any:
+    try:
+        return read_expression(text, variables)
+    except ExpressionError as error:
+        raise UnreadableItemError(f"the item's own expression {text[:100]!r} cannot be read: {error}") from error
+
+
+def _plainly_not_zero(difference: Any) -> bool:
+    """Whether the value at a point is away from 0, which is found much faster than by simplifying."""
+    import sympy
+
+    for numerator, denominator in _PROBE_POINTS:
+        point = sympy.Rational(numerator, denominator)
+        value = difference.evalf(15, subs=dict.fromkeys(difference.free_symbols, point))
+        if value.is_number and value.is_finite and abs(value) > _PLAINLY_NOT_ZERO:
+            return True
+    return False
+
+
+def _bitwise_arithmetic(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    if len(answer) > 200:
+        raise ValueError("the number is too long")
+    return float(int(answer, 0) == int(entry["answer"], 0))
+
+
+def _number_sorting(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    given, wanted = (_read_list(text) for text in (answer, entry["answer"]))
+    if not isinstance(given, list) or len(given) != len(wanted):
+        return 0.0
+    return float([float(number) for number in given] == [float(number) for number in wanted])
+
+
+def _complex_arithmetic(dataset: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    given = dataset.parse_string_to_complex(answer)
+    if given is None or not cmath.isfinite(given):
+        return 0.0
+    return math.exp(-abs(given - complex(*entry["metadata"]["result"])))
+
+
+def _coin_flip(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    if not _RATIO.fullmatch(answer):
+        raise ValueError("neither a decimal nor a ratio")
+    above, _, below = answer.partition("/")
+    difference = abs(Fraction(above) / Fraction(below or 1) - Fraction(entry["answer"]))
+    return float(difference <= _COIN_TOLERANCE and difference <= _COIN_RELATIVE * Fraction(entry["answer"]))
+
+
+def _gsm_symbolic(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    numbers = {Fraction(number.replace(",", "")) for number in _NUMBER.findall(answer)}
+    return float(numbers == {Fraction(entry["answer"].replace(",", ""))})
+
+
+def _same_word(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    return float(answer.lower() == entry["answer"].strip().lower())
+
+
+def _word_sorting(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+    words, wanted = [word.strip() for word in answer.split(",")], entry["metadata"]["sorted_words"]
+    if words == wanted:
+        return 1.0
+    return 0.2 if sorted(words) == sorted(wanted) else 0.0
+
+
+OWN_SCORERS: Mapping[str, Scorer] = MappingProxyType(
+    {
+        # Those of the package run the answer as Python code (eval, or sympy's parse_expr).
+        "binary_matrix": _binary_matrix,
+        "countdown": _countdown,
+        "intermediate_integration": _integration,
+        "n_queens": _n_queens,
+        "polynomial_multiplication": _polynomial_multiplication,
+        "puzzle24": _puzzle24,
+        "simple_integration": _integration,
+        "spiral_matrix": _spiral_matrix,
+        "string_insertion": _string_insertion,
+        # Those of the package run the item's own text as code, which the graders' processes refuse.
+        "bitwise_arithmetic": _bitwise_arithmetic,
+        "number_sorting": _number_sorting,
+        # Those of the package give 1.0 to wrong answers.
+        "coin_flip": _coin_flip,
+        "complex_arithmetic": _complex_arithmetic,
+        "game_of_life_halting": _same_word,
+        "gsm_symbolic": _gsm_symbolic,
+        "spell_backward": _same_word,
+        "word_sorting": _word_sorting,
+    }
+)
