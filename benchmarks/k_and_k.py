@@ -16,8 +16,8 @@ import statistics
 import time
 
 from swerve.config import KAndKTask
-from swerve.problems.k_and_k import KAndK, prove_source
-from swerve.problems.k_and_k.grader import grade_k_and_k
+from swerve.problems.knights import KAndK, prove_source
+from swerve.problems.knights.grade_k_and_k import grade_k_and_k
 
 PUZZLES = 1000
 

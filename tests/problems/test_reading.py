@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from swerve.config import TableTask
+from swerve.config import DataTask, DeepScalerTask, FilterConfig, Gsm8kTask, MathTask, TableTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.problems.family import is_heldout
-from swerve.problems.reading import question_key
+from swerve.problems.reading import apply_filters, question_key, read_question_keys
 from swerve.problems.table import Table
 from swerve.types import Problem
 
@@ -138,3 +140,128 @@ def test_a_source_that_is_missing_is_named_with_its_key(hundred: str, split: str
     sources = {"train": hundred, "heldout": hundred, split: "none.jsonl"}
     with pytest.raises(ConfigError, match=f"^task.{split}: data source 'none.jsonl' does not exist"):
         Table(TableTask(train=(sources["train"],), heldout=(sources["heldout"],))).notes()
+
+
+def problem(number: int, *, difficulty: float | None = None, kind: str = "all") -> Problem:
+    question = f"What is {number}?"
+    return Problem(id=str(number), family="math", question=question, answer="1", kind=kind, difficulty=difficulty)
+
+
+PROBLEMS = [
+    problem(1, difficulty=1.0, kind="level 1"),
+    problem(2, difficulty=2.0, kind="level 2"),
+    problem(3, difficulty=3.0, kind="level 3"),
+    problem(40000),
+]
+
+
+def kept(where: FilterConfig, problems: Sequence[Problem] = PROBLEMS) -> tuple[str, list[str]]:
+    found, notes = apply_filters({"train": problems}, where)
+    return " ".join(one.id for one in found["train"]), notes
+
+
+def test_no_condition_keeps_all() -> None:
+    assert kept(FilterConfig()) == ("1 2 3 40000", [])
+
+
+def test_bounds_of_difficulty_include_their_ends() -> None:
+    assert kept(FilterConfig(min_difficulty=2.0))[0] == "2 3"
+    assert kept(FilterConfig(max_difficulty=2.0))[0] == "1 2"
+    assert kept(FilterConfig(min_difficulty=2.0, max_difficulty=2.0)) == (
+        "2",
+        ["train: 2 left out by min_difficulty=2.0", "train: 1 left out by max_difficulty=2.0"],
+    )
+
+
+def test_kinds() -> None:
+    assert kept(FilterConfig(kinds=("level 1", "all"))) == ("1 40000", ["train: 2 left out by kinds"])
+    with pytest.raises(ConfigError, match="'level3', which no problem is of; .*did you mean 'level 3'"):
+        kept(FilterConfig(kinds=("level3",)))
+
+
+def test_a_kind_may_be_in_one_split_only() -> None:
+    splits = {"train": PROBLEMS[:2], "heldout": PROBLEMS[2:]}
+    found, _ = apply_filters(splits, FilterConfig(kinds=("level 1",)))
+    assert [one.id for one in found["train"]] == ["1"]
+    assert found["heldout"] == []
+
+
+def test_the_longest_question() -> None:
+    assert kept(FilterConfig(max_question_chars=10))[0] == "1 2 3"
+    assert kept(FilterConfig(max_question_chars=9))[0] == ""
+
+
+def test_questions_of_other_sources_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text(json.dumps({"problem": "what  IS\n2? ", "answer": "x"}))
+    (tmp_path / "other.jsonl").write_text(json.dumps({"quiz": "What is 3?"}))
+    where = FilterConfig(exclude=(str(tmp_path), f"other@{tmp_path}"))
+    assert kept(where) == ("1 40000", ["train: 2 left out by exclude"])
+
+
+def test_a_source_to_exclude_needs_a_question(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "?"}))
+    with pytest.raises(ArtifactError, match="no field 'question'; it has text; task.where.exclude reads one of"):
+        read_question_keys([str(tmp_path)])
+
+
+def test_what_questions_are_the_same() -> None:
+    assert question_key(" What\nis  X?") == question_key("what is x?")
+    assert question_key("what is x?") != question_key("whatis x?")
+
+
+def test_one_spec_or_several() -> None:
+    assert DataTask.model_validate({"train": "a.jsonl"}).train == ("a.jsonl",)
+    assert DataTask.model_validate({"train": ["a.jsonl", "b.jsonl"]}).train == ("a.jsonl", "b.jsonl")
+
+
+@pytest.mark.parametrize("task", [DataTask, Gsm8kTask, MathTask, DeepScalerTask, TableTask])
+def test_there_is_a_training_source(task: type[DataTask]) -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        task.model_validate({"train": []})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "extraction", "missing"),
+    [
+        ("think_answer", ["boxed"], "answer_tag"),
+        ("hash", ["boxed", "phrase"], "hash"),
+        ("boxed", ["last_number"], "boxed"),
+        ("step_by_step", ["hash"], "boxed"),
+    ],
+)
+def test_the_form_that_a_prompt_asks_for_must_be_read(prompt: str, extraction: list[str], missing: str) -> None:
+    values: dict[str, Any] = {"prompt": {"format": prompt}, "grading": {"extraction": extraction}}
+    with pytest.raises(ValidationError, match=f"does not read; add {missing} to it"):
+        MathTask.model_validate(values)
+    MathTask.model_validate({**values, "grading": {"extraction": [*extraction, missing]}})
+    MathTask.model_validate({**values, "prompt": {"format": prompt, "template": "{question}"}})
+
+
+@pytest.mark.parametrize("level", [0, 6])
+def test_levels(level: int) -> None:
+    with pytest.raises(ValidationError, match="levels"):
+        MathTask.model_validate({"levels": [level]})
+
+
+def test_fields_of_a_table() -> None:
+    with pytest.raises(
+        ValidationError, match="'qestion' is not a field of a problem .id, question, answer.* did you mean 'question'"
+    ):
+        TableTask.model_validate({"train": "a.jsonl", "fields": {"qestion": "q"}})
+
+
+@pytest.mark.parametrize(
+    "values", [{"grader": "python"}, {"reward_file": "r.py"}, {"grader": "math", "reward_file": "r.py"}]
+)
+def test_the_python_grader_and_its_file_go_together(values: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="grader 'python' and a reward_file go together"):
+        TableTask.model_validate({"train": "a.jsonl", **values})
+
+
+def test_a_reward_file_is_found_from_anywhere(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = TableTask(train=(".",), grader="python", reward_file="own/reward.py")
+    assert task.reward_file == str(tmp_path / "own" / "reward.py")
+    assert TableTask.model_validate(task.model_dump()) == task
+    monkeypatch.setenv("HOME", "/home/me")
+    assert TableTask(train=(".",), grader="python", reward_file="~/r.py").reward_file == "/home/me/r.py"

@@ -64,7 +64,7 @@ from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
 from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
 from swerve.grading.policies import ExtractionForm, MathGrading
 from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
-from swerve.problems.k_and_k.grader import KAndKGrading
+from swerve.problems.knights.grade_k_and_k import KAndKGrading
 from swerve.problems.mixture import MixturePart, MixtureTask
 from swerve.problems.prompt import PromptConfig, PromptFormat
 from swerve.problems.reading import DataTask, FilterConfig

@@ -136,7 +136,7 @@ def _evaluate_checkpoint(
         "settings": _settings(config),
         **summarise(rows, confidence=config.eval.confidence),
         # The texts of a task with a vocabulary of its own are no prose.
-        "responses": None if family.words else response_metrics(greedy),
+        "responses": response_metrics(greedy) if family.is_prose else None,
     }
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from pydantic import Field
 
@@ -27,12 +27,3 @@ def load_family(task: Task) -> ProblemFamily:
     'addition'
     """
     return Mixture(task) if isinstance(task, MixtureTask) else TASKS[task.kind].family(task)
-
-
-def __getattr__(name: str) -> Any:
-    """Return a task's configuration or family by the name of its class."""
-    for task in TASKS.values():
-        for found in (task.config, task.family):
-            if found.__name__ == name:
-                return found
-    raise AttributeError(f"module 'swerve.problems' has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,9 +14,9 @@ from swerve.grading.grader import GraderEntry
 from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.task import Task, TaskKind
-from swerve.problems.walk import Walk, find_marks, slot, write_trace
+from swerve.problems.walk import Walk, WalkedFamily, slot
 from swerve.schema import PositiveInt, Probability
-from swerve.types import Problem, Reward, StepMark
+from swerve.types import Problem, Reward
 
 
 class ArithmeticSequenceTask(Task):
@@ -57,7 +58,7 @@ def next_terms(question: str) -> list[int]:
     return [(second + (second - first) * step) % modulus for step in range(1, count + 1)]
 
 
-class ArithmeticSequence(SolvedFamily):
+class ArithmeticSequence(WalkedFamily, SolvedFamily):
     """Two terms, a modulus and a count: the question `8 , 3 : 9 , 4` asks for the next 4 terms modulo 9, `7 2 6 1`.
 
     The questions are those of verl's end-to-end test (`8,3:9,4`) with spaces: every number is one word. The completion
@@ -71,7 +72,6 @@ class ArithmeticSequence(SolvedFamily):
     """
 
     name = "arithmetic_sequence"
-    checks_steps = True
 
     def __init__(self, task: ArithmeticSequenceTask) -> None:
         if task.prompt.format != "plain":
@@ -89,21 +89,20 @@ class ArithmeticSequence(SolvedFamily):
             ConfigError: there are too few of them.
         """
         task = self._task
-        setting = "num_train" if split == "train" else "num_heldout"
-        wanted = getattr(task, setting)
-        pairs = [
-            (first, second)
-            for first in range(task.max_number)
-            for second in range(task.max_number)
+        wanted = task.num_train if split == "train" else task.num_heldout
+        cases = [
+            (first, second, count)
+            for first, second in product(range(task.max_number), repeat=2)
             if is_heldout(f"{first},{second}:{task.max_number}") == (split == "heldout")
+            for count in range(1, task.num_terms + 1)
         ]
-        if wanted > len(pairs) * task.num_terms:
+        if wanted > len(cases):
             raise ConfigError(
-                f"there are only {len(pairs) * task.num_terms} distinct problems for task.{setting}={wanted}; lower it "
-                "or raise task.max_number or task.num_terms"
+                f"there are only {len(cases)} distinct problems for task.num_{split}={wanted}; lower it or raise "
+                "task.max_number or task.num_terms"
             )
-        drawn = random.Random(f"arithmetic_sequence {split} {seed}").sample(range(len(pairs) * task.num_terms), wanted)
-        return [self.problem(*pairs[number // task.num_terms], number % task.num_terms + 1) for number in drawn]
+        drawn = random.Random(f"arithmetic_sequence {split} {seed}").sample(cases, wanted)
+        return [self.problem(*case) for case in drawn]
 
     def problem(self, first: int, second: int, count: int) -> Problem:
         """Return the problem of two terms that asks for the next `count`.
@@ -133,13 +132,9 @@ class ArithmeticSequence(SolvedFamily):
         )
         return with_prompt(problem, self._task.prompt)
 
-    def trace(self, problem: Problem, rng: random.Random) -> str:
-        """Return a supervised completion: wrapping terms too high at `mistake_rate`, replaced ones at `slip_rate`."""
-        return write_trace(_walk(problem), rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
-
-    def check(self, problem: Problem, text: str) -> list[StepMark]:
-        """Return a mark for every wrong term of a completion, given the two terms before it."""
-        return find_marks(_walk(problem), text)
+    def walk(self, problem: Problem) -> Walk:
+        """Return a fresh walk of a problem's terms."""
+        return _walk(problem)
 
 
 def _walk(problem: Problem) -> Walk:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.grading.grader import GraderEntry
 from swerve.grading.stated_answer import find_stated_answer
-from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
+from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
 from swerve.schema import PositiveInt
@@ -110,7 +110,7 @@ def _written(words: Sequence[str]) -> str:
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
 
-class Countdown(SolvedFamily):
+class Countdown(GeneratedFamily[CountdownTask]):
     """Numbers and a target that at least one expression of them reaches; many do, and all of them are right.
 
     A problem is made from its own solution: numbers are drawn, then joined at random, with every value on the way a
@@ -122,25 +122,17 @@ class Countdown(SolvedFamily):
     """
 
     name = "countdown"
+    too_few = "lower it or raise task.max_numbers, max_value or max_target"
 
     def __init__(self, task: CountdownTask) -> None:
-        self._task = task
+        super().__init__(task)
         largest = max(task.max_value, task.max_target)
         self.words = (*map(str, range(1, largest + 1)), *_SIGNS) if task.spaced else ()
 
-    def problems(self, split: Split, *, seed: int) -> list[Problem]:
-        """Return the distinct problems of a split.
-
-        Raises:
-            ConfigError: there are too few problems of so few and so small numbers.
-        """
-        rng = random.Random(f"countdown {split} {seed}")
-        setting = "num_train" if split == "train" else "num_heldout"
-        return distinct_problems(
-            lambda: self._draw(split, rng),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_numbers, max_value or max_target"},
-        )
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems; None where numbers cannot be joined, or are of the other split."""
+        while True:
+            yield self._draw(split, rng)
 
     def _draw(self, split: Split, rng: random.Random) -> Problem | None:
         size = rng.randint(self._task.min_numbers, self._task.max_numbers)

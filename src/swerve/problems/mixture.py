@@ -14,7 +14,7 @@ from pydantic import Field
 
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
-from swerve.problems.registry import SingleTaskConfig
+from swerve.problems.registry import TASKS, SingleTaskConfig
 from swerve.problems.task import Task
 from swerve.schema import Model, Positive
 from swerve.types import Problem, StepMark
@@ -111,10 +111,8 @@ class Mixture:
     name = "mixture"
 
     def __init__(self, task: MixtureTask) -> None:
-        from swerve.problems import load_family
-
         self._weights = [part.weight for part in task.parts]
-        self._families = [load_family(part.task) for part in task.parts]
+        self._families = [TASKS[part.task.kind].family(part.task) for part in task.parts]
         self._labels = _labels([family.name for family in self._families])
         self._known: dict[tuple[Split, int], list[list[Problem]]] = {}
         self._notes: tuple[str, ...] = ()
@@ -124,6 +122,11 @@ class Mixture:
         """The words of all parts; none where a part has no fixed vocabulary."""
         every = [family.words for family in self._families]
         return tuple(dict.fromkeys(word for words in every for word in words)) if all(every) else ()
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether a part's texts have no fixed vocabulary."""
+        return not self.words
 
     @property
     def checks_steps(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import factorial, prod
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from swerve.grading.grader import GraderEntry
 from swerve.grading.stated_answer import find_stated_answer
-from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
+from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
 from swerve.schema import PositiveInt
@@ -63,7 +63,7 @@ def count_palindromes(letters: Sequence[str]) -> int:
     return factorial(sum(count // 2 for count in counts)) // prod(factorial(count // 2) for count in counts)
 
 
-class Palindrome(SolvedFamily):
+class Palindrome(GeneratedFamily[PalindromeTask]):
     """Letters that form at least one palindrome, asked in the words of reasoning-gym's `palindrome_generation`.
 
     Any palindrome of the letters is right; `answer` is one of them. With `spaced` the question is short and a space
@@ -74,34 +74,22 @@ class Palindrome(SolvedFamily):
     """
 
     name = "palindrome"
+    too_few = "lower it or raise task.max_length"
 
     def __init__(self, task: PalindromeTask) -> None:
-        self._task = task
+        super().__init__(task)
         self.words = (*string.ascii_lowercase, "=") if task.spaced else ()
 
-    def problems(self, split: Split, *, seed: int) -> list[Problem]:
-        """Return the distinct problems of a split: the number of letters is uniform, then the letters of one half are.
-
-        Raises:
-            ConfigError: there are too few sets of letters of these lengths.
-        """
-        rng = random.Random(f"palindrome {split} {seed}")
-        setting = "num_train" if split == "train" else "num_heldout"
-        return distinct_problems(
-            lambda: self._draw(split, rng),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_length"},
-        )
-
-    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
-        length = rng.randint(self._task.min_length, self._task.max_length)
-        half = rng.choices(string.ascii_lowercase, k=length // 2)
-        middle = rng.choices(string.ascii_lowercase, k=length % 2)
-        palindrome = "".join([*half, *middle, *reversed(half)])
-        letters = rng.sample(palindrome, length)
-        if is_heldout("".join(sorted(letters))) != (split == "heldout"):
-            return None
-        return self.problem(letters, palindrome)
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems: the number of letters is uniform, then the letters of one half are."""
+        while True:
+            length = rng.randint(self._task.min_length, self._task.max_length)
+            half = rng.choices(string.ascii_lowercase, k=length // 2)
+            middle = rng.choices(string.ascii_lowercase, k=length % 2)
+            palindrome = "".join([*half, *middle, *reversed(half)])
+            letters = rng.sample(palindrome, length)
+            held_out = is_heldout("".join(sorted(letters)))
+            yield self.problem(letters, palindrome) if held_out == (split == "heldout") else None
 
     def problem(self, letters: Sequence[str], palindrome: str) -> Problem:
         """Return the problem of letters in this order, and one right answer.

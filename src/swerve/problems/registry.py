@@ -15,15 +15,15 @@ from swerve.problems.task import Task, TaskKind
 
 _MODULES = {  # kind -> module under swerve.problems that has the task as `TASK`
     "addition": "addition",
-    "knights_knaves": "knights_knaves",
+    "knights_knaves": "knights.knights_knaves",
     "gsm8k": "gsm8k",
     "math": "math",
     "deepscaler": "deepscaler",
-    "k_and_k": "k_and_k.family",
+    "k_and_k": "knights.k_and_k",
     "palindrome": "palindrome",
     "countdown": "countdown",
     "arithmetic_sequence": "arithmetic_sequence",
-    "reasoning_gym": "reasoning_gym.family",
+    "reasoning_gym": "reasoning_gym.reasoning_gym",
     "table": "table",
 }
 

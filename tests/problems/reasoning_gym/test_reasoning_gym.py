@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from swerve.config import PromptConfig, ReasoningGymTask
 from swerve.errors import ConfigError, MissingExtraError
 from swerve.problems import load_family
-from swerve.problems.reasoning_gym.family import ReasoningGym, encode_entry
-from swerve.problems.reasoning_gym.grader import decode_entry
+from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym, encode_entry
+from swerve.problems.reasoning_gym.scoring import decode_entry
 
 reasoning_gym = pytest.importorskip("reasoning_gym")
 
@@ -76,7 +76,7 @@ def test_items_that_cannot_be_used_are_left_out(monkeypatch) -> None:
             answer = {0: "x + C", 2: "", 3: "Integral(x, x) + C"}[index % 5]
             return {"question": f"integrate {self.seed + index}", "answer": answer, "metadata": {}}
 
-    monkeypatch.setattr("swerve.problems.reasoning_gym.family._create", lambda task, *, seed, size: Items(seed))
+    monkeypatch.setattr("swerve.problems.reasoning_gym.reasoning_gym._create", lambda task, *, seed, size: Items(seed))
     problems = ReasoningGym(_task("intermediate_integration")).problems("train", seed=1)
     assert {problem.answer for problem in problems} == {"x + C"}
 

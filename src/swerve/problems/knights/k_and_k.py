@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -15,12 +14,12 @@ from swerve.formats.records import Record
 from swerve.grading.grader import GraderEntry
 from swerve.problems.data_specs import Specs
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout
-from swerve.problems.k_and_k.english import Puzzle, render_puzzle
-from swerve.problems.k_and_k.generate import PERTURBATIONS, random_puzzle
-from swerve.problems.k_and_k.grader import KAndKGrading
-from swerve.problems.k_and_k.logic import parse_statements, solutions, structure_key
-from swerve.problems.k_and_k.reasoning import reasoning_text
-from swerve.problems.k_and_k.rows import FAMILY, puzzle_problem, row_problem
+from swerve.problems.knights.english import Puzzle, render_puzzle
+from swerve.problems.knights.generate import PERTURBATIONS, random_puzzle
+from swerve.problems.knights.grade_k_and_k import KAndKGrading
+from swerve.problems.knights.logic import parse_statements, solutions, structure_key
+from swerve.problems.knights.reasoning import reasoning_text
+from swerve.problems.knights.rows import FAMILY, puzzle_problem, row_problem
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.reading import DataTask, FilterConfig, ReadFamily
 from swerve.problems.task import TaskKind
@@ -126,9 +125,10 @@ class KAndK(SolvedFamily):
         problems: list[Problem] = []
         for place, num_people in enumerate(sizes):
             problems += distinct_problems(
-                partial(self._draw, split, num_people, excluded, rng),
+                self._draws(split, num_people, excluded, rng),
                 count // len(sizes) + (place < count % len(sizes)),
-                advice={"setting": f"task.num_{split}", "fix": "lower it or raise task.people"},
+                split=split,
+                too_few="lower it or raise task.people",
             )
         rng.shuffle(problems)
         return problems
@@ -139,26 +139,23 @@ class KAndK(SolvedFamily):
         problems = _ReadPuzzles(everything).problems("heldout", seed=0)
         return frozenset(structure_key(parse_statements(one.metadata["statements"])) for one in problems)
 
-    def _draw(self, split: Split, num_people: int, excluded: frozenset[str], rng: random.Random) -> Problem | None:
-        puzzle: Puzzle | None = random_puzzle(
-            rng, num_people, max_depth=self._task.max_depth, max_width=self._task.max_width
-        )
+    def _draws(
+        self, split: Split, num_people: int, excluded: frozenset[str], rng: random.Random
+    ) -> Iterator[Problem | None]:
         variant = self._task.heldout_variant if split == "heldout" else "clean"
-        if puzzle is not None and variant != "clean":
-            puzzle = PERTURBATIONS[variant](puzzle, rng)
-        if puzzle is None:
-            return None
-        key = structure_key(puzzle.statements)
-        if is_heldout(key) != (split == "heldout") or key in excluded:
-            return None
-        (solution,) = solutions(puzzle.statements)
-        return puzzle_problem(
-            puzzle,
-            solution,
-            question=render_puzzle(puzzle),
-            reasoning=reasoning_text(puzzle),
-            variant=variant,
-        )
+        while True:
+            puzzle: Puzzle | None = random_puzzle(
+                rng, num_people, max_depth=self._task.max_depth, max_width=self._task.max_width
+            )
+            if puzzle is not None and variant in PERTURBATIONS:
+                puzzle = PERTURBATIONS[variant](puzzle, rng)
+            key = structure_key(puzzle.statements) if puzzle else ""
+            if puzzle is None or is_heldout(key) != (split == "heldout") or key in excluded:
+                yield None
+                continue
+            (solution,) = solutions(puzzle.statements)
+            reasoning = reasoning_text(puzzle)
+            yield puzzle_problem(puzzle, solution, question=render_puzzle(puzzle), reasoning=reasoning, variant=variant)
 
 
 class _ReadPuzzles(ReadFamily[KAndKTask]):
@@ -198,5 +195,5 @@ def _after_prefix(problem: Problem) -> Problem:
 TASK = TaskKind(
     KAndKTask,
     KAndK,
-    GraderEntry(module="swerve.problems.k_and_k.grader", function="grade_k_and_k", policies=KAndKGrading),
+    GraderEntry(module="swerve.problems.knights.grade_k_and_k", function="grade_k_and_k", policies=KAndKGrading),
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.problems.k_and_k.logic import (
+from swerve.problems.knights.logic import (
     MAX_DEPTH,
     Statement,
     assignments_where,

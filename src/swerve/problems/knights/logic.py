@@ -13,28 +13,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha1
 from typing import Any
-
-__all__ = [
-    "LIES",
-    "MAX_DEPTH",
-    "MAX_PEOPLE",
-    "OPERATORS",
-    "TRUTHFUL",
-    "Statement",
-    "as_statements",
-    "assignments_where",
-    "consistent",
-    "everywhere",
-    "is_telling",
-    "leaves",
-    "parse_statements",
-    "solutions",
-    "structure_key",
-    "truth",
-]
 
 Statement = tuple[Any, ...]
 """A tree as the module describes it."""
@@ -47,7 +28,7 @@ _ROUNDS = 3
 
 OPERATORS = {"not": (1, 1), "and": (2, 16), "or": (2, 16), "->": (2, 2), "<=>": (2, 2)}
 """Operator -> the smallest and largest number of parts."""
-_COMMUTING = ("and", "or", "<=>")
+COMMUTING = ("and", "or", "<=>")
 _STORED = re.compile(r"""[()\[\],\s'"a-z<=>0-9-]*""")
 
 
@@ -135,11 +116,16 @@ def truth(statement: Statement, num_people: int) -> int:
     if head == "not":
         return everywhere(num_people) ^ first
     for other in others:
-        first = _joined(head, first, other, everywhere(num_people))
+        first = join(head, first, other, everywhere(num_people))
     return first
 
 
-def _joined(operator: str, first: int, second: int, all_bits: int) -> int:
+def join(operator: str, first: int, second: int, all_bits: int) -> int:
+    """Return the bits where two joined statements are true, from the bits where each is.
+
+    >>> [join("->", first, second, 1) for first, second in ((1, 1), (1, 0), (0, 1), (0, 0))]
+    [1, 0, 1, 1]
+    """
     if operator == "and":
         return first & second
     if operator == "or":
@@ -150,6 +136,7 @@ def _joined(operator: str, first: int, second: int, all_bits: int) -> int:
     return all_bits ^ first ^ second
 
 
+@lru_cache(maxsize=4096)
 def consistent(statement: Statement, speaker: int, num_people: int) -> int:
     """Return the bits of the assignments in which a statement is true exactly if its speaker tells the truth."""
     return everywhere(num_people) ^ truth(statement, num_people) ^ is_telling(speaker, num_people)
@@ -189,6 +176,18 @@ def leaves(statement: Statement) -> Iterator[Statement]:
         return
     for part in statement[1:]:
         yield from leaves(part)
+
+
+def renumbered(statement: Statement, numbers: Sequence[int]) -> Statement:
+    """Return a statement in which person i has the number `numbers[i]`.
+
+    >>> renumbered(("and", ("lying", 0), ("telling-truth", 1)), (1, 0))
+    ('and', ('lying', 1), ('telling-truth', 0))
+    """
+    head, *parts = statement
+    if head in (TRUTHFUL, LIES):
+        return (head, numbers[parts[0]])
+    return (head, *(renumbered(part, numbers) for part in parts))
 
 
 def structure_key(statements: Sequence[Statement]) -> str:
@@ -235,7 +234,7 @@ def _coloured(statement: Statement, marked: int, colours: Sequence[str]) -> str:
     if head in (TRUTHFUL, LIES):
         return f"{head}{'*' * (parts[0] == marked)}{colours[parts[0]]}"
     texts = [_coloured(part, marked, colours) for part in parts]
-    return f"({head} {' '.join(sorted(texts) if head in _COMMUTING else texts)})"
+    return f"({head} {' '.join(sorted(texts) if head in COMMUTING else texts)})"
 
 
 def _digest(*texts: str) -> str:

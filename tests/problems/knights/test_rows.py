@@ -6,8 +6,8 @@ import pytest
 
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
-from swerve.problems.k_and_k.english import parse_puzzle, render_puzzle
-from swerve.problems.k_and_k.rows import prove_row, prove_source, row_problem
+from swerve.problems.knights.english import parse_puzzle, render_puzzle
+from swerve.problems.knights.rows import prove_row, prove_source, row_problem
 
 RAJ_SAYS = "Uma is a sage or Raj is a sage"
 QUIZ = (

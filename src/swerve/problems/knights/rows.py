@@ -11,13 +11,11 @@ from swerve.errors import ArtifactError
 from swerve.formats.records import Record
 from swerve.problems.data_specs import read_source
 from swerve.problems.family import problem_id
-from swerve.problems.k_and_k.english import Puzzle, answer_text, parse_puzzle
-from swerve.problems.k_and_k.logic import as_statements, parse_statements, solutions
-from swerve.problems.k_and_k.reasoning import reasoning_text
+from swerve.problems.knights.english import Puzzle, answer_text, parse_puzzle
+from swerve.problems.knights.logic import as_statements, parse_statements, solutions
+from swerve.problems.knights.reasoning import reasoning_text
 from swerve.problems.record_values import text_of
 from swerve.types import Problem
-
-__all__ = ["FAMILY", "ProofSummary", "ProvedRow", "prove_row", "prove_source", "puzzle_problem", "row_problem"]
 
 FAMILY = "k_and_k"
 

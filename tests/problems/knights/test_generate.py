@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from swerve.problems.k_and_k.english import KNIGHT_KNAVE, PHRASINGS
-from swerve.problems.k_and_k.generate import (
+from swerve.problems.knights.english import KNIGHT_KNAVE, PHRASINGS
+from swerve.problems.knights.generate import (
     COMMON_NAMES,
     PERTURBATIONS,
     ROLE_PAIRS,
@@ -14,7 +14,7 @@ from swerve.problems.k_and_k.generate import (
     random_puzzle,
     random_statement,
 )
-from swerve.problems.k_and_k.logic import Statement, consistent, everywhere, leaves, solutions, truth
+from swerve.problems.knights.logic import Statement, consistent, everywhere, leaves, solutions, truth
 
 
 def depth(statement: Statement) -> int:

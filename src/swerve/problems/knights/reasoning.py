@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from swerve.problems.k_and_k.english import Puzzle, claim_text
-from swerve.problems.k_and_k.logic import consistent, everywhere, is_telling
-
-__all__ = ["ReasoningStep", "reason", "reasoning_text"]
+from swerve.problems.knights.english import Puzzle, claim_text
+from swerve.problems.knights.logic import consistent, everywhere, is_telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.config import ReasoningGymTask
-from swerve.problems.reasoning_gym.family import ReasoningGym
-from swerve.problems.reasoning_gym.grader import decode_entry, grade_reasoning_gym
-from swerve.problems.reasoning_gym.scorers import OWN_SCORERS
+from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym
+from swerve.problems.reasoning_gym.scoring import OWN_SCORERS, decode_entry, grade_reasoning_gym
 from swerve.rewards import grade_all
 from swerve.types import Problem
 
@@ -127,7 +126,7 @@ def test_an_answer_on_which_the_scorer_fails_is_wrong_and_says_so() -> None:
 )
 def test_faulty_scores(monkeypatch, score, status, value) -> None:
     scorers = {**OWN_SCORERS, "maze": lambda dataset, answer, entry: score}
-    monkeypatch.setattr("swerve.problems.reasoning_gym.grader.OWN_SCORERS", scorers)
+    monkeypatch.setattr("swerve.problems.reasoning_gym.scoring.OWN_SCORERS", scorers)
     reward = grade_reasoning_gym(_problems("maze")[0], "3")
     assert (reward.status, reward.value) == (status, value)
 

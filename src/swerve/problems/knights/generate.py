@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from swerve.problems.k_and_k.english import PHRASINGS, Puzzle, RoleWords
-from swerve.problems.k_and_k.logic import (
+from swerve.problems.knights.english import PHRASINGS, Puzzle, RoleWords
+from swerve.problems.knights.logic import (
     LIES,
     OPERATORS,
     TRUTHFUL,
@@ -19,8 +19,6 @@ from swerve.problems.k_and_k.logic import (
     solutions,
     truth,
 )
-
-__all__ = ["COMMON_NAMES", "PERTURBATIONS", "ROLE_PAIRS", "UNCOMMON_NAMES", "random_puzzle", "random_statement"]
 
 # fmt: off
 COMMON_NAMES = (

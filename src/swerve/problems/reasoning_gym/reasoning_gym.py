@@ -43,7 +43,7 @@ _UNSOLVED = {"intermediate_integration": "Integral("}
 
 
 class ReasoningGym(SolvedFamily):
-    """Items of one data set, judged by `swerve.problems.reasoning_gym.grader`.
+    """Items of one data set, judged by `swerve.problems.reasoning_gym.scoring`.
 
     Item i of a data set with seed s is made from s + i, so nearby seeds share items. Both splits are therefore taken
     from one sequence of items (its start drawn by the run's seed) and told apart by the question: about one question in
@@ -72,11 +72,11 @@ class ReasoningGym(SolvedFamily):
             ConfigError: the data set has too few distinct questions, or cannot be made with these options.
         """
         items = self._items(random.Random(f"reasoning_gym {self._task.dataset} {seed}").randrange(_SEEDS))
-        setting = "num_train" if split == "train" else "num_heldout"
         return distinct_problems(
-            lambda: self._usable(next(items), split),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": f"lower it or widen task.options of {self._task.dataset}"},
+            (self._usable(item, split) for item in items),
+            self._task.num_train if split == "train" else self._task.num_heldout,
+            split=split,
+            too_few=f"lower it or widen task.options of {self._task.dataset}",
         )
 
     def _items(self, start: int) -> Iterator[Mapping[str, Any] | None]:
@@ -190,7 +190,7 @@ TASK = TaskKind(
     ReasoningGymTask,
     ReasoningGym,
     GraderEntry(
-        module="swerve.problems.reasoning_gym.grader",
+        module="swerve.problems.reasoning_gym.scoring",
         function="grade_reasoning_gym",
         isolated=True,
         preloads=("sympy", "reasoning_gym"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.problems.k_and_k.english import (
+from swerve.problems.knights.english import (
     KNIGHT_KNAVE,
     PHRASINGS,
     Puzzle,
@@ -18,8 +18,8 @@ from swerve.problems.k_and_k.english import (
     parse_puzzle,
     render_puzzle,
 )
-from swerve.problems.k_and_k.generate import ROLE_PAIRS, UNCOMMON_NAMES
-from swerve.problems.k_and_k.logic import Statement, parse_statements, solutions
+from swerve.problems.knights.generate import ROLE_PAIRS, UNCOMMON_NAMES
+from swerve.problems.knights.logic import Statement, parse_statements, solutions
 
 FACTS = [("telling-truth", 0), ("lying", 0), ("telling-truth", 1), ("lying", 1)]
 

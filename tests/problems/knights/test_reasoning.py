@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from swerve.problems.k_and_k.english import Puzzle, parse_puzzle
-from swerve.problems.k_and_k.generate import random_puzzle
-from swerve.problems.k_and_k.logic import Statement, solutions
-from swerve.problems.k_and_k.reasoning import reason, reasoning_text
+from swerve.problems.knights.english import Puzzle, parse_puzzle
+from swerve.problems.knights.generate import random_puzzle
+from swerve.problems.knights.logic import Statement, solutions
+from swerve.problems.knights.reasoning import reason, reasoning_text
 
 
 def holds(statement: Statement, assignment: tuple[bool, ...]) -> bool:

@@ -6,18 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from swerve.problems.k_and_k.logic import LIES, MAX_DEPTH, MAX_PEOPLE, TRUTHFUL, Statement
-
-__all__ = [
-    "KNIGHT_KNAVE",
-    "PHRASINGS",
-    "Puzzle",
-    "RoleWords",
-    "answer_text",
-    "claim_text",
-    "parse_puzzle",
-    "render_puzzle",
-]
+from swerve.problems.knights.logic import LIES, MAX_DEPTH, MAX_PEOPLE, TRUTHFUL, Statement
 
 PHRASINGS = (
     'According to {name}, "{claim}".',

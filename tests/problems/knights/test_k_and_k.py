@@ -9,9 +9,9 @@ import pytest
 from swerve.config import FilterConfig, KAndKGrading, KAndKTask, PromptConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
-from swerve.problems.k_and_k import KAndK, answer_text, parse_puzzle, parse_statements, solutions, structure_key
-from swerve.problems.k_and_k.english import render_puzzle
-from swerve.problems.k_and_k.generate import ROLE_PAIRS, UNCOMMON_NAMES, random_puzzle
+from swerve.problems.knights import KAndK, answer_text, parse_puzzle, parse_statements, solutions, structure_key
+from swerve.problems.knights.english import render_puzzle
+from swerve.problems.knights.generate import ROLE_PAIRS, UNCOMMON_NAMES, random_puzzle
 from swerve.rewards import grade
 
 
