@@ -21,7 +21,7 @@ from swerve.seeds import derive_seed
 from swerve.types import Problem
 
 if TYPE_CHECKING:
-    from swerve.problems.knights import ProofSummary
+    from swerve.problems.knights.rows import ProofSummary
 
 __all__ = ["list_tasks", "prove_puzzles", "show_problems", "write_problems"]
 
@@ -172,7 +172,7 @@ def prove_puzzles(sources: Sequence[str], *, as_json: bool) -> None:
         ArtifactError: a puzzle has no solution or several, or another one or other statements than are stored; what
             was found is printed first.
     """
-    from swerve.problems.knights import prove_source
+    from swerve.problems.knights.rows import prove_source
 
     found = [(source, prove_source(source)) for source in _files(sources)]
     if as_json:

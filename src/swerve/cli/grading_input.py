@@ -140,7 +140,7 @@ def _as_text(value: Any) -> str:
 def _golds(gold: Any, record: Record, *, needed: bool) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """Return the gold answers, and what a mapping of names to roles says beyond them."""
     if isinstance(gold, dict) and gold and all(isinstance(role, str) for role in gold.values()):
-        from swerve.problems.knights.grade_k_and_k import answer_text
+        from swerve.problems.knights.english import answer_text
 
         present = {name: role for name, role in gold.items() if role is not None}
         return (answer_text(present),), {"names": list(present)}

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.grading.grader import GraderEntry
 from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
@@ -201,12 +201,6 @@ def _is_whole(value: Fraction, largest: int) -> bool:
     return value.denominator == 1 and 1 <= value <= largest
 
 
-class _Asked(NamedTuple):
-    numbers: tuple[int, ...]
-    target: int
-    use_all: bool
-
-
 def grade_countdown(problem: Problem, text: str) -> Reward:
     r"""Return 1 if a completion states an expression with the target's value from the numbers given, else 0.
 
@@ -223,26 +217,25 @@ def grade_countdown(problem: Problem, text: str) -> Reward:
     0.0
     """
     try:
-        asked = _asked(problem)
+        numbers = [int(number) for number in problem.metadata["numbers"]]
+        target, use_all = int(problem.metadata["target"]), bool(problem.metadata.get("use_all", True))
     except (KeyError, TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
     stated = find_stated_answer(text)
     if stated is None:
         return Reward(value=None, status="unparsed")
     try:
-        found = parse_arithmetic(_without_target(stated, asked.target))
+        found = parse_arithmetic(_without_target(stated, target))
     except ArithmeticLimitError as error:
         return Reward(value=None, status="timeout", extracted=stated, detail=str(error))
     except ParseError:
         found = None
-    parts = {"expression": float(found is not None), **_parts(found, asked)}
+    parts = dict.fromkeys(("expression", "numbers", "target"), 0.0)
+    if found is not None:
+        used, given = Counter(found.numbers), Counter(numbers)
+        is_allowed = used == given if use_all else used <= given
+        parts = {"expression": 1.0, "numbers": float(is_allowed), "target": float(found.value == target)}
     return Reward(value=float(all(parts.values())), status="graded", parts=parts, extracted=stated)
-
-
-def _asked(problem: Problem) -> _Asked:
-    metadata = problem.metadata
-    numbers = tuple(int(number) for number in metadata["numbers"])
-    return _Asked(numbers, int(metadata["target"]), bool(metadata.get("use_all", True)))
 
 
 def _without_target(stated: str, target: int) -> str:
@@ -250,14 +243,6 @@ def _without_target(stated: str, target: int) -> str:
         stated = stated.strip("$").strip()
     expression, equals, value = stated.rpartition("=")
     return expression if equals and value.strip() == str(target) else stated
-
-
-def _parts(found: Arithmetic | None, asked: _Asked) -> dict[str, float]:
-    if found is None:
-        return {"numbers": 0.0, "target": 0.0}
-    used, given = Counter(found.numbers), Counter(asked.numbers)
-    allowed = used == given if asked.use_all else used <= given
-    return {"numbers": float(allowed), "target": float(found.value == asked.target)}
 
 
 TASK = TaskKind(CountdownTask, Countdown, GraderEntry(module=__name__, function="grade_countdown"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from swerve.errors import ArtifactError
@@ -13,7 +13,7 @@ from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
 from swerve.problems.math import last_boxed
 from swerve.problems.prompt import PromptConfig
-from swerve.problems.reading import MATHS, MathsDataTask, MathsFamily
+from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, number_of, text_of
 from swerve.problems.task import TaskKind
 from swerve.types import Problem
@@ -51,7 +51,7 @@ _FACTS = (
 """Fields that are kept as they are, in the problem's metadata."""
 
 
-class DeepScaler(MathsFamily[DeepScalerTask]):
+class DeepScaler(ReadFamily[DeepScalerTask]):
     """Rows with `problem` and `answer` or `final_answer`, in the layouts of DeepScaleR and its evaluation sets.
 
     Gold: texts as they are, without dollar signs and leading zeros (AIME's `025`); whole floats without a fraction
@@ -99,17 +99,15 @@ class DeepScaler(MathsFamily[DeepScalerTask]):
             metadata=metadata,
         )
 
-    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
-        """Return all problems, and how many have another gold answer than their row gives."""
-        notes = []
-        for split, problems in splits.items():
-            replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
-            if replaced:
-                notes.append(
-                    f"{split}: {len(replaced)} of Minerva have the answer of an earlier part of their question; "
-                    f"their gold is the solution's ({', '.join(replaced[:3])}{', ...' if len(replaced) > 3 else ''})"
-                )
-        return {split: list(problems) for split, problems in splits.items()}, notes
+    def remarks(self, split: Split, problems: Sequence[Problem]) -> list[str]:
+        """Return how many problems have another gold answer than their row gives."""
+        replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
+        if not replaced:
+            return []
+        return [
+            f"{split}: {len(replaced)} of Minerva have the answer of an earlier part of their question; "
+            f"their gold is the solution's ({', '.join(replaced[:3])}{', ...' if len(replaced) > 3 else ''})"
+        ]
 
 
 def _cleaned(answer: str) -> str:

@@ -11,7 +11,7 @@ from swerve.grading.policies import MathGrading
 from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
 from swerve.problems.prompt import PromptConfig
-from swerve.problems.reading import MATHS, MathsDataTask, MathsFamily
+from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, text_of
 from swerve.problems.task import TaskKind
 from swerve.types import Problem
@@ -31,7 +31,7 @@ _CALCULATION = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
-class Gsm8k(MathsFamily[Gsm8kTask]):
+class Gsm8k(ReadFamily[Gsm8kTask]):
     """Rows with `question` and `answer`: a rationale with calculator marks `<<48/2=24>>`, then `#### 72`.
 
     Gold: the number after `####` without thousands commas; where the answer has none, the field `final_answer`.

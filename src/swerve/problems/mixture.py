@@ -14,6 +14,7 @@ from pydantic import Field
 
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
+from swerve.problems.reading import question_key
 from swerve.problems.registry import TASKS, SingleTaskConfig
 from swerve.problems.task import Task
 from swerve.schema import Model, Positive
@@ -154,7 +155,7 @@ class Mixture:
             drawn = [self._drawn(number, split, seed) for number in range(len(self._families))]
             taken: set[str] = set()
             if split == "train":
-                taken = {_content(one) for part in self._parts("heldout", seed) for one in part}
+                taken = {question_key(one.question) for part in self._parts("heldout", seed) for one in part}
             self._known[split, seed] = self._apart(split, drawn, taken)
         return self._known[split, seed]
 
@@ -172,7 +173,7 @@ class Mixture:
         for number, (label, problems) in enumerate(zip(self._labels, drawn, strict=True)):
             kept: list[Problem] = []
             for one in problems:
-                if (content := _content(one)) not in seen:
+                if (content := question_key(one.question)) not in seen:
                     seen.add(content)
                     kept.append(_marked(one, number, label, unique=ids[one.id] == 1))
             if not kept:
@@ -250,11 +251,6 @@ def _labels(names: Sequence[str]) -> tuple[str, ...]:
 
 def _part(problem: Problem) -> int:
     return int(problem.metadata[_PART])
-
-
-def _content(problem: Problem) -> str:
-    """Return what makes two problems the same: the question, white space and letter case aside."""
-    return " ".join(problem.question.split()).casefold()
 
 
 def _marked(problem: Problem, number: int, label: str, *, unique: bool) -> Problem:

@@ -58,22 +58,6 @@ def problem_from_record(values: Mapping[str, Any]) -> Problem:
     return Problem(**found)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _is_messages(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(one, Mapping) and one.keys() == {"role", "content"} and all(isinstance(x, str) for x in one.values())
@@ -81,18 +65,23 @@ def _is_messages(value: Any) -> bool:
     )
 
 
-def _pairs(value: list[Mapping[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((one["role"], one["content"]) for one in value)
-
-
 _Type = tuple[Callable[[Any], bool], str, Callable[[Any], Any]]
 
-_TEXT: _Type = (_is_text, "a text", str)
+_TEXT: _Type = (lambda value: isinstance(value, str), "a text", str)
+_OBJECT: _Type = (lambda value: isinstance(value, Mapping), "an object with named fields", dict)
 _TYPES: Mapping[str, _Type] = {
-    "alternatives": (_is_texts, "a list of texts", tuple),
-    "difficulty": (_is_number, "a number", float),
-    "messages": (_is_messages, "a list of {role: text, content: text}", _pairs),
-    "grading": (_is_object, "an object with named fields", dict),
-    "metadata": (_is_object, "an object with named fields", dict),
+    "alternatives": (
+        lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        "a list of texts",
+        tuple,
+    ),
+    "difficulty": (lambda value: isinstance(value, int | float) and not isinstance(value, bool), "a number", float),
+    "messages": (
+        _is_messages,
+        "a list of {role: text, content: text}",
+        lambda value: tuple((one["role"], one["content"]) for one in value),
+    ),
+    "grading": _OBJECT,
+    "metadata": _OBJECT,
 }
 """Field -> whether a value is of its type, what the type is called, and how the value is stored."""

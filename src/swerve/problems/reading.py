@@ -79,8 +79,9 @@ class MathsDataTask(DataTask):
         return self
 
 
+Condition = tuple[str, Callable[[Problem], bool]]
+"""What a note calls it, and whether a problem meets it."""
 DataTaskT = TypeVar("DataTaskT", bound=DataTask)
-MathsTaskT = TypeVar("MathsTaskT", bound=MathsDataTask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,16 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
     @property
     def grading(self) -> Mapping[str, Any]:
         """The task's policies of grading that differ from the grader's defaults; a problem's own come before them."""
-        return {}
+        policies = getattr(self._task, "grading", None)
+        return policies.model_dump(mode="json", exclude_defaults=True) if isinstance(policies, Model) else {}
 
-    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
-        """Return the problems that the family's own settings ask for, and a line for each that left some out."""
-        return {split: list(problems) for split, problems in splits.items()}, []
+    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+        """Return the conditions of the family's own settings, given all problems that were read."""
+        return []
+
+    def remarks(self, split: Split, problems: Sequence[Problem]) -> list[str]:
+        """Return what else a person should know of the problems of a split."""
+        return []
 
     def problems(self, split: Split, *, seed: int) -> list[Problem]:
         """Return the distinct problems of a split in a seeded order, the first `num_train` or `num_heldout` of it.
@@ -167,14 +173,15 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         else:
             heldout = [row for row in train if is_heldout(row.key)]
             train = [row for row in train if not is_heldout(row.key)]
-        _refuse_equal_ids([*train, *heldout])
+        _check_ids([*train, *heldout])
         splits: dict[Split, list[Problem]] = {
             "train": [row.problem for row in train],
             "heldout": [row.problem for row in heldout],
         }
-        splits, chosen = self.choose(splits)
-        filtered, left_out = apply_filters(splits, self._task.where)
-        return filtered, [*notes, *chosen, *left_out]
+        notes += [remark for split, problems in splits.items() for remark in self.remarks(split, problems)]
+        chosen, left_out = _keep(splits, self.conditions([*splits["train"], *splits["heldout"]]))
+        filtered, filtered_out = apply_filters(chosen, self._task.where)
+        return filtered, [*notes, *left_out, *filtered_out]
 
     def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> list[_Row]:
         """Return the problems of some sources, each question once, and add to `notes` what is left out."""
@@ -206,15 +213,6 @@ def _records(split: Split, spec: str) -> list[Record]:
         raise ConfigError(f"task.{split}: {error}") from None
 
 
-class MathsFamily(ReadFamily[MathsTaskT], Generic[MathsTaskT]):
-    """Problems that are read and whose answers are judged as mathematics."""
-
-    @property
-    def grading(self) -> Mapping[str, Any]:
-        """The task's policies of grading that differ from the defaults of mathematics."""
-        return self._task.grading.model_dump(mode="json", exclude_defaults=True)
-
-
 def _note(
     notes: list[str], split: str, rows: Sequence[_Row | Record], reason: str, *, verb: str = " left out:"
 ) -> None:
@@ -229,7 +227,7 @@ def _because(notes: Sequence[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _refuse_equal_ids(rows: Sequence[_Row]) -> None:
+def _check_ids(rows: Sequence[_Row]) -> None:
     places: dict[str, str] = {}
     for row in rows:
         first = places.setdefault(row.problem.id, row.place)
@@ -292,7 +290,12 @@ def apply_filters(
     (['1', '2'], ['train: 1 left out by max_difficulty=2.0'])
     """
     _check_kinds(where, [problem for problems in splits.values() for problem in problems])
-    conditions = _conditions(where)
+    return _keep(splits, _conditions(where))
+
+
+def _keep(
+    splits: Mapping[SplitName, Sequence[Problem]], conditions: Sequence[Condition]
+) -> tuple[dict[SplitName, list[Problem]], list[str]]:
     kept = {split: list(problems) for split, problems in splits.items()}
     notes = []
     for split in kept:
@@ -314,9 +317,9 @@ def _check_kinds(where: FilterConfig, problems: Iterable[Problem]) -> None:
             )
 
 
-def _conditions(where: FilterConfig) -> list[tuple[str, Callable[[Problem], bool]]]:
+def _conditions(where: FilterConfig) -> list[Condition]:
     low, high, chars = where.min_difficulty, where.max_difficulty, where.max_question_chars
-    found: list[tuple[str, Callable[[Problem], bool]]] = []
+    found: list[Condition] = []
     if low is not None:
         found.append((f"min_difficulty={low}", lambda one: one.difficulty is not None and one.difficulty >= low))
     if high is not None:

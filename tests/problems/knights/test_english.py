@@ -191,7 +191,8 @@ def test_english_of_a_claim(statement, text):
 
 def test_answer_has_the_article_of_the_role():
     roles = RoleWords(truthful="altruist", lying="egoist")
-    assert answer_text(("Ann", "Bob"), (True, False), roles) == "Ann is an altruist, Bob is an egoist"
+    puzzle = Puzzle(names=("Ann", "Bob"), statements=(), order=(), phrasing=(), roles=roles)
+    assert answer_text(puzzle.told((True, False))) == "Ann is an altruist, Bob is an egoist"
 
 
 def _rows(folder):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swerve.problems.knights.grade_k_and_k import answer_text, grade_k_and_k, has_right_format, parse_answer
+from swerve.problems.knights.english import answer_text
+from swerve.problems.knights.grade_k_and_k import grade_k_and_k, has_right_format, parse_answer
 from swerve.types import Problem
 
 NAMES = ("Zoey", "Owen", "Mia")

@@ -9,9 +9,10 @@ import pytest
 from swerve.config import FilterConfig, KAndKGrading, KAndKTask, PromptConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
-from swerve.problems.knights import KAndK, answer_text, parse_puzzle, parse_statements, solutions, structure_key
+from swerve.problems.knights import answer_text, parse_puzzle, parse_statements, solutions, structure_key
 from swerve.problems.knights.english import render_puzzle
 from swerve.problems.knights.generate import ROLE_PAIRS, UNCOMMON_NAMES, random_puzzle
+from swerve.problems.knights.k_and_k import KAndK
 from swerve.rewards import grade
 
 
@@ -26,7 +27,7 @@ def test_generated_puzzles_are_distinct_in_equal_shares_and_right():
     for problem in problems:
         puzzle = parse_puzzle(problem.question)
         (solution,) = solutions(puzzle.statements)
-        assert problem.answer == answer_text(puzzle.names, solution)
+        assert problem.answer == answer_text(puzzle.told(solution))
         assert problem.difficulty == len(puzzle.names)
         assert problem.metadata["variant"] == "clean"
     assert [problem.kind for problem in problems] != sorted(problem.kind for problem in problems)

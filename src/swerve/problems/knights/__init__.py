@@ -1,16 +1,12 @@
-"""Knights and knaves in English, the K-and-K schema: logic, text, generator, perturbations, rows, proofs."""
+"""Knights and knaves: one logic, puzzles in English (the K-and-K schema) and in short sentences with truth tables."""
 
-from swerve.problems.knights.english import KNIGHT_KNAVE, Puzzle, RoleWords, answer_text, parse_puzzle, render_puzzle
+from swerve.problems.knights.english import Puzzle, RoleWords, answer_text, parse_puzzle, render_puzzle
 from swerve.problems.knights.generate import PERTURBATIONS, random_puzzle
-from swerve.problems.knights.k_and_k import KAndK
 from swerve.problems.knights.logic import parse_statements, solutions, structure_key
-from swerve.problems.knights.rows import ProofSummary, prove_source
+from swerve.problems.knights.rows import prove_source
 
 __all__ = [
-    "KNIGHT_KNAVE",
     "PERTURBATIONS",
-    "KAndK",
-    "ProofSummary",
     "Puzzle",
     "RoleWords",
     "answer_text",

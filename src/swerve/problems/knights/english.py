@@ -44,8 +44,7 @@ class RoleWords:
         >>> RoleWords(truthful="angel", lying="devil").of(True)
         'an angel'
         """
-        word = self.truthful if tells_truth else self.lying
-        return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+        return with_article(self.truthful if tells_truth else self.lying)
 
 
 KNIGHT_KNAVE = RoleWords(truthful="knight", lying="knave")
@@ -63,6 +62,11 @@ class Puzzle:
     phrasing: tuple[int, ...]
     """For each person the number of the phrasing (`PHRASINGS`) that introduces the claim."""
     roles: RoleWords = KNIGHT_KNAVE
+
+    def told(self, solution: Sequence[bool]) -> dict[str, str]:
+        """Return each person's word for his or her role."""
+        words = (self.roles.truthful if tells else self.roles.lying for tells in solution)
+        return dict(zip(self.names, words, strict=True))
 
 
 def render_puzzle(puzzle: Puzzle) -> str:
@@ -115,13 +119,22 @@ def _stands_alone(part: Statement) -> bool:
     return part[0] in (TRUTHFUL, LIES) or (part[0] == "not" and part[1][0] in (TRUTHFUL, LIES))
 
 
-def answer_text(names: Sequence[str], solution: Sequence[bool], roles: RoleWords = KNIGHT_KNAVE) -> str:
-    """Return who is what in one line.
+def with_article(role: str) -> str:
+    """Return a role with its article; truth values have none.
 
-    >>> answer_text(("Zoey", "Owen"), (False, True))
-    'Zoey is a knave, Owen is a knight'
+    >>> with_article("altruist"), with_article("true")
+    ('an altruist', 'true')
     """
-    return ", ".join(f"{name} is {roles.of(tells)}" for name, tells in zip(names, solution, strict=True))
+    return role if role in ("true", "false") else f"{'an' if role[:1] in tuple('aeiou') else 'a'} {role}"
+
+
+def answer_text(roles: Mapping[str, str]) -> str:
+    """Return who is what in one line, as `Problem.answer` of these puzzles has it.
+
+    >>> answer_text({"Zoey": "knave", "Owen": "altruist"}), answer_text({"A": "true", "B": "false"})
+    ('Zoey is a knave, Owen is an altruist', 'A is true, B is false')
+    """
+    return ", ".join(f"{name} is {with_article(role)}" for name, role in roles.items())
 
 
 _MAX_CHARS = 50_000

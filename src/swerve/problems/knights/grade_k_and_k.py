@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from swerve.problems.knights.english import answer_text
 from swerve.schema import Model
 from swerve.types import Problem, Reward
 
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-_TRUTH_VALUES = ("true", "false")
-_KNOWN_ROLES = (("knight", "knave"), _TRUTH_VALUES)
+_KNOWN_ROLES = (("knight", "knave"), ("true", "false"))
 _MAX_SHOWN = 200
 
 _TOKEN = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*|[^\w\s]|_")
@@ -136,19 +136,6 @@ def _gold(problem: Problem) -> _Gold:
     pairs = (tuple(str(word).lower() for word in named.values()),) if isinstance(named, Mapping) else _KNOWN_ROLES
     roles = next((pair for pair in pairs if all(pair) and set(stated) <= set(pair)), stated)
     return _Gold(people=people, roles=roles, with_article=bool(re.search(r" is an? ", problem.answer)))
-
-
-def answer_text(roles: Mapping[str, str]) -> str:
-    """Return who is what in one line, as `Problem.answer` of these puzzles has it; truth values have no article.
-
-    >>> answer_text({"Zoey": "knave", "Owen": "altruist"}), answer_text({"A": "true", "B": "false"})
-    ('Zoey is a knave, Owen is an altruist', 'A is true, B is false')
-    """
-    return ", ".join(f"{name} is {_with_article(role)}" for name, role in roles.items())
-
-
-def _with_article(role: str) -> str:
-    return role if role in _TRUTH_VALUES else f"{'an' if role[:1] in tuple('aeiou') else 'a'} {role}"
 
 
 def _read_plain(answer: str, gold: _Gold) -> dict[str, str] | None:

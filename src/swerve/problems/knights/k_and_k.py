@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from swerve.problems.knights.logic import parse_statements, solutions, structure
 from swerve.problems.knights.reasoning import reasoning_text
 from swerve.problems.knights.rows import FAMILY, puzzle_problem, row_problem
 from swerve.problems.prompt import PromptConfig, with_prompt
-from swerve.problems.reading import DataTask, FilterConfig, ReadFamily
+from swerve.problems.reading import Condition, DataTask, FilterConfig, ReadFamily
 from swerve.problems.task import TaskKind
 from swerve.schema import PositiveInt
 from swerve.types import Problem
@@ -163,25 +163,14 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
 
     name = FAMILY
 
-    @property
-    def grading(self) -> Mapping[str, Any]:
-        """The task's policies of grading that differ from the grader's defaults."""
-        return self._task.grading.model_dump(mode="json", exclude_defaults=True)
-
     def problem(self, record: Record) -> Problem:
         """Return a row as a problem, proved from its text."""
         return row_problem(record)
 
-    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
-        """Return the puzzles of the task's numbers of people."""
-        kinds = {f"{num_people} people" for num_people in self._task.people}
-        kept = {split: [one for one in problems if one.kind in kinds] for split, problems in splits.items()}
-        left_out = {split: len(splits[split]) - len(kept[split]) for split in splits}
-        return kept, [
-            f"{split}: {count:,} left out by people={list(self._task.people)}"
-            for split, count in left_out.items()
-            if count
-        ]
+    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+        """Return the condition of the task's numbers of people."""
+        people = self._task.people
+        return [(f"people={list(people)}", lambda one: one.difficulty in people)]
 
 
 def _after_prefix(problem: Problem) -> Problem:

@@ -219,6 +219,7 @@ _ROLE_WORDS = ("knight", "knave")
 _TRUTH = ("T", "F")
 _VERBS = ("says", "denies")
 _COMMUTING = ("and", "or", "iff")
+_STRUCTURE = ("if", "then", "not", ".", "=", "so", "fits", "all", "answer")
 _NEGATION = {"T": "F", "F": "T"}
 _MISREADINGS = {("if", "F", "F"): "F", ("if", "F", "T"): "F", ("or", "T", "T"): "F"}
 """(connective, first value, second value) -> the wrong result: "if" read as "and", "or" as "either, not both"."""
@@ -353,22 +354,7 @@ class KnightsKnaves(WalkedFamily, GeneratedFamily[KnightsKnavesTask]):
 
     name = "knights_knaves"
     too_few = "lower it"
-    words = (
-        *_NAMES,
-        *_VERBS,
-        *_ROLE_WORDS,
-        *_TRUTH,
-        *_COMMUTING,
-        "if",
-        "then",
-        "not",
-        ".",
-        "=",
-        "so",
-        "fits",
-        "all",
-        "answer",
-    )
+    words = (*_NAMES, *_VERBS, *_ROLE_WORDS, *_TRUTH, *_COMMUTING, *_STRUCTURE)
 
     def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
         """Yield problems; structures of two people repeat only when all have been used."""

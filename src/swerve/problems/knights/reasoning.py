@@ -100,37 +100,31 @@ def reason(puzzle: Puzzle) -> tuple[list[ReasoningStep], Mapping[int, bool]]:
 
 
 def reasoning_text(puzzle: Puzzle) -> str:
-    """Return the steps in English, one a line."""
+    """Return the steps in English, one per line."""
     steps, _ = reason(puzzle)
-    writer = _Writer(puzzle)
+    lines = [_step_text(puzzle, step) for step in steps]
     return "\n".join(
-        [
-            "Let's go through the cases and see which claims would not fit.",
-            *(writer.line(step) for step in steps),
-            "Now every claim fits.",
-        ]
+        ["Let's go through the cases and see which claims would not fit.", *lines, "Now every claim fits."]
     )
 
 
-class _Writer:
-    def __init__(self, puzzle: Puzzle) -> None:
-        self._puzzle = puzzle
-
-    def line(self, step: ReasoningStep) -> str:
-        name = self._puzzle.names[step.person]
-        role, other_role = self._puzzle.roles.of(step.truthful), self._puzzle.roles.of(not step.truthful)
-        if step.kind == "assume":
-            return f"Assume {name} is {role}."
-        if step.kind == "follow":
-            return f"{name} cannot be {other_role}, because of {self._claim(step, step.speaker)}. So {name} is {role}."
-        if step.kind == "contradict":
-            return (
-                f"{name} cannot be {role}, because of {self._claim(step, step.speaker)}, and cannot be {other_role}, "
-                f"because of {self._claim(step, step.other_speaker)}. This is a contradiction."
-            )
+def _step_text(puzzle: Puzzle, step: ReasoningStep) -> str:
+    name = puzzle.names[step.person]
+    role, other_role = puzzle.roles.of(step.truthful), puzzle.roles.of(not step.truthful)
+    if step.kind == "assume":
+        return f"Assume {name} is {role}."
+    if step.kind == "go_back":
         return f"So {name} is not {other_role}. {name} is {role}."
+    because, because_other = (_claim(puzzle, step, speaker) for speaker in (step.speaker, step.other_speaker))
+    if step.kind == "follow":
+        return f"{name} cannot be {other_role}, because of {because}. So {name} is {role}."
+    return (
+        f"{name} cannot be {role}, because of {because}, and cannot be {other_role}, because of {because_other}. "
+        "This is a contradiction."
+    )
 
-    def _claim(self, step: ReasoningStep, speaker: int) -> str:
-        claim = claim_text(self._puzzle.statements[speaker], self._puzzle.names, self._puzzle.roles)
-        whose = "their own claim" if speaker == step.person else f"the claim of {self._puzzle.names[speaker]}"
-        return f'{whose} "{claim}"'
+
+def _claim(puzzle: Puzzle, step: ReasoningStep, speaker: int) -> str:
+    claim = claim_text(puzzle.statements[speaker], puzzle.names, puzzle.roles)
+    whose = "their own claim" if speaker == step.person else f"the claim of {puzzle.names[speaker]}"
+    return f'{whose} "{claim}"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,56 +71,49 @@ def prove_row(record: Record) -> ProvedRow:
     found = solutions(puzzle.statements)
     if len(found) != 1:
         return ProvedRow(puzzle=puzzle, solution=None, differences={"quiz": f"it has {len(found)} solutions"})
-    differences = {}
-    for name, compare in _COMPARISONS.items():
-        stored = record.values.get(name)
-        difference = None if stored is None else compare(stored, puzzle, found[0])
-        if difference:
-            differences[name] = difference
-    return ProvedRow(puzzle=puzzle, solution=found[0], differences=differences)
+    return ProvedRow(puzzle=puzzle, solution=found[0], differences=_differences(record.values, puzzle, found[0]))
 
 
-def _compare_names(stored: Any, puzzle: Puzzle, _: Sequence[bool]) -> str | None:
-    same = isinstance(stored, list) and tuple(stored) == puzzle.names
-    return None if same else f"the text names {', '.join(puzzle.names)}"
+def _differences(values: Mapping[str, Any], puzzle: Puzzle, solution: Sequence[bool]) -> dict[str, str]:
+    """Return what is wrong with the stored fields: field -> what the text says instead."""
+    roles = puzzle.roles
+    lines = answer_text(puzzle.told(solution)).split(", ")
+    proved = f"the proved one is: {', '.join(lines)}"
+    by_text: Mapping[str, tuple[Any, str]] = {
+        "names": (list(puzzle.names), f"the text names {', '.join(puzzle.names)}"),
+        "knight_knave": (
+            {"knight": roles.truthful, "knave": roles.lying},
+            f"by the text {roles.of(True)} tells the truth and {roles.of(False)} lies",
+        ),
+        "statements": (puzzle.statements, f"the text says {puzzle.statements!r}"),
+        "solution": (list(solution), proved),
+        "solution_text_format": ([f"({number}) {line}" for number, line in enumerate(lines, start=1)], proved),
+    }
+    found = {}
+    for name, (expected, difference) in by_text.items():
+        if values.get(name) is not None:
+            try:
+                same = _comparable(name, values[name]) == expected
+            except ValueError as error:
+                same, difference = False, str(error)
+            if not same:
+                found[name] = difference
+    return found
 
 
-def _compare_roles(stored: Any, puzzle: Puzzle, _: Sequence[bool]) -> str | None:
-    same = isinstance(stored, dict) and (stored.get("knight"), stored.get("knave")) == (
-        puzzle.roles.truthful,
-        puzzle.roles.lying,
-    )
-    words = f"{puzzle.roles.of(True)} tells the truth and {puzzle.roles.of(False)} lies"
-    return None if same else f"by the text {words}"
+def _comparable(name: str, stored: Any) -> Any:
+    """Return a stored field without what does not count.
 
-
-def _compare_statements(stored: Any, puzzle: Puzzle, _: Sequence[bool]) -> str | None:
-    try:
-        statements = parse_statements(stored) if isinstance(stored, str) else as_statements(stored)
-    except ValueError as error:
-        return str(error)
-    return None if statements == puzzle.statements else f"the text says {puzzle.statements!r}"
-
-
-def _compare_solution(stored: Any, puzzle: Puzzle, solution: Sequence[bool]) -> str | None:
-    same = isinstance(stored, list) and stored == list(solution)
-    return None if same else f"the proved one is: {answer_text(puzzle.names, solution, puzzle.roles)}"
-
-
-def _compare_solution_lines(stored: Any, puzzle: Puzzle, solution: Sequence[bool]) -> str | None:
-    told = zip(puzzle.names, solution, strict=True)
-    lines = [f"({number}) {name} is {puzzle.roles.of(tells)}" for number, (name, tells) in enumerate(told, start=1)]
-    same = isinstance(stored, str) and stored.splitlines() == lines
-    return None if same else _compare_solution(None, puzzle, solution)
-
-
-_COMPARISONS: Mapping[str, Callable[[Any, Puzzle, Sequence[bool]], str | None]] = {
-    "names": _compare_names,
-    "knight_knave": _compare_roles,
-    "statements": _compare_statements,
-    "solution": _compare_solution,
-    "solution_text_format": _compare_solution_lines,
-}
+    Raises:
+        ValueError: it does not hold statements.
+    """
+    if name == "statements":
+        return parse_statements(stored) if isinstance(stored, str) else as_statements(stored)
+    if name == "knight_knave" and isinstance(stored, dict):
+        return {role: stored.get(role) for role in ("knight", "knave")}
+    if name == "solution_text_format" and isinstance(stored, str):
+        return stored.splitlines()
+    return stored
 
 
 def prove_source(spec: str, *, default_split: str | None = None) -> ProofSummary:
@@ -199,7 +192,7 @@ def puzzle_problem(
     puzzle: Puzzle, solution: Sequence[bool], *, question: str, reasoning: str, variant: str | None
 ) -> Problem:
     """Return a puzzle as a problem; its written solution has the tags that the grader asks for."""
-    answer = answer_text(puzzle.names, solution, puzzle.roles)
+    answer = answer_text(puzzle.told(solution))
     facts = {
         "names": list(puzzle.names),
         "roles": {"knight": puzzle.roles.truthful, "knave": puzzle.roles.lying},

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from swerve.errors import MissingExtraError
-from swerve.grading.arithmetic import Arithmetic, ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.reasoning_gym.expressions import ExpressionError, ExpressionLimitError, read_expression
 from swerve.types import Problem, Reward
@@ -144,60 +144,32 @@ class UnreadableItemError(Exception):
 
 def _countdown(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
     metadata = entry["metadata"]
-    return _made_of(_arithmetic(answer), metadata["numbers"], metadata["target"])
-
-
-def _puzzle24(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    return _made_of(_arithmetic(answer), entry["metadata"]["numbers"], 24)
-
-
-def _arithmetic(answer: str) -> Arithmetic | None:
     try:
-        return parse_arithmetic(answer, signs=True)
+        found = parse_arithmetic(answer, signs=True)
     except ArithmeticLimitError:
         raise
     except ParseError:
-        return None
-
-
-def _made_of(found: Arithmetic | None, numbers: list[int], target: int) -> float:
-    if found is None:
         return 0.01
-    return 1.0 if sorted(found.numbers) == sorted(numbers) and found.value == target else 0.05
-
-
-def _read_list(answer: str) -> Any:
-    """Return JSON, with either kind of quotes."""
-    return json.loads(answer.replace("'", '"'))
+    # puzzle24 has no target: it is always 24
+    right = sorted(found.numbers) == sorted(metadata["numbers"]) and found.value == metadata.get("target", 24)
+    return 1.0 if right else 0.05
 
 
 def _rows(board: Any) -> str:
     return "\n".join(" ".join(str(cell) for cell in row) for row in board)
 
 
-def _binary_matrix(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    if answer == entry["answer"].strip():
-        return 1.0
-    return 0.1 if _rows(_read_list(answer)) == entry["answer"] else 0.0
+def _exact_or(write: Callable[[Any], str], value: float) -> Scorer:
+    """Return a scorer that gives 1 to the item's text, and a lower value to a list that is written as it."""
 
+    def score(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
+        wanted = entry["metadata"].get("valid_answers", [entry["answer"].strip()])
+        if answer in wanted:
+            return 1.0
+        written = write(json.loads(answer.replace("'", '"')))  # either kind of quotes
+        return value if written in wanted else 0.0
 
-def _n_queens(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    valid = entry["metadata"]["valid_answers"]
-    if answer in valid:
-        return 1.0
-    return 0.5 if _rows(_read_list(answer)) in valid else 0.0
-
-
-def _spiral_matrix(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    if answer == entry["answer"].strip():
-        return 1.0
-    return 0.1 if " ".join(str(item) for item in _read_list(answer)) == entry["answer"].strip() else 0.0
-
-
-def _string_insertion(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    if answer == entry["answer"].strip():
-        return 1.0
-    return 0.1 if "".join(_read_list(answer)) == entry["answer"] else 0.0
+    return score
 
 
 def _polynomial_multiplication(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
@@ -242,7 +214,7 @@ def _bitwise_arithmetic(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
 
 
 def _number_sorting(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
-    given, wanted = (_read_list(text) for text in (answer, entry["answer"]))
+    given, wanted = (json.loads(text.replace("'", '"')) for text in (answer, entry["answer"]))
     if not isinstance(given, list) or len(given) != len(wanted):
         return 0.0
     return float([float(number) for number in given] == [float(number) for number in wanted])
@@ -282,15 +254,15 @@ def _word_sorting(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
 OWN_SCORERS: Mapping[str, Scorer] = MappingProxyType(
     {
         # Those of the package run the answer as Python code (eval, or sympy's parse_expr).
-        "binary_matrix": _binary_matrix,
+        "binary_matrix": _exact_or(_rows, 0.1),
         "countdown": _countdown,
         "intermediate_integration": _integration,
-        "n_queens": _n_queens,
+        "n_queens": _exact_or(_rows, 0.5),
         "polynomial_multiplication": _polynomial_multiplication,
-        "puzzle24": _puzzle24,
+        "puzzle24": _countdown,
         "simple_integration": _integration,
-        "spiral_matrix": _spiral_matrix,
-        "string_insertion": _string_insertion,
+        "spiral_matrix": _exact_or(lambda items: " ".join(map(str, items)), 0.1),
+        "string_insertion": _exact_or("".join, 0.1),
         # Those of the package run the item's own text as code, which the graders' processes refuse.
         "bitwise_arithmetic": _bitwise_arithmetic,
         "number_sorting": _number_sorting,
