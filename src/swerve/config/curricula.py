@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.schema import Model, Positive, PositiveInt, Probability, Share, Words
+from swerve.settings import Model, Positive, PositiveInt, Probability, Share, Words
 
 __all__ = [
     "Curriculum",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.schema import Model, NonNegative, Positive, PositiveInt, Probability, Share
+from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability, Share
 
 __all__ = [
     "AdvantageConfig",

@@ -11,7 +11,7 @@ from swerve.config.models import ModelConfig
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
 from swerve.problems import TaskConfig
-from swerve.schema import Model, Positive, PositiveInt
+from swerve.settings import Model, Positive, PositiveInt
 
 
 class EvalConfig(Model):

@@ -23,7 +23,7 @@ from swerve.config.objectives import (
     SftLoss,
 )
 from swerve.config.presets import Preset, with_preset
-from swerve.schema import Model, NonNegative, Positive, PositiveInt, Probability
+from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
 
 __all__ = ["DistillStage", "DpoStage", "OptimizerConfig", "RlStage", "SftStage", "StageConfig"]
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from swerve.schema import Model
+from swerve.settings import Model
 from swerve.types import Problem, Reward
 
 Grader = Callable[[Problem, str], Reward]

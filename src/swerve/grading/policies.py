@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from swerve.schema import Model, NonNegative
+from swerve.settings import Model, NonNegative
 
 ExtractionForm = Literal["boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole"]
 r"""boxed: the last `\boxed{...}` or `\fbox{...}`; answer_tag: the last `<answer>...</answer>`; hash: the rest of the

@@ -14,11 +14,11 @@ from pydantic import Field, ValidationError
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RuntimeConfig
-from swerve.config.base import Model, PositiveInt
 from swerve.errors import CheckpointError, ConfigError
 from swerve.recipes.explain import Origins, explain_errors
 from swerve.recipes.overrides import apply_override, parse_override
 from swerve.recipes.schema import expand_shorthand
+from swerve.settings import Model, PositiveInt
 
 
 class ProbeSettings(Model):

@@ -11,7 +11,7 @@ from pydantic import Field
 from swerve.problems.family import GeneratedFamily, Split, is_heldout
 from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
 from swerve.problems.walk import Walk, WalkedFamily, fixed, slot, write_solution
-from swerve.schema import PositiveInt, Probability
+from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem
 
 

@@ -15,7 +15,7 @@ from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.task import Task, TaskKind
 from swerve.problems.walk import Walk, WalkedFamily, slot
-from swerve.schema import PositiveInt, Probability
+from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem, Reward
 
 

@@ -16,7 +16,7 @@ from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
-from swerve.schema import PositiveInt
+from swerve.settings import PositiveInt
 from swerve.types import Problem, Reward
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, nearest
 from swerve.formats.records import FORMATS, Record, read_records
-from swerve.schema import Words
+from swerve.settings import Words
 
 Specs = Words
 """One data spec or several: `[split@]source[:config][#revision]`."""

@@ -9,7 +9,7 @@ from hashlib import sha1
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from swerve.errors import ConfigError
-from swerve.schema import Model
+from swerve.settings import Model
 from swerve.types import Problem, StepMark
 
 Split = Literal["train", "heldout"]

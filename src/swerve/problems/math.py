@@ -16,7 +16,7 @@ from swerve.problems.prompt import PromptConfig
 from swerve.problems.reading import MATHS, Condition, MathsDataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, number_text, text_of
 from swerve.problems.task import TaskKind
-from swerve.schema import Words
+from swerve.settings import Words
 from swerve.types import Problem
 
 

@@ -17,7 +17,7 @@ from swerve.problems.family import ProblemFamily, Split
 from swerve.problems.reading import question_key
 from swerve.problems.registry import TASKS, SingleTaskConfig
 from swerve.problems.task import Task
-from swerve.schema import Model, Positive
+from swerve.settings import Model, Positive
 from swerve.types import Problem, StepMark
 
 

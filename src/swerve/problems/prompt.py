@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from swerve.errors import ConfigError
-from swerve.schema import Model
+from swerve.settings import Model
 from swerve.types import Problem
 
 PromptFormat = Literal["plain", "boxed", "step_by_step", "hash", "think_answer"]

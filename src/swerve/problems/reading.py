@@ -20,7 +20,7 @@ from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.prompt import PromptConfig, PromptFormat, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
 from swerve.problems.task import Task
-from swerve.schema import Model, PositiveInt, Words
+from swerve.settings import Model, PositiveInt, Words
 from swerve.types import Problem
 
 _NUM_NAMED = 3

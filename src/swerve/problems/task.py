@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from swerve.grading.grader import GraderEntry
 from swerve.problems.family import ProblemFamily
-from swerve.schema import Model
+from swerve.settings import Model
 
 
 class Task(Model):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from swerve.problems.knights.english import answer_text
-from swerve.schema import Model
+from swerve.settings import Model
 from swerve.types import Problem, Reward
 
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -23,7 +23,7 @@ from swerve.problems.knights.rows import FAMILY, puzzle_problem, row_problem
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.reading import Condition, DataTask, FilterConfig, ReadFamily
 from swerve.problems.task import TaskKind
-from swerve.schema import PositiveInt
+from swerve.settings import PositiveInt
 from swerve.types import Problem
 
 

@@ -14,7 +14,7 @@ from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_i
 from swerve.problems.knights.logic import COMMUTING, LIES, TRUTHFUL, Statement, join, renumbered, solutions
 from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
 from swerve.problems.walk import Slot, Walk, WalkedFamily, fixed, slot, write_solution
-from swerve.schema import PositiveInt, Probability
+from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem
 
 

@@ -16,7 +16,7 @@ from swerve.grading.grader import GraderEntry
 from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
-from swerve.schema import PositiveInt, Share
+from swerve.settings import PositiveInt, Share
 from swerve.types import Problem
 
 
