@@ -60,7 +60,7 @@ class DeepScaler(ReadFamily[DeepScalerTask]):
     Several answers that are all asked for stand in one text (OlympiadBench's `$2,-1,-18$`). OlympiadBench's `error` is
     an absolute difference and becomes `rel_tolerance` of the problem's grading.
     Kind: the set, by the row's fields, such as `AIME 2024`; `contest` where they do not tell. Difficulty: the field, on
-    the source's scale; 0 is none in rows of MATH, whose levels are 1 to 5.
+    the source's scale; 0 means unknown in rows of MATH, whose levels are 1 to 5.
     """
 
     name = "deepscaler"
@@ -160,7 +160,7 @@ _FORM = re.compile(r"\\left|\\right|\\[ ,;]|[\s{}()$\\]")
 def answer_of_asked_part(question: str, answers: Iterable[str], solution: str) -> str | None:
     r"""Return what the solution's last box holds if the answers given do not belong to what is asked, else None.
 
-    A question that goes on from an earlier part quotes that part with its boxed answer. In the file of the project rLLM
+    A question that continues an earlier part quotes that part with its boxed answer. In the file of the project rLLM
     33 of the 70 such questions have the earlier part's answer as gold. Other questions are not looked at: there an
     answer that differs from the box is a correction of it.
 

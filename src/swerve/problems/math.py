@@ -41,7 +41,7 @@ class Math(ReadFamily[MathTask]):
     r"""Rows with `problem`, `solution`, `level` (3 or `Level 3`), `subject` or `type`, and maybe `answer`, `unique_id`.
 
     Gold: the field `answer`, or what the last `\boxed` of the solution holds. Id: `unique_id`, such as
-    `test/algebra/2584.json`. Difficulty: the level; `Level ?` is none. Kind: `level 3`.
+    `test/algebra/2584.json`. Difficulty: the level; `Level ?` means unknown. Kind: `level 3`.
     """
 
     name = "math"
@@ -116,7 +116,7 @@ def _level(record: Record) -> int | None:
 def last_boxed(text: str) -> str:
     r"""Return what the last `\boxed{...}` with balanced braces holds, or the word after a `\boxed` without braces.
 
-    An empty text where there is none, and where the last one is empty.
+    An empty text without one, and where the last one is empty.
 
     >>> last_boxed(r"Not $\boxed{1}$ but $\boxed{\frac{1}{2}}$.")
     '\\frac{1}{2}'

@@ -25,7 +25,7 @@ from swerve.models.model_folder import load_model, resolve_device, save_checkpoi
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import refuse_long_solutions
+from swerve.prompts import check_solution_lengths
 from swerve.recipes import config_hash, dump_yaml
 from swerve.rewards.checks import refuse_ungradable
 from swerve.rewards.pool import configure_pool
@@ -144,7 +144,7 @@ class _Training:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished."""
         config, done = self.config, newest.step if newest else 0
         model, tokenizer = self._model(newest)
-        refuse_long_solutions(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
+        check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
             stage.label: stage_draws(stage, self.family, self.problems, seed=config.seed) for stage in config.stages
         }

@@ -113,7 +113,7 @@ def has_right_format(text: str) -> bool:
 
 
 def _answer_in(text: str, *, tags_needed: bool) -> str:
-    """Return the last answer in the text, empty where there is none."""
+    """Return the last answer in the text, empty without one."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     if start >= 0:

@@ -89,7 +89,7 @@ class KAndK(SolvedFamily):
             ConfigError: there are fewer than asked for, a source cannot be found, or a setting has no use.
             ArtifactError: a source cannot be read, or a row does not hold what its text says.
         """
-        self._refuse_useless_settings()
+        self._check_settings()
         if self._task.train or (self._task.heldout and split == "heldout"):
             return [_after_prefix(problem) for problem in self._read.problems(split, seed=seed)]
         return [
@@ -106,7 +106,7 @@ class KAndK(SolvedFamily):
         """
         return self._read.notes() if self._task.train or self._task.heldout else []
 
-    def _refuse_useless_settings(self) -> None:
+    def _check_settings(self) -> None:
         task = self._task
         if (task.train or task.heldout) and task.heldout_variant != "clean":
             raise ConfigError(
@@ -174,7 +174,7 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
 
 
 def _after_prefix(problem: Problem) -> Problem:
-    """Return the problem with a solution that goes on after the beginning of the answer that the model is given."""
+    """Return the problem with a solution that continues the beginning of the answer that the model is given."""
     begun = problem.prefix.strip()
     if not begun or problem.solution is None:
         return problem

@@ -193,7 +193,7 @@ def renumbered(statement: Statement, numbers: Sequence[int]) -> Statement:
 def structure_key(statements: Sequence[Statement]) -> str:
     """Return a text that puzzles share which differ only in names, in the order of people or of commuting parts.
 
-    "Is not a knight" counts as "is a knave". People are told apart by what they say and what is said of them (colour
+    "Is not a knight" counts as "is a knave". People are distinguished by what they say and what is said of them (colour
     refinement, three rounds), so that in rare cases other puzzles share it too. Splits by this key hold no puzzle of
     one structure on both sides.
 

@@ -46,7 +46,7 @@ class ReasoningGym(SolvedFamily):
     """Items of one data set, judged by `swerve.problems.reasoning_gym.scoring`.
 
     Item i of a data set with seed s is made from s + i, so nearby seeds share items. Both splits are therefore taken
-    from one sequence of items (its start drawn by the run's seed) and told apart by the question: about one question in
+    from one sequence of items (its start drawn by the run's seed) and separated by the question: about one question in
     six is held out, whatever the seed. Questions never repeat. Items that cannot be used are left out: with an empty
     answer, with an answer that the package could not work out, or where the package fails to make one.
 
@@ -153,10 +153,10 @@ def _factory() -> ModuleType:
 
 
 def _check_options(task: ReasoningGymTask) -> None:
-    """Do nothing if the data set exists and takes the task's options.
+    """Check that the data set exists and takes the task's options.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: it does not exist or does not take them.
         MissingExtraError: reasoning-gym is not installed.
     """
     known = [name for name in _factory().DATASETS if name != "composite"]
