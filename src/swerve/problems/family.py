@@ -1,4 +1,4 @@
-"""What a family of generated problems offers to training, evaluation and the probe."""
+"""What a family of problems offers to training, evaluation and the probe, and what families share."""
 
 from __future__ import annotations
 

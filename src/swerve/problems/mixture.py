@@ -56,7 +56,7 @@ class Quota:
         """Make the quota.
 
         Args:
-            weights: one a part, above 0; only their proportions count.
+            weights: one per part, above 0; only their proportions count.
             order: which of two parts comes first where both could; the given one by default.
         """
         exact = [Fraction(str(weight)) for weight in weights]

@@ -1,4 +1,4 @@
-"""Problems as JSON records, and back: what `swerve data write` writes a line of."""
+"""Problems as JSON records and back, one record per line of what `swerve data write` writes."""
 
 from __future__ import annotations
 

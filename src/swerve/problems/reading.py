@@ -1,4 +1,4 @@
-"""What families share whose problems are read: sources, distinct problems, disjoint splits, filters, seeded choice."""
+"""Tasks whose problems are read from data: distinct problems, disjoint splits, filters and a seeded choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The family of knights-and-knaves puzzles: generated, read, or trained on one and evaluated on the other."""
+"""The task k_and_k: puzzles in English that are generated, read, or both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knights and knaves: knights tell the truth, knaves lie; a truth table over all cases finds who is what."""
+"""The task knights_knaves: puzzles in short sentences, solved by a written truth table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reasoning-gym's scorers say of an answer: right from a threshold on."""
+"""The grader of reasoning-gym: the package's scorers, and our own where those run code or accept wrong answers."""
 
 from __future__ import annotations
 
