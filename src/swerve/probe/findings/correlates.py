@@ -84,8 +84,8 @@ def correlate_figures(
 
 def _rollout_correlates(data: Measurements, index: int, divergence: str, how: Resampling) -> list[dict[str, Any]]:
     means = _rollout_means(data, data.columns[divergence][index])
-    problems = [one.problem for one in data.sequences]
-    levels = [difficulty(one.kind) if one.difficulty is None else one.difficulty for one in problems]
+    read = [one.problem for one in data.sequences]
+    levels = [difficulty(one.kind) if one.difficulty is None else one.difficulty for one in read]
     correlates: dict[str, Floats] = {
         "correct": np.array([one.correct for one in data.sequences], dtype=np.float64),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),
