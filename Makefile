@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
+# Bytecode is kept whatever the environment says: collecting the tests then takes 8 instead of 13 s per process.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo test check slow docs clean
 

@@ -1,6 +1,6 @@
 """Continuations of a rollout's prefixes: shared prefill against each prefix on its own, and against `generate`.
 
-    python benchmarks/continuations.py [--checkpoint FOLDER] [--rollouts 4] [--long-rollouts 1] [--repeats 3]
+    python -m benchmarks.continuations [--checkpoint FOLDER] [--rollouts 4] [--long-rollouts 1] [--repeats 3]
 
 What the causal tests of the probe ask of the engine: each rollout is cut at several positions, at each two tokens are
 forced, and every such prefix is continued several times. The three sides alternate within one process on one thread; a
@@ -14,26 +14,22 @@ proportion to 100 rollouts x 20 prefixes.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import transformers
 from transformers import PreTrainedModel
 
+from benchmarks.process import alternate, median_ratio, print_header, print_line
 from swerve.config import AdditionTask, TinyModel
 from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.rollout import SamplingParams, TorchEngine
-from swerve.version import __version__
 
 PREFIXES = 20
 FULL_ROLLOUTS = 100
@@ -138,36 +134,30 @@ def _generate(work: Work) -> None:
         )
 
 
-def _seconds(function: Callable[[], object]) -> float:
-    started = time.process_time()
-    function()
-    return time.process_time() - started
-
-
 def measure(work: Work, repeats: int) -> dict[str, float | int | str]:
     """Return the median seconds and ratios of one piece of work."""
-    rounds = []
-    for repeat in range(repeats + 1):
-        shared, alone = (_seconds(lambda share=share: _engine(work, share)) for share in ("auto", "never"))
-        peer = _seconds(lambda: _generate(work))
-        if repeat or not repeats:  # the first round warms up
-            rounds.append((shared, alone, peer))
+    ways: dict[str, Callable[[], object]] = {
+        "shared": lambda: _engine(work, "auto"),
+        "unshared": lambda: _engine(work, "never"),
+        "generate": lambda: _generate(work),
+    }
+    if repeats:
+        alternate(lambda way: ways[way](), list(ways), 1)  # the first round warms up
+    seconds = alternate(lambda way: ways[way](), list(ways), max(1, repeats))
+    medians = {way: statistics.median(measured) for way, measured in seconds.items()}
     num = len(work.prompts) * work.num_samples
     full = FULL_ROLLOUTS * PREFIXES * work.num_samples
-    shared_seconds = statistics.median(shared for shared, _, _ in rounds)
     return {
         "work": work.name,
         "prefixes": len(work.prompts),
         "mean_prefix_tokens": round(statistics.mean(map(len, work.prompts)), 1),
         "continuations": num,
         "mean_tokens": round(_engine(work, "auto") / num, 1),
-        "shared_seconds": round(shared_seconds, 3),
-        "unshared_seconds": round(statistics.median(alone for _, alone, _ in rounds), 3),
-        "generate_seconds": round(statistics.median(peer for _, _, peer in rounds), 3),
-        "ratio_to_unshared": round(statistics.median(shared / alone for shared, alone, _ in rounds), 3),
-        "ratio_to_generate": round(statistics.median(shared / peer for shared, _, peer in rounds), 3),
+        **{f"{way}_seconds": round(median, 3) for way, median in medians.items()},
+        "ratio_to_unshared": median_ratio(seconds["shared"], seconds["unshared"]),
+        "ratio_to_generate": median_ratio(seconds["shared"], seconds["generate"]),
         "continuations_full": full,
-        "seconds_full": round(shared_seconds / num * full, 1),
+        "seconds_full": round(medians["shared"] / num * full, 1),
     }
 
 
@@ -180,13 +170,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    versions = {"swerve": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}))
+    print_header("torch", "transformers")
     for num_samples in (64, 16, 1):
         work = demo_work(arguments.checkpoint, arguments.rollouts, num_samples)
-        print(json.dumps(measure(work, arguments.repeats)), flush=True)
+        print_line(measure(work, arguments.repeats))
     for num_samples in (8, 1):
-        print(json.dumps(measure(long_work(arguments.long_rollouts, num_samples), arguments.repeats)), flush=True)
+        print_line(measure(long_work(arguments.long_rollouts, num_samples), arguments.repeats))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How well answers of mathematics are judged: published equivalence cases, recorded scores, time, random text.
 
-    python benchmarks/equivalence.py DATA [--fuzz 0] [--out FILE] [--page]
+    python -m benchmarks.equivalence DATA [--fuzz 0] [--out FILE] [--page]
 
 DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
 conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
@@ -24,16 +24,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from swerve.grading.policies import MathGrading
-from swerve.rewards.maths import extract_answer, grade_math, quick_math
+from studies.markdown import code, fill_page, percent, table
+from swerve.grading.answers import find_answer
+from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
 from swerve.version import __version__
 
 PAGE = Path(__file__).parents[1] / "docs" / "maths-answers.md"
-START, END = "<!-- figures: start -->", "<!-- figures: end -->"
 RESPONSE = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line")
 BARE = ("boxed", "answer_tag", "hash", "phrase", "formula", "whole")
-GOLD = MathGrading(extraction=("boxed", "phrase", "whole"))
+GOLD = ("boxed", "phrase", "whole")
 _FORMULA = re.compile(r"\$[^$]{0,2000}\$|\\[a-zA-Z]+(?:\{[^{}]{0,200}\})?")
 _WORD = re.compile(r"(?<![\w\\])[A-Za-z]{2,}(?!\w)")
 _NUMBER = re.compile("[0-9]")
@@ -79,7 +79,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def _equivalence_cases(rows: Iterable[Mapping[str, Any]]) -> list[Case]:
     cases = []
     for row in rows:
-        golds = tuple(extract_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
+        golds = tuple(find_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
         is_response = row["kind"] == "response" or (_is_prose(row["answer"]) and not _is_prose(golds[0]))
         forms = RESPONSE if is_response else BARE
         cases.append(Case(golds, row["answer"], row["expected"], forms))
@@ -183,35 +183,38 @@ def _fuzz(count: int) -> Result:
     )
 
 
-def _table(results: Sequence[Result], differ: Sequence[tuple[Case, str]]) -> str:
-    lines = ["| cases | number | agree | wrong accepts | decided quickly | CPU ms, mean | CPU ms, most |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for r in results:
-        share = f"{r.agree} ({r.agree / r.cases:.1%})"
-        cells = (r.name, r.cases, share, r.wrong_accepts, f"{r.quick / r.cases:.0%}", r.mean_ms, r.most_ms)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "Every case of `equivalence` that is judged otherwise:", ""]
-    lines += ["| gold | end of the text | expected | answer read | reason |", "|---|---|---|---|---|"]
-    for case, read in differ:
-        reason = next((reason for part, reason in REASONS.items() if part in case.text), "not explained")
-        cells = (_code(case.golds[0]), _code(case.text[-60:]), "accept" if case.expected else "reject")
-        lines.append(f"| {' | '.join((*cells, _code(read[-60:]), reason))} |")
-    return "\n".join(lines)
-
-
-def _code(text: str) -> str:
-    shown = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
-    return f"`{shown}`"
-
-
-def _rewrite_page(table: str) -> None:
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{START}\n{table}\n{END}{after}", encoding="utf-8")
+def _tables(results: Sequence[Result], differ: Sequence[tuple[Case, str]]) -> str:
+    rows = [
+        [
+            result.name,
+            str(result.cases),
+            f"{result.agree} ({percent(result.agree / result.cases)})",
+            str(result.wrong_accepts),
+            percent(result.quick / result.cases, 0),
+            str(result.mean_ms),
+            str(result.most_ms),
+        ]
+        for result in results
+    ]
+    counts = table(
+        ["cases", "number", "agree", "wrong accepts", "decided quickly", "CPU ms, mean", "CPU ms, most"], rows
+    )
+    cases = [
+        [
+            code(case.golds[0]),
+            code(case.text[-60:]),
+            "accept" if case.expected else "reject",
+            code(read[-60:]),
+            next((reason for part, reason in REASONS.items() if part in case.text), "not explained"),
+        ]
+        for case, read in differ
+    ]
+    head = ["gold", "end of the text", "expected", "answer read", "reason"]
+    return f"{counts}\n\nEvery case of `equivalence` that is judged otherwise:\n\n{table(head, cases)}"
 
 
 def main() -> None:
-    """Print the figures; write them down where asked."""
+    """Judge every case; print the tables, write them down where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--fuzz", type=int, default=0, help="number of random strings")
@@ -226,14 +229,14 @@ def main() -> None:
         unequal += differ if name == "equivalence" else []
     if arguments.fuzz:
         results.append(_fuzz(arguments.fuzz))
-    table = _table(results, unequal)
-    print(table)
+    tables = _tables(results, unequal)
+    print(tables)
     if arguments.out:
         machine = {"swerve": __version__, "python": platform.python_version()}
         lines = [json.dumps({**asdict(result), **machine}) for result in results]
         arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if arguments.page:
-        _rewrite_page(table)
+        fill_page(PAGE, {"equivalence": tables})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Maths answers a second through the grader pool, against plain math-verify in one process; what hostile answers cost.
 
-    python benchmarks/graders.py [--rollouts FILE.jsonl.gz] [--workers 2] [--answers 200] [--repeats 3]
+    python -m benchmarks.graders [--rollouts FILE.jsonl.gz] [--workers 2] [--answers 200] [--repeats 3]
 
 - grade_all: `swerve.rewards.grade_all`, easy answers where it is called, the others in worker processes.
 - pool: every answer in worker processes.
@@ -22,22 +22,21 @@ import contextlib
 import gzip
 import json
 import os
-import platform
 import random
 import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 from math_verify import parse, verify
 
+from benchmarks.process import print_header, print_line
 from swerve.rewards import grade_all
 from swerve.rewards.maths import grade_math
-from swerve.rewards.pool import GraderLimits, GraderPool, configure_pool, shared_pool
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.pool import GraderPool, configure_pool, shared_pool
 from swerve.types import Problem, Reward
-from swerve.version import __version__
 
 Pairs = list[tuple[Problem, str]]
 HOSTILE = (
@@ -130,7 +129,7 @@ def measure(name: str, sets: list[Pairs], pool: GraderPool) -> None:
             "ratio": round(statistics.median(ratios), 2),
             "cpu_ms_per_answer": round(1000 * statistics.median(cpu_seconds[way]), 2),
         }
-        print(json.dumps({"set": name, "answers": len(sets[0]), "way": way, **figures}), flush=True)
+        print_line({"set": name, "answers": len(sets[0]), "way": way, **figures})
 
 
 def _cpu_seconds() -> float:
@@ -151,7 +150,7 @@ def measure_start(num_workers: int) -> None:
         seconds = time.perf_counter() - started
         pool.grade_all(generated(200, seed=-3))
         memory = _memory_mib()
-    print(json.dumps({"start_seconds": round(seconds, 2), "workers": num_workers, "memory_mib": memory}), flush=True)
+    print_line({"start_seconds": round(seconds, 2), "workers": num_workers, "memory_mib": memory})
 
 
 def _memory_mib() -> float | None:
@@ -193,7 +192,7 @@ def measure_hostile(num_workers: int) -> None:
         f"{reward.status} {reward.value:g}" if reward.value is not None else reward.status for reward in rewards
     )
     line = {"hostile": len(HOSTILE), "ordinary": len(HOSTILE), "seconds": round(seconds, 2), "outcomes": dict(outcomes)}
-    print(json.dumps({**line, "cpu_limit_seconds": GraderLimits().cpu_seconds}), flush=True)
+    print_line({**line, "cpu_limit_seconds": GraderLimits().cpu_seconds})
 
 
 def main() -> None:
@@ -204,9 +203,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    versions = {name: version(name) for name in ("math-verify", "sympy")}
-    header = {"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "swerve": __version__, **versions}
-    print(json.dumps({**header, "workers": arguments.workers, "load": round(os.getloadavg()[0], 1)}), flush=True)
+    print_header("math-verify", "sympy", workers=arguments.workers, load=round(os.getloadavg()[0], 1))
     configure_pool(num_workers=arguments.workers)
     measure_start(arguments.workers)
     measure("generated", [generated(arguments.answers, seed) for seed in range(arguments.repeats)], shared_pool())

@@ -1,6 +1,6 @@
 """The chunked output head against the whole logits: peak memory and CPU time of one policy-gradient step of the head.
 
-    python benchmarks/head_memory.py [--vocabularies 32000 128256] [--tokens 2048] [--width 512] [--repeats 3]
+    python -m benchmarks.head_memory [--vocabularies 32000 128256] [--tokens 2048] [--width 512] [--repeats 3]
 
 Every way computes the same clipped policy loss, its gradients with respect to hidden states and weight, and the entropy
 as a metric; float32, one thread.
@@ -23,23 +23,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.process import (
+    MIB,
+    alternate,
+    median_ratio,
+    memory_in_fresh_process,
+    print_header,
+    print_line,
+    reset_peak,
+    resident_bytes,
+)
 from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
-from swerve.version import __version__
 
 CLIP = 0.2
-MIB = 2**20
 WAYS = ("plain", "selective", "loss", "map", "floor")
 
 
@@ -125,20 +128,11 @@ def _allocated_peak(profiler: torch.profiler.profile) -> int:
     return peak
 
 
-def _resident(field: str) -> int | None:
-    """Return a figure (bytes) of this process's memory as Linux gives it; None elsewhere."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
 def _profiled(step: Step, way: str) -> tuple[torch.profiler.profile, int | None]:
     """Return the profile of one step and the process's peak resident memory at its end."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         step.run(way)
-        peak = _resident("VmHWM")
+        peak = resident_bytes("VmHWM")
     return profiler, peak
 
 
@@ -146,9 +140,9 @@ def measure_memory(way: str, vocabulary: int, tokens: int, width: int) -> dict[s
     """Return the peak memory of one way; to be called in a fresh process."""
     _profiled(Step(1000, 64, width), way)  # libraries and the profiler allocate on first use
     step = Step(vocabulary, tokens, width)
-    before = _resident("VmRSS")
+    before = resident_bytes("VmRSS")
     if before is not None:
-        Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
+        reset_peak()
     profiler, after = _profiled(step, way)
     allocated = _allocated_peak(profiler)
     gradients = (step.hidden.numel() + step.weight.numel()) * 4
@@ -159,29 +153,14 @@ def measure_memory(way: str, vocabulary: int, tokens: int, width: int) -> dict[s
     }
 
 
-def _in_fresh_process(way: str, vocabulary: int, tokens: int, width: int) -> dict[str, float | None]:
-    shape = [str(number) for number in (vocabulary, tokens, width)]
-    command = [sys.executable, __file__, "--memory-of", way, *shape]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return json.loads(done.stdout)
-
-
 def measure_time(vocabulary: int, tokens: int, width: int, repeats: int) -> dict[str, dict[str, float]]:
     """Return median CPU seconds and the median ratio to the floor of every way, alternating."""
     step = Step(vocabulary, tokens, width)
-    seconds: dict[str, list[float]] = {way: [] for way in (*WAYS, "floor_256")}
-    for _ in range(repeats):
-        for way, measured in seconds.items():
-            started = time.process_time()
-            step.run(way)
-            measured.append(time.process_time() - started)
+    seconds = alternate(step.run, (*WAYS, "floor_256"), repeats)
     return {
         way: {
             "seconds": round(statistics.median(measured), 3),
-            "time_to_floor": round(
-                statistics.median(a / b for a, b in zip(measured, seconds["floor"], strict=True)), 3
-            ),
+            "time_to_floor": median_ratio(measured, seconds["floor"]),
         }
         for way, measured in seconds.items()
     }
@@ -207,10 +186,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.memory_of:
         way, *shape = arguments.memory_of
-        print(json.dumps(measure_memory(way, *(int(number) for number in shape))))
+        print_line(measure_memory(way, *(int(number) for number in shape)))
         return
-    versions = {"swerve": __version__, "torch": torch.__version__}
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}), flush=True)
+    print_header("torch")
     for vocabulary in arguments.vocabularies:
         report(vocabulary, arguments.tokens, arguments.width, arguments.repeats)
 
@@ -218,9 +196,9 @@ def main() -> None:
 def report(vocabulary: int, tokens: int, width: int, repeats: int) -> None:
     """Print one line a way, then the gradients' agreement."""
     shape = {"vocabulary": vocabulary, "tokens": tokens, "width": width, "rows": rows_per_chunk(vocabulary)}
-    memory = {way: _in_fresh_process(way, vocabulary, tokens, width) for way in WAYS}
+    memory = {way: memory_in_fresh_process("head_memory", way, vocabulary, tokens, width) for way in WAYS}
     for way, time_of_way in measure_time(vocabulary, tokens, width, repeats).items():
-        print(json.dumps({**shape, "way": way, **time_of_way, **memory.get(way, {})}), flush=True)
+        print_line({**shape, "way": way, **time_of_way, **memory.get(way, {})})
     ratios = {
         f"{field}_plain_to_{way}": round(memory["plain"][f"{field}_mib"] / memory[way][f"{field}_mib"], 1)
         for field in ("allocated", "beyond_gradients")
@@ -228,7 +206,7 @@ def report(vocabulary: int, tokens: int, width: int, repeats: int) -> None:
     }
     step = Step(vocabulary, min(tokens, 256), width)
     errors = {f"gradient_error_{way}": gradient_error(step, way) for way in ("loss", "map")}
-    print(json.dumps({**shape, **ratios, **errors}), flush=True)
+    print_line({**shape, **ratios, **errors})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Knights and knaves: how fast puzzles are generated, solved in writing and graded, and what sources prove.
 
-    python benchmarks/k_and_k.py [SPEC ...]
+    python -m benchmarks.k_and_k [SPEC ...]
 
 For each number of people: CPU seconds for 1,000 training puzzles (generated, proved, held-out structures left out, with
 a written solution), the median and the largest number of words of their solutions, and grades a second. For each data
@@ -11,10 +11,10 @@ statements are the proved ones.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 
+from benchmarks.process import print_line
 from swerve.config import KAndKTask
 from swerve.problems.knights.grade_k_and_k import grade_k_and_k
 from swerve.problems.knights.k_and_k import KAndK
@@ -45,12 +45,13 @@ def main() -> None:
     """Print one JSON object a line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="*", metavar="SPEC")
+    arguments = parser.parse_args()
     for num_people in range(2, 9):
-        print(json.dumps(generated(num_people)))
-    for spec in parser.parse_args().specs:
+        print_line(generated(num_people))
+    for spec in arguments.specs:
         start = time.process_time()
         summary = prove_source(spec)
-        figures = {
+        line = {
             "spec": spec,
             "puzzles": summary.num_puzzles,
             "read": summary.num_read,
@@ -59,7 +60,7 @@ def main() -> None:
             "statements_equal": summary.num_statements_equal,
             "seconds": round(time.process_time() - start, 2),
         }
-        print(json.dumps(figures))
+        print_line(line)
 
 
 if __name__ == "__main__":

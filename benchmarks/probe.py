@@ -1,6 +1,6 @@
 """The whole probe of K checkpoints against a reference: CPU time and peak memory against bare forward passes.
 
-    python benchmarks/probe.py [--cases 32000x1 32000x4 512x1 512x10] [--repeats 3] [--ways bare eager ...]
+    python -m benchmarks.probe [--cases 32000x1 32000x4 512x1 512x10] [--repeats 3] [--ways bare eager ...]
 
 - bare: 2K forward passes (each checkpoint, and the reference again for each) that give the logits, and nothing else.
 - eager, compiled: `measure`, states in memory; `_disk`: states and statistics written to files and read back; `_top20`:
@@ -21,15 +21,9 @@ that what a way needs beyond it is what its statistics cost.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,16 +31,23 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.process import (
+    MIB,
+    alternate,
+    median_ratio,
+    memory_in_fresh_process,
+    peak_growth,
+    print_header,
+    print_line,
+)
 from swerve.batch import TokenBatch, token_batches
-from swerve.functional.head_divergence import compiled_available
+from swerve.functional.row_sums import compiled_available
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import forced_states
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
-from swerve.version import __version__
 
-MIB = 2**20
 TOKENS_PER_BATCH = 1024
 ROWS = 256
 PROMPT = 32
@@ -202,34 +203,15 @@ def ways_of(num_checkpoints: int) -> list[str]:
 
 def measure_time(probe: Probe, ways: list[str], repeats: int) -> dict[str, dict[str, float]]:
     """Return median CPU seconds of every way, and the median ratios to `bare` and of `rl_probe` to it, alternating."""
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(repeats):
-        for way, measured in seconds.items():
-            started = time.process_time()
-            probe.run(way)
-            measured.append(time.process_time() - started)
-
-    def ratio(top: str, bottom: str) -> float:
-        pairs = zip(seconds[top], seconds[bottom], strict=True)
-        return round(statistics.median(one / other for one, other in pairs), 3)
-
+    seconds = alternate(probe.run, ways, repeats)
     return {
         way: {
             "seconds": round(statistics.median(measured), 3),
-            "time_to_bare": ratio(way, "bare"),
-            "rl_probe_to_way": ratio("rl_probe", way),
+            "time_to_bare": median_ratio(measured, seconds["bare"]),
+            "rl_probe_to_way": median_ratio(seconds["rl_probe"], measured),
         }
         for way, measured in seconds.items()
     }
-
-
-def _resident(field: str) -> int | None:
-    """Return a figure (bytes) of this process's memory as Linux gives it; None elsewhere."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def measure_memory(way: str, vocabulary: int, num_sequences: int) -> dict[str, float | None]:
@@ -239,21 +221,7 @@ def measure_memory(way: str, vocabulary: int, num_sequences: int) -> dict[str, f
     probe.sequences = [(sequences[0][0], sequences[0][1][:8])]
     probe.run(way)  # loads libraries, compiles
     probe.sequences = sequences
-    before = _resident("VmRSS")
-    if before is None:
-        return {"memory_mib": None}
-    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
-    probe.run(way)
-    after = _resident("VmHWM")
-    assert after is not None
-    return {"memory_mib": round((after - before) / MIB, 1)}
-
-
-def _in_fresh_process(way: str, vocabulary: int, num_sequences: int) -> dict[str, float | None]:
-    command = [sys.executable, __file__, "--memory-of", way, str(vocabulary), str(num_sequences)]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return json.loads(done.stdout)
+    return peak_growth(lambda: probe.run(way))
 
 
 def report_time(vocabulary: int, num_checkpoints: int, repeats: int, chosen: list[str] | None) -> None:
@@ -266,7 +234,7 @@ def report_time(vocabulary: int, num_checkpoints: int, repeats: int, chosen: lis
     probe.sequences = sequences
     case = {"vocabulary": vocabulary, "checkpoints": num_checkpoints}
     for way, figures in measure_time(probe, ways, repeats).items():
-        print(json.dumps({**case, "way": way, **figures}), flush=True)
+        print_line({**case, "way": way, **figures})
 
 
 def report_memory(vocabulary: int) -> None:
@@ -278,9 +246,9 @@ def report_memory(vocabulary: int) -> None:
             if way == "rl_probe" and num_sequences > 8:
                 continue  # its memory is that of one batch as well
             case = {"vocabulary": vocabulary, "checkpoints": 1, "way": way, "sequences": num_sequences}
-            print(json.dumps({**case, **_in_fresh_process(way, vocabulary, num_sequences)}), flush=True)
+            print_line({**case, **memory_in_fresh_process("probe", way, vocabulary, num_sequences)})
     bound = 2 * ROWS * vocabulary * 4 / MIB + 32
-    print(json.dumps({"vocabulary": vocabulary, "memory_bound_mib": round(bound, 1)}), flush=True)
+    print_line({"vocabulary": vocabulary, "memory_bound_mib": round(bound, 1)})
 
 
 def main() -> None:
@@ -295,10 +263,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.memory_of:
         way, vocabulary, num_sequences = arguments.memory_of
-        print(json.dumps(measure_memory(way, int(vocabulary), int(num_sequences))))
+        print_line(measure_memory(way, int(vocabulary), int(num_sequences)))
         return
-    versions = {"swerve": __version__, "torch": torch.__version__}
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}), flush=True)
+    print_header("torch")
     for case in arguments.cases:
         vocabulary, num_checkpoints = (int(number) for number in case.split("x"))
         report_time(vocabulary, num_checkpoints, arguments.repeats, arguments.ways)

@@ -1,6 +1,6 @@
 """The head pass of the probe, all statistics of two models from hidden states, against its two bare products.
 
-    python benchmarks/probe_head.py [--shapes 128256x2048 32000x512 512x128] [--tokens 512] [--repeats 3]
+    python -m benchmarks.probe_head [--shapes 128256x2048 32000x512 512x128] [--tokens 512] [--repeats 3]
     (results/: 512 tokens of the two large vocabularies, 8,192 of the small one)
 
 - eager, compiled: `head_divergence` without and (`_top20`) with the 20 most likely tokens of both models.
@@ -21,25 +21,28 @@ the noise.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.process import (
+    MIB,
+    alternate,
+    cpu_seconds,
+    median_ratio,
+    memory_in_fresh_process,
+    peak_growth,
+    print_header,
+    print_line,
+)
 from swerve.functional.divergence import DivergenceStats, divergence_stats
-from swerve.functional.head_divergence import HeadBackend, LinearHead, compiled_available, head_divergence
-from swerve.version import __version__
+from swerve.functional.head_divergence import HeadBackend, head_divergence
+from swerve.functional.head_logits import LinearHead
+from swerve.functional.row_sums import compiled_available
 
-MIB = 2**20
 MIN_ROWS, CHUNK_LOGITS = 256, 1 << 20
 NOISES = (7e-4, 3e-3, 2e-2, 0.3)
 TIMED = ("floor", "eager", "eager_top20", "compiled", "compiled_top20", "rl_probe")
@@ -107,15 +110,6 @@ def rl_probe(logits: Tensor, logits_ref: Tensor, ids: Tensor) -> dict[str, Tenso
     }
 
 
-def _resident(field: str) -> int | None:
-    """Return a figure (bytes) of this process's memory as Linux gives it; None elsewhere."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
 def measure_memory(way: str, vocabulary: int, width: int, tokens: int) -> dict[str, float | None]:
     """Return the peak memory of one way beyond its inputs; to be called in a fresh process."""
     models = Models(vocabulary, width, tokens)
@@ -123,14 +117,7 @@ def measure_memory(way: str, vocabulary: int, width: int, tokens: int) -> dict[s
     small.run(way)
     if way.startswith("compiled"):
         _compile(vocabulary)
-    before = _resident("VmRSS")
-    if before is None:
-        return {"memory_mib": None}
-    Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to the present
-    models.run(way)
-    after = _resident("VmHWM")
-    assert after is not None
-    return {"memory_mib": round((after - before) / MIB, 1)}
+    return peak_growth(lambda: models.run(way))
 
 
 def _compile(vocabulary: int) -> float:
@@ -140,36 +127,16 @@ def _compile(vocabulary: int) -> float:
     return time.perf_counter() - started
 
 
-def _in_fresh_process(way: str, vocabulary: int, width: int, tokens: int) -> dict[str, float | None]:
-    shape = [str(number) for number in (vocabulary, width, tokens)]
-    command = [sys.executable, __file__, "--memory-of", way, *shape]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return json.loads(done.stdout)
-
-
-def _seconds(run: Callable[[], object], times: int) -> float:
-    started = time.process_time()
-    for _ in range(times):
-        run()
-    return (time.process_time() - started) / times
-
-
 def measure_time(models: Models, ways: list[str], repeats: int) -> dict[str, dict[str, float]]:
     """Return median CPU seconds and the median ratio to the floor of every way, alternating."""
-    times = math.ceil(MIN_SECONDS / _seconds(lambda: models.run("floor"), 1))
+    times = math.ceil(MIN_SECONDS / cpu_seconds(lambda: models.run("floor")))
     for way in ways:
         models.run(way)
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(repeats):
-        for way, measured in seconds.items():
-            measured.append(_seconds(lambda way=way: models.run(way), times))
+    seconds = alternate(models.run, ways, repeats, times)
     return {
         way: {
             "seconds": round(statistics.median(measured), 4),
-            "time_to_floor": round(
-                statistics.median(a / b for a, b in zip(measured, seconds["floor"], strict=True)), 3
-            ),
+            "time_to_floor": median_ratio(measured, seconds["floor"]),
         }
         for way, measured in seconds.items()
     }
@@ -200,17 +167,17 @@ def report(vocabulary: int, width: int, tokens: int, repeats: int) -> None:
     ways = [way for way in TIMED if compiled_available() or not way.startswith("compiled")]
     shape = {"vocabulary": vocabulary, "width": width, "tokens": tokens, "rows": rows_of(vocabulary)}
     compiled = {"compile_seconds": round(_compile(vocabulary), 1)} if compiled_available() else {}
-    memory = {way: _in_fresh_process(way, vocabulary, width, tokens) for way in ways}
+    memory = {way: memory_in_fresh_process("probe_head", way, vocabulary, width, tokens) for way in ways}
     for way, measured in measure_time(Models(vocabulary, width, tokens), ways, repeats).items():
         extra = compiled if way == "compiled" else {}
-        print(json.dumps({**shape, "way": way, **measured, **memory[way], **extra}), flush=True)
+        print_line({**shape, "way": way, **measured, **memory[way], **extra})
     bound = 2 * rows_of(vocabulary) * vocabulary * 4 / MIB + 32
-    print(json.dumps({**shape, "memory_bound_mib": round(bound, 1)}), flush=True)
+    print_line({**shape, "memory_bound_mib": round(bound, 1)})
     backends: list[HeadBackend | None] = ["eager", "compiled", None] if compiled_available() else ["eager", None]
     for noise in NOISES:
         for backend in backends:
             line = {"vocabulary": vocabulary, "way": backend or "rl_probe_bf16", "noise": noise}
-            print(json.dumps({**line, **accuracy(vocabulary, backend, noise)}), flush=True)
+            print_line({**line, **accuracy(vocabulary, backend, noise)})
 
 
 def main() -> None:
@@ -226,10 +193,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.memory_of:
         way, *shape = arguments.memory_of
-        print(json.dumps(measure_memory(way, *(int(number) for number in shape))))
+        print_line(measure_memory(way, *(int(number) for number in shape)))
         return
-    versions = {"swerve": __version__, "torch": torch.__version__}
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}), flush=True)
+    print_header("torch")
     for shape in arguments.shapes:
         vocabulary, width = (int(number) for number in shape.split("x"))
         report(vocabulary, width, arguments.tokens, arguments.repeats)

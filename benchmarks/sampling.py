@@ -1,6 +1,6 @@
 """Sampling: the embedded engine against `generate` of transformers, same model, same prompts, same lengths.
 
-    python benchmarks/sampling.py [--rows 32 128 512] [--repeats 5]
+    python -m benchmarks.sampling [--rows 32 128 512] [--repeats 5]
 
 Both sides alternate within one process on one thread; a figure is the median over repeats of the ratio of one pair.
 "fixed": every completion has the full length. "natural": completions end where the model ends them, at lengths that
@@ -10,32 +10,22 @@ differ; `generate` keeps finished rows in the batch until the last one ends.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-import transformers
 from transformers import PreTrainedModel
 
+from benchmarks.process import cpu_seconds, median_ratio, print_header, print_line
 from swerve.config import AdditionTask, TinyModel
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.rollout import SamplingParams, TorchEngine
-from swerve.version import __version__
 
 NEW_TOKENS = 64
 GROUP = 8
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    started = time.process_time()
-    function()
-    return time.process_time() - started
 
 
 def _generate(model: PreTrainedModel, prompts: Sequence[Sequence[int]], stop: int | None) -> None:
@@ -73,8 +63,8 @@ def measure(rows: int, repeats: int, *, natural: bool) -> dict[str, float | int 
     engine = TorchEngine(model, pad_id=0, max_rows=rows)
     pairs = []
     for repeat in range(repeats + 1):
-        own = _seconds(lambda: engine.generate(chosen, params, seeds=range(len(chosen))))
-        peer = _seconds(lambda: _generate(model, chosen, stop if natural else None))
+        own = cpu_seconds(lambda: engine.generate(chosen, params, seeds=range(len(chosen))))
+        peer = cpu_seconds(lambda: _generate(model, chosen, stop if natural else None))
         if repeat:  # the first pair warms up
             pairs.append((own, peer))
     return {
@@ -82,7 +72,7 @@ def measure(rows: int, repeats: int, *, natural: bool) -> dict[str, float | int 
         "lengths": "natural" if natural else "fixed",
         "engine_seconds": round(statistics.median(own for own, _ in pairs), 4),
         "generate_seconds": round(statistics.median(peer for _, peer in pairs), 4),
-        "ratio": round(statistics.median(own / peer for own, peer in pairs), 3),
+        "ratio": median_ratio(*zip(*pairs, strict=True)),
     }
 
 
@@ -93,11 +83,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    versions = {"swerve": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-    print(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}))
+    print_header("torch", "transformers")
     for natural in (False, True):
         for rows in arguments.rows:
-            print(json.dumps(measure(rows, arguments.repeats, natural=natural)), flush=True)
+            print_line(measure(rows, arguments.repeats, natural=natural))
 
 
 if __name__ == "__main__":

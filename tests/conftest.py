@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MATPLOTLIBRC", str(Path(__file__).with_name("matplotlibrc")))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, where Ctrl-C tests would wait
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import settings

@@ -16,6 +16,7 @@ import swerve
 from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.cli.app import app
+from swerve.config import objectives
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.probe.summary_entries import NOTHING_MEASURED
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
@@ -190,7 +191,7 @@ _MODELS = {
     "SFT stage": configuration.SftStage,
     "DPO stage": configuration.DpoStage,
     "RL stage": configuration.RlStage,
-    "Entropy": configuration.EntropyConfig,
+    "Entropy": objectives.EntropyConfig,
     "Collapse": configuration.CollapseConfig,
     "Distillation stage": configuration.DistillStage,
     "Where": configuration.StageFilter,
@@ -210,10 +211,10 @@ _MODELS = {
 
 # Sections whose one table has a row `kind: x` for each model of a union, and that model's other keys below it.
 _UNIONS = {
-    "Advantages": configuration.AdvantageConfig,
-    "Policy loss": configuration.LossConfig,
-    "KL": configuration.KlConfig,
-    "Sampler correction": configuration.CorrectionConfig,
+    "Advantages": objectives.AdvantageConfig,
+    "Policy loss": objectives.LossConfig,
+    "KL": objectives.KlConfig,
+    "Sampler correction": objectives.CorrectionConfig,
     "Curriculum": configuration.Curriculum,
     "Engine": configuration.EngineConfig,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -25,3 +25,15 @@ class Model(BaseModel):
     """Frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class Choice(Model):
+    """One of several kinds: `kind` names a function, and the other keys are its keywords."""
+
+    own_keys: ClassVar[frozenset[str]] = frozenset()
+    """Further keys that are not the function's."""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of the function that `kind` names."""
+        return {name: value for name, value in self if name != "kind" and name not in self.own_keys}

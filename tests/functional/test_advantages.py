@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.functional.advantages import (
+    Moments,
     dr_grpo_advantages,
     gae,
     grpo_advantages,
     grpo_loo_advantages,
+    moments,
     reinforce_pp_advantages,
     reinforce_pp_baseline_advantages,
     reward_to_go,
     rloo_advantages,
+    whiten,
 )
-from swerve.functional.whitening import Moments, moments, whiten
 
 LENGTHS = torch.tensor([2, 3, 4, 1])
 MASK = torch.arange(4) < LENGTHS[:, None]
@@ -272,3 +274,18 @@ def test_too_few_values_cannot_be_whitened(std, count):
 def test_no_deviation_and_no_eps_is_an_error():
     with pytest.raises(ValueError, match="no deviation to divide by"):
         whiten(torch.ones(4, 4), MASK, moments(torch.ones(4, 4), MASK), eps=0)
+
+
+def test_moments_are_those_given_or_measured_by_a_function() -> None:
+    rewards, mask = torch.tensor([[1.0, 0.0]]), torch.ones(2, 3, dtype=torch.bool)
+    known = moments(torch.tensor([[0.5] * 3, [-0.5] * 3]), mask)
+    given = reinforce_pp_baseline_advantages(rewards, mask, moments=known)
+    assert torch.equal(given, reinforce_pp_baseline_advantages(rewards, mask, moments=lambda *_: known))
+    assert torch.equal(given, reinforce_pp_baseline_advantages(rewards, mask))
+
+
+def test_a_penalty_is_taken_before_whitening() -> None:
+    mask, penalty = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[0.25, 0.0], [0.0, 0.5]])
+    found = reinforce_pp_baseline_advantages(torch.tensor([[1.0, 0.0]]), mask, penalty=penalty)
+    raw = torch.tensor([[0.25, 0.5], [-0.5, -1.0]], dtype=torch.float64)
+    assert torch.allclose(found.double(), (raw - raw.mean()) / raw.std(), atol=1e-6)

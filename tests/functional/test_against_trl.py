@@ -19,12 +19,17 @@ from torch import Tensor
 
 from swerve.config.presets import PRESETS
 from swerve.functional.advantages import dr_grpo_advantages, grpo_advantages
-from swerve.functional.kl import kl_estimate
+from swerve.functional.kl_divergence import kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
-from swerve.functional.losses import dpo_loss
-from swerve.functional.policy_losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss
-from swerve.functional.reductions import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
-from swerve.functional.token_weights import importance_weights, top_entropy_mask
+from swerve.functional.losses import cispo_loss, clip_loss, dpo_loss, dual_clip_loss, gspo_loss
+from swerve.functional.token_weights import (
+    importance_weights,
+    sequence_mean,
+    sequence_sum,
+    sequence_sum_norm,
+    token_mean,
+    top_entropy_mask,
+)
 
 PYTHON = os.environ.get("SWERVE_TRL_PYTHON")
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from swerve.functional.divergence import divergence_stats
-from swerve.functional.exact_kl import exact_kl
+from swerve.functional.kl_divergence import exact_kl
 
 DIRECTIONS = ("reverse", "forward", "js")
 

@@ -11,14 +11,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from swerve.functional.divergence import DivergenceStats, divergence_stats
-from swerve.functional.head_divergence import (
-    HeadBackend,
-    HeadDivergence,
-    LinearHead,
-    compiled_available,
-    head_divergence,
-    head_top_probs,
-)
+from swerve.functional.head_divergence import HeadBackend, HeadDivergence, head_divergence, head_top_probs
+from swerve.functional.head_logits import LinearHead
+from swerve.functional.row_sums import compiled_available
 
 DIVERGENCES = ("kl_forward", "kl_reverse", "js")
 FLOATS = (*DIVERGENCES, "entropy", "entropy_ref", "logprob", "logprob_ref")

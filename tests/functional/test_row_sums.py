@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import swerve.functional.row_sums as row_sums
-from swerve.functional.linear_head import PADDING
+from swerve.functional.head_logits import PADDING
 from swerve.functional.row_sums import CompiledSums, EagerSums, Side, Tiling, compiled_available
 
 CPU = torch.device("cpu")

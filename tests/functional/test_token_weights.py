@@ -1,4 +1,4 @@
-"""Sampler correction and the top-entropy mask: literal values and edges."""
+"""Reductions against the libraries' numbers, sampler correction and the top-entropy mask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,109 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.functional.token_weights import entropy_threshold, importance_weights, top_entropy_mask
+from swerve.functional.token_weights import (
+    entropy_threshold,
+    importance_weights,
+    reduction_weights,
+    sequence_mean,
+    sequence_sum,
+    sequence_sum_norm,
+    token_mean,
+    token_sum,
+    top_entropy_mask,
+)
+
+LENGTHS = torch.tensor([2, 3, 4, 1])
+MASK = torch.arange(4) < LENGTHS[:, None]
+VALUES = torch.arange(1.0, 17.0).view(4, 4)
+ALL = [
+    pytest.param(token_mean, {"num_tokens": 10}, 7.6, id="token_mean"),
+    pytest.param(sequence_mean, {"num_sequences": 4}, 7.75, id="sequence_mean"),
+    pytest.param(sequence_sum, {"num_sequences": 4}, 19.0, id="sequence_sum"),
+    pytest.param(sequence_sum_norm, {"num_sequences": 4, "length": 4}, 4.75, id="verl"),
+    pytest.param(sequence_sum_norm, {"num_sequences": 1, "length": 4}, 19.0, id="verl-before-2026"),
+    pytest.param(sequence_sum_norm, {"num_sequences": 4, "length": 8}, 2.375, id="trl-dr_grpo"),
+    pytest.param(token_sum, {}, 76.0, id="token_sum"),
+]
+
+
+@pytest.mark.parametrize(("function", "counts", "expected"), ALL)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_golden_reductions(function, counts, expected, dtype):
+    found = function(VALUES.to(dtype), MASK, **counts)
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+@pytest.mark.parametrize(("function", "counts", "expected"), ALL)
+def test_weights_give_the_same_number_and_are_its_gradient(function, counts, expected):
+    values = VALUES.double().masked_fill(~MASK, math.nan).requires_grad_()
+    weights = reduction_weights(MASK, reduction=function.__name__, **counts, dtype=torch.float64)
+    assert (weights[MASK] * values.detach()[MASK]).sum().item() == pytest.approx(expected, abs=1e-12)
+    (gradient,) = torch.autograd.grad(function(values, MASK, **counts), values)
+    assert torch.allclose(gradient, weights, atol=1e-15)
+    assert weights[~MASK].count_nonzero() == 0
+
+
+@pytest.mark.parametrize(("function", "counts", "expected"), ALL)
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_padding_splits_and_order_change_neither_value_nor_gradient(function, counts, expected, poison):
+    wide = torch.nn.functional.pad(VALUES.double(), (0, 3))
+    mask = torch.nn.functional.pad(MASK, (0, 3))
+    values = wide.masked_fill(~mask, poison).requires_grad_()
+    order = [2, 0, 3, 1]
+    parts = [
+        function(values[order][rows, :width], mask[order][rows, :width], **counts)
+        for rows, width in ((slice(0, 1), 4), (slice(1, 3), 7), (slice(3, 4), 5))
+    ]
+    total = torch.stack(parts).sum()
+    assert total.item() == pytest.approx(expected, abs=1e-12)
+    (gradient,) = torch.autograd.grad(total, values)
+    plain = VALUES.double().requires_grad_()
+    (expected_gradient,) = torch.autograd.grad(function(plain, MASK, **counts), plain)
+    assert torch.allclose(gradient[:, :4], expected_gradient, atol=1e-12)
+    assert gradient[:, 4:].count_nonzero() == 0
+
+
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any), seed=st.integers(0, 100))
+def test_token_and_sequence_means_are_the_plain_averages(lengths, seed):
+    values = torch.randn(len(lengths), 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    rows = [row[:length] for row, length in zip(values, lengths, strict=True) if length]
+    found = token_mean(values, mask, num_tokens=sum(lengths))
+    assert found.item() == pytest.approx(torch.cat(rows).mean().item(), abs=1e-12)
+    found = sequence_mean(values, mask, num_sequences=len(rows))
+    assert found.item() == pytest.approx(torch.stack([row.mean() for row in rows]).mean().item(), abs=1e-12)
+
+
+def test_masked_positions_get_no_gradient():
+    values = VALUES.masked_fill(~MASK, math.inf).requires_grad_()
+    token_mean(values, MASK, num_tokens=10).backward()
+    assert values.grad is not None
+    assert torch.equal(values.grad, MASK * 0.1)
+
+
+@pytest.mark.parametrize("denominator", [0, -1, math.nan])
+@pytest.mark.parametrize(("function", "counts", "expected"), ALL[:-1])
+def test_an_empty_mask_is_an_error(function, counts, expected, denominator):
+    for name in counts:
+        with pytest.raises(ValueError, match=f"{name} is {denominator}; is every mask empty"):
+            function(VALUES, MASK, **{**counts, name: denominator})
+        with pytest.raises(ValueError, match=f"{name} is {denominator}; is every mask empty"):
+            reduction_weights(MASK, reduction=function.__name__, **{**counts, name: denominator})
+
+
+def test_a_missing_denominator_is_named():
+    with pytest.raises(ValueError, match="'sequence_sum_norm' needs length of the whole update"):
+        reduction_weights(MASK, reduction="sequence_sum_norm", num_sequences=4)
+
+
+def test_wrong_shapes_and_names_are_named(unchecked_shapes):
+    with pytest.raises(ValueError, match=r"values and mask must both be \[B, T\]; got \(4, 1\) and \(4, 4\)"):
+        token_mean(VALUES[:, :1], MASK, num_tokens=10)
+    with pytest.raises(ValueError, match="unknown reduction 'mean'; choose one of token_mean, sequence_mean"):
+        reduction_weights(MASK, reduction="mean", num_tokens=10)
+
 
 OLD = torch.tensor([[4.0, 2.0, 1.0, 0.25]]).log()
 SAMPLER = torch.zeros(1, 4)

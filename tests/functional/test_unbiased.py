@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from swerve.functional.advantages import (
+    Moments,
     dr_grpo_advantages,
     gae,
     grpo_advantages,
@@ -22,11 +23,9 @@ from swerve.functional.advantages import (
     reward_to_go,
     rloo_advantages,
 )
-from swerve.functional.kl import kl_estimate
-from swerve.functional.losses import reinforce_loss
-from swerve.functional.policy_losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss
-from swerve.functional.reductions import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
-from swerve.functional.whitening import Moments
+from swerve.functional.kl_divergence import kl_estimate
+from swerve.functional.losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss, reinforce_loss
+from swerve.functional.token_weights import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
 
 BETA = 0.7
 EOS = 2

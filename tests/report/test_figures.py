@@ -30,6 +30,14 @@ def test_figures_show_something(report: Path, name: str) -> None:
     assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_pdf_figures_embed_their_fonts(run: RunDirectory, tmp_path: Path) -> None:
+    with matplotlib.rc_context({"pdf.use14corefonts": False}):  # as everywhere but in these tests
+        written = write_figures(replace(read_inputs(run), summary=None), tmp_path)
+    pages = [path.read_bytes() for path in written if path.suffix == ".pdf"]
+    assert pages
+    assert all(b"/FontFile2" in page for page in pages)
+
+
 def test_labels_are_not_read_as_formulas_and_old_figures_go(run: RunDirectory, tmp_path: Path) -> None:
     inputs = read_inputs(run)
     hostile = r"$\frac{$"

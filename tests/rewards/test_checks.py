@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from swerve.errors import ConfigError
-from swerve.rewards import known_graders
-from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards import grade, known_graders
+from swerve.rewards.checks import check_graders
 from swerve.types import Problem
 
 
@@ -15,8 +15,14 @@ def problem(grader: str, grading: dict[str, Any] | None = None) -> Problem:
     return Problem(id="p", family="table", question="?", answer="1", grader=grader, grading=grading or {})
 
 
+def test_unknown_family_lists_the_known() -> None:
+    problem = Problem(id="x", family="chess", question="e4", answer="e5")
+    with pytest.raises(ValueError, match="'chess'; known: addition, arithmetic_sequence, .*knights_knaves"):
+        grade(problem, "answer e5")
+
+
 def test_every_grader_takes_no_policies_but_python() -> None:
-    refuse_ungradable([problem(name) for name in known_graders() if name != "python"])
+    check_graders([problem(name) for name in known_graders() if name != "python"])
 
 
 @pytest.mark.parametrize(
@@ -32,11 +38,11 @@ def test_every_grader_takes_no_policies_but_python() -> None:
 )
 def test_what_cannot_be_graded_is_refused_in_one_line(wrong: Problem, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        refuse_ungradable([problem("math"), wrong])
+        check_graders([problem("math"), wrong])
     assert str(caught.value).startswith(message)
 
 
 def test_a_reward_file_with_the_function_passes(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def reward(problem, text):\n    return 1.0\n")
-    refuse_ungradable([problem("python", {"file": str(file)})])
+    check_graders([problem("python", {"file": str(file)})])

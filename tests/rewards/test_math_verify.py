@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from swerve.rewards import grade
-from swerve.rewards.math_verify import grade_math_verify
+from swerve.rewards.maths import grade_math_verify
 from swerve.types import Problem
 
 

@@ -23,8 +23,9 @@ from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
-from swerve.train import recovery, train
-from swerve.train.collapse import Collapse
+from swerve.train import train
+from swerve.train.health import collapse
+from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
@@ -294,7 +295,7 @@ def _collapse_at(monkeypatch, steps: Sequence[int], since: int = 3) -> None:
         step = records[-1]["stage_step"]
         return Collapse(sign="reward", message="the reward fell", since=since) if step in steps else None
 
-    monkeypatch.setattr(recovery, "detect_collapse", detect)
+    monkeypatch.setattr(collapse, "detect_collapse", detect)
 
 
 def test_a_collapse_is_named_and_training_goes_on(recipe, tmp_path, monkeypatch):

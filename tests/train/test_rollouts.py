@@ -17,8 +17,8 @@ from swerve.config import RlStage
 from swerve.recipes import load_config
 from swerve.rollout.engine import Engine, PolicyEngine
 from swerve.train import rollouts
+from swerve.train.columns import TokenSignals
 from swerve.train.curriculum import stage_draws
-from swerve.train.recording import TokenSignals
 from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
 from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup

@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from swerve.functional.divergence import divergence_stats
-from swerve.functional.kl import KlEstimator, kl_estimate
+from swerve.functional.kl_divergence import KlEstimator, kl_estimate
 from swerve.probe.engine.forward import ForcedStates, compare
 
 ESTIMATORS: tuple[KlEstimator, ...] = ("k1", "k2", "k3", "k3+", "abs")

@@ -123,7 +123,7 @@ def _task(policies: Sequence[str], options: GradeOptions) -> GradingTask:
 
 
 def _configure(options: GradeOptions) -> None:
-    from swerve.rewards.pool import configure_pool
+    from swerve.rewards.sandbox.pool import configure_pool
 
     for name, value in (
         ("--workers", options.workers),

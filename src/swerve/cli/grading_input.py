@@ -12,7 +12,7 @@ from swerve.config import Gsm8kTask
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.rewards import known_graders
-from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.checks import check_graders
 from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
@@ -194,12 +194,12 @@ def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return _refused(grader, given)
     own = _OWN_POLICIES.get(grader)
     chosen = {**(own.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
-    refuse_ungradable([Problem(id="", family=grader, question="", answer="", grading=chosen)])
+    check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
     return chosen
 
 
 def _reward_file(given: Mapping[str, Any]) -> dict[str, Any]:
-    from swerve.rewards.python_file import check_reward_file
+    from swerve.rewards.sandbox.python_file import check_reward_file
 
     if set(given) != {"file"} or not isinstance(given["file"], str):
         raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")

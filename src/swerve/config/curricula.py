@@ -8,15 +8,6 @@ from pydantic import Field, model_validator
 
 from swerve.settings import Model, Positive, PositiveInt, Probability, Share, Words
 
-__all__ = [
-    "Curriculum",
-    "DifficultyCurriculum",
-    "OrderedCurriculum",
-    "ShuffledCurriculum",
-    "StageFilter",
-    "SuccessRateCurriculum",
-]
-
 
 class StageFilter(Model):
     """Which of the task's training problems a stage draws from; every condition must hold."""

@@ -1,54 +1,32 @@
-"""The parts of an RL objective: advantages, policy loss, KL, entropy, sampler correction."""
+"""The parts of an RL objective: advantages, policy loss, KL, entropy, sampler correction, collapse.
+
+Where a part has a `kind`, the kind names a function of `swerve.functional` and the other keys are its keywords.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability, Share
-
-__all__ = [
-    "AdvantageConfig",
-    "CispoLoss",
-    "ClipLoss",
-    "CorrectionConfig",
-    "DrGrpoAdvantages",
-    "DualClipLoss",
-    "EntropyConfig",
-    "FixedTargetKlLoss",
-    "GaeAdvantages",
-    "GrpoAdvantages",
-    "GrpoLooAdvantages",
-    "GspoLoss",
-    "KlConfig",
-    "KlInLoss",
-    "KlInReward",
-    "LossConfig",
-    "MaskedCorrection",
-    "MaxProbJsLoss",
-    "MaxProbKlLoss",
-    "NoCorrection",
-    "NoKl",
-    "RankPromotionJsLoss",
-    "ReinforceLoss",
-    "ReinforcePpAdvantages",
-    "ReinforcePpBaselineAdvantages",
-    "RewardAdvantages",
-    "RlooAdvantages",
-    "SftLoss",
-    "TruncatedCorrection",
-]
+from swerve.settings import Choice, Model, NonNegative, Positive, PositiveInt, Probability, Share
 
 Deviation = Literal["sample", "population"]
 
 
-def _refuse_high_floor(key: str, floor: float | None, cap: float) -> None:
+def _check_floor(key: str, floor: float | None, cap: float) -> None:
     if floor is not None and floor > cap:
         raise ValueError(f"{key}.floor ({floor:g}) must be at most {key}.cap ({cap:g})")
 
 
-class GrpoAdvantages(Model):
+class _Advantages(Choice):
+    compares_group: ClassVar[bool] = True
+    """Whether a completion is compared with others of its prompt, so that a prompt needs two."""
+    is_zero_where_equal: ClassVar[bool] = True
+    """Whether a group whose rewards are all equal has no gradient."""
+
+
+class GrpoAdvantages(_Advantages):
     """(r - mean) / (std + eps) within the group."""
 
     kind: Literal["grpo"] = "grpo"
@@ -57,42 +35,51 @@ class GrpoAdvantages(Model):
     """Divided by n - 1 (`sample`) or n (`population`)."""
 
 
-class DrGrpoAdvantages(Model):
+class DrGrpoAdvantages(_Advantages):
     """Reward minus the mean of its group."""
 
     kind: Literal["dr_grpo"] = "dr_grpo"
 
 
-class RlooAdvantages(Model):
+class RlooAdvantages(_Advantages):
     """Reward minus the mean of the group's others."""
 
     kind: Literal["rloo"] = "rloo"
 
 
-class GrpoLooAdvantages(Model):
+class GrpoLooAdvantages(_Advantages):
     """Mean and deviation of the group's others."""
 
     kind: Literal["grpo_loo"] = "grpo_loo"
     eps: NonNegative = 1e-6
 
 
-class ReinforcePpAdvantages(Model):
+class ReinforcePpAdvantages(_Advantages):
     """Reward-to-go, whitened over all tokens of the step."""
+
+    compares_group = False
+    is_zero_where_equal = False
 
     kind: Literal["reinforce_pp"] = "reinforce_pp"
     gamma: Share = 1.0
     std: Deviation = "sample"
 
 
-class ReinforcePpBaselineAdvantages(Model):
+class ReinforcePpBaselineAdvantages(_Advantages):
     """Reward minus its group's mean, whitened over all tokens of the step."""
+
+    is_zero_where_equal = False
 
     kind: Literal["reinforce_pp_baseline"] = "reinforce_pp_baseline"
     std: Deviation = "sample"
 
 
-class GaeAdvantages(Model):
+class GaeAdvantages(_Advantages):
     """Generalised advantage estimation with a value head that is trained beside the policy."""
+
+    own_keys = frozenset({"value_coef", "value_clip", "value_gradient"})
+    compares_group = False
+    is_zero_where_equal = False
 
     kind: Literal["gae"] = "gae"
     gamma: Share = 1.0
@@ -106,8 +93,11 @@ class GaeAdvantages(Model):
     """Whether the value loss also changes the policy's trunk."""
 
 
-class RewardAdvantages(Model):
+class RewardAdvantages(_Advantages):
     """The reward itself."""
+
+    compares_group = False
+    is_zero_where_equal = False
 
     kind: Literal["reward"] = "reward"
 
@@ -125,13 +115,18 @@ AdvantageConfig = Annotated[
 ]
 
 
-class ReinforceLoss(Model):
+class _Loss(Choice):
+    is_selector: ClassVar[bool] = False
+    """Whether the reward only selects the completions to learn from."""
+
+
+class ReinforceLoss(_Loss):
     """-A logp."""
 
     kind: Literal["reinforce"] = "reinforce"
 
 
-class ClipLoss(Model):
+class ClipLoss(_Loss):
     """PPO's clipped surrogate, with bounds of their own on both sides."""
 
     kind: Literal["clip"] = "clip"
@@ -141,7 +136,7 @@ class ClipLoss(Model):
     """Log-ratios are clamped to plus or minus this."""
 
 
-class DualClipLoss(Model):
+class DualClipLoss(_Loss):
     """The clipped surrogate, bounded below for negative advantages too."""
 
     kind: Literal["dual_clip"] = "dual_clip"
@@ -151,7 +146,7 @@ class DualClipLoss(Model):
     log_ratio_clamp: Positive | None = None
 
 
-class CispoLoss(Model):
+class CispoLoss(_Loss):
     """REINFORCE weighted by the detached, capped ratio."""
 
     kind: Literal["cispo"] = "cispo"
@@ -162,11 +157,11 @@ class CispoLoss(Model):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> CispoLoss:
-        _refuse_high_floor("loss", self.floor, self.cap)
+        _check_floor("loss", self.floor, self.cap)
         return self
 
 
-class GspoLoss(Model):
+class GspoLoss(_Loss):
     """The clipped surrogate with the sequence's ratio, exp(mean log-ratio of its tokens)."""
 
     kind: Literal["gspo"] = "gspo"
@@ -174,8 +169,13 @@ class GspoLoss(Model):
     high: NonNegative = 4e-4
 
 
-class MaxProbKlLoss(Model):
-    """KL between the coins of the most likely token and of the chosen one, on correct completions."""
+class _PathLoss(_Loss):
+    is_selector = True
+    own_keys = frozenset({"normalize"})
+
+
+class MaxProbKlLoss(_PathLoss):
+    """Binary KL between the most likely token and the chosen one, on correct completions."""
 
     kind: Literal["max_prob_kl"] = "max_prob_kl"
     target_gradient: Literal["live", "detached"] = "live"
@@ -184,8 +184,8 @@ class MaxProbKlLoss(Model):
     """Divide by all completions of the step, or by the correct ones."""
 
 
-class FixedTargetKlLoss(Model):
-    """KL between a coin of fixed probability and that of the chosen token, on correct completions."""
+class FixedTargetKlLoss(_PathLoss):
+    """Binary KL between a fixed probability and that of the chosen token, on correct completions."""
 
     kind: Literal["fixed_target_kl"] = "fixed_target_kl"
     q: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
@@ -194,15 +194,15 @@ class FixedTargetKlLoss(Model):
     normalize: Literal["batch", "correct"] = "batch"
 
 
-class MaxProbJsLoss(Model):
-    """Jensen-Shannon divergence of the same two coins as `max_prob_kl`."""
+class MaxProbJsLoss(_PathLoss):
+    """Binary Jensen-Shannon divergence of the same two tokens as `max_prob_kl`."""
 
     kind: Literal["max_prob_js"] = "max_prob_js"
     target_gradient: Literal["live", "detached"] = "live"
     normalize: Literal["batch", "correct"] = "batch"
 
 
-class RankPromotionJsLoss(Model):
+class RankPromotionJsLoss(_PathLoss):
     """Jensen-Shannon divergence to the distribution with the chosen token promoted to rank 1."""
 
     kind: Literal["rank_promotion_js"] = "rank_promotion_js"
@@ -225,13 +225,16 @@ LossConfig = Annotated[
 SftLoss = Literal["cross_entropy", "greedy_kl", "greedy_js"]
 
 
-class NoKl(Model):
+class NoKl(Choice):
     """No KL term, and no reference model."""
 
+    coef: ClassVar[None] = None
+    reference: ClassVar[None] = None
     kind: Literal["none"] = "none"
 
 
-class _Kl(Model):
+class _Kl(Choice):
+    own_keys = frozenset({"coef", "reference", "target", "horizon", "force", "order"})
     coef: NonNegative = 0.01
     """Weight of the term; 0 leaves the reference out."""
     reference: str | None = None
@@ -276,7 +279,7 @@ class KlInReward(_Kl):
     """Estimates are clamped to plus or minus this."""
 
     @model_validator(mode="after")
-    def _refuse_misnomers(self) -> KlInReward:
+    def _check_names(self) -> KlInReward:
         if self.estimator != "k1" and not self.force:
             raise ValueError(f"kl.estimator {self.estimator} in the reward: {_REWARD_REFUSED}; or set force: true")
         return self
@@ -298,7 +301,7 @@ class KlInLoss(_Kl):
         return self.estimator.startswith("exact_")
 
     @model_validator(mode="after")
-    def _refuse_misnomers(self) -> KlInLoss:
+    def _check_names(self) -> KlInLoss:
         if self.estimator == "k1" and not self.importance and not self.force:
             raise ValueError(f"kl.estimator k1 in the loss: {_K1_IN_LOSS_REFUSED}; or set force: true")
         if self.estimator == "k3+" and self.importance and not self.force:
@@ -309,6 +312,21 @@ class KlInLoss(_Kl):
 
 
 KlConfig = Annotated[NoKl | KlInReward | KlInLoss, Field(discriminator="kind")]
+
+
+def check_kl(kl: KlConfig, *, loss: str, is_selector: bool, advantages: str, num_rollouts: int) -> None:
+    """Raise ValueError if the KL does not fit the stage's loss, its advantages or its rollouts per step."""
+    if is_selector and kl.kind == "reward":
+        raise ValueError(
+            f"loss {loss} asks only whether the reward is positive, so a KL in the reward has no effect; use kl: loss"
+        )
+    if advantages == "gae" and kl.kind == "reward" and kl.order == "after":
+        raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
+    if kl.kind != "none" and kl.target and not num_rollouts < 5 * kl.horizon:
+        raise ValueError(
+            f"kl.horizon ({kl.horizon:g}) is too short for {num_rollouts} completions a step; it must be above "
+            f"{num_rollouts / 5:g}"
+        )
 
 
 class EntropyConfig(Model):
@@ -324,13 +342,14 @@ class EntropyConfig(Model):
     """Only this share of the step's tokens, those of highest entropy, carry the policy loss."""
 
 
-class NoCorrection(Model):
+class NoCorrection(Choice):
     """The sampler's log-probabilities are taken to be the policy's."""
 
     kind: Literal["none"] = "none"
 
 
-class _Correction(Model):
+class _Correction(Choice):
+    own_keys = frozenset({"scope", "numerator"})
     cap: Positive = 2.0
     """Largest importance weight of a token."""
     scope: Literal["policy", "policy_and_kl"] = "policy"
@@ -354,7 +373,7 @@ class MaskedCorrection(_Correction):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> MaskedCorrection:
-        _refuse_high_floor("correction", self.floor, self.cap)
+        _check_floor("correction", self.floor, self.cap)
         return self
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["PRESETS", "Preset", "with_preset"]
-
 Preset = Literal["trl", "verl", "rl2", "openrlhf"]
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

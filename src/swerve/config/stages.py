@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,6 @@ from swerve.config.objectives import (
     CorrectionConfig,
     DrGrpoAdvantages,
     EntropyConfig,
-    GaeAdvantages,
     KlConfig,
     LossConfig,
     NoCorrection,
@@ -21,11 +20,10 @@ from swerve.config.objectives import (
     ReinforceLoss,
     RewardAdvantages,
     SftLoss,
+    check_kl,
 )
 from swerve.config.presets import Preset, with_preset
 from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
-
-__all__ = ["DistillStage", "DpoStage", "OptimizerConfig", "RlStage", "SftStage", "StageConfig"]
 
 
 class OptimizerConfig(Model):
@@ -107,15 +105,19 @@ class DpoStage(_Stage):
     samples_per_prompt: Annotated[int, Field(ge=2)] = 8
     temperature: Positive = 1.0
     max_prompts: PositiveInt = 1024
-    """Prompts sampled at most in search of `steps x batch_size` pairs."""
+    """Maximum number of prompts sampled in search of `steps x batch_size` pairs."""
 
 
 def _kind(value: Any) -> Any:
     return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
 
 
-_SELECTORS = ("max_prob_kl", "fixed_target_kl", "max_prob_js", "rank_promotion_js")
-_GROUP_RELATIVE = (None, "dr_grpo", "grpo", "rloo", "grpo_loo")
+def _kinds(union: Any) -> dict[str, Any]:
+    """Return the classes of a configuration's union by their `kind`."""
+    return {one.model_fields["kind"].default: one for one in get_args(get_args(union)[0])}
+
+
+_LOSSES, _ADVANTAGES = _kinds(LossConfig), _kinds(AdvantageConfig)
 
 
 def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
@@ -126,12 +128,13 @@ def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """
     defaults: dict[str, Any] = {}
     advantages = _kind(given.get("advantages"))
-    if _kind(given.get("loss")) in _SELECTORS:
+    if getattr(_LOSSES.get(_kind(given.get("loss"))), "is_selector", False):
         defaults = {"advantages": {"kind": "reward"}, "reduction": "sequence_mean"}
         advantages = advantages or "reward"
+    varied_only = advantages is None or getattr(_ADVANTAGES.get(advantages), "is_zero_where_equal", False)
     entropy = given.get("entropy") or {}
     bonus = any(entropy.get(name) for name in ("coef", "target")) if isinstance(entropy, dict) else True
-    if advantages not in _GROUP_RELATIVE or _kind(given.get("kl")) not in (None, "none") or bonus:
+    if not varied_only or _kind(given.get("kl")) not in (None, "none") or bonus:
         defaults["zero_variance"] = "keep"
     return defaults
 
@@ -157,7 +160,7 @@ class RlStage(_Sampling):
     zero_variance: Literal["keep", "drop", "refill"] = "drop"
     """Groups whose rewards are all equal: learn from them, leave them out, or sample others in their place."""
     max_refills: PositiveInt = 3
-    """With `refill`: rounds of sampling at most in search of other groups."""
+    """With `refill`: maximum number of resampling rounds in search of other groups."""
     collapse: CollapseConfig = CollapseConfig()
 
     @model_validator(mode="before")
@@ -177,28 +180,22 @@ class RlStage(_Sampling):
             )
         if self.is_selector and (self.num_epochs > 1 or self.correction.kind != "none"):
             raise ValueError(f"loss {self.loss.kind} has no ratio to the policy at sampling time: it takes one epoch")
-        if self.is_selector and self.kl.kind == "reward":
-            raise ValueError(
-                f"loss {self.loss.kind} asks only whether the reward is positive, so a KL in the reward has no effect; "
-                "use kl: loss"
-            )
         return self
 
     @model_validator(mode="after")
     def _check_combination(self) -> RlStage:
-        if isinstance(self.advantages, GaeAdvantages) and self.kl.kind == "reward" and self.kl.order == "after":
-            raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
-        rollouts = self.prompts_per_step * self.samples_per_prompt
-        if self.kl.kind != "none" and self.kl.target and not rollouts < 5 * self.kl.horizon:
-            raise ValueError(
-                f"kl.horizon ({self.kl.horizon:g}) is too short for {rollouts} completions a step; it must be above "
-                f"{rollouts / 5:g}"
-            )
+        check_kl(
+            self.kl,
+            loss=self.loss.kind,
+            is_selector=self.is_selector,
+            advantages=self.advantages.kind,
+            num_rollouts=self.prompts_per_step * self.samples_per_prompt,
+        )
         if self.num_minibatches > self.prompts_per_step:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) must be at most prompts_per_step ({self.prompts_per_step})"
             )
-        if self.samples_per_prompt < 2 and self.advantages.kind not in ("reinforce_pp", "gae", "reward"):
+        if self.samples_per_prompt < 2 and self.advantages.compares_group:
             raise ValueError(
                 f"advantages {self.advantages.kind} compares completions of a prompt: samples_per_prompt >= 2"
             )
@@ -212,13 +209,12 @@ class RlStage(_Sampling):
     @property
     def is_selector(self) -> bool:
         """Whether the reward only selects the completions to learn from (the losses of exploring paths)."""
-        return hasattr(self.loss, "normalize")
+        return self.loss.is_selector
 
     @property
     def frozen_models(self) -> dict[str, str]:
         """See the base class."""
-        reference = None if self.kl.kind == "none" else self.kl.reference
-        return {} if reference is None else {"kl.reference": reference}
+        return {} if self.kl.reference is None else {"kl.reference": self.kl.reference}
 
     @property
     def num_updates(self) -> int:

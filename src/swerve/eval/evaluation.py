@@ -16,15 +16,16 @@ from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.eval.summary import summarise
-from swerve.functional import entropy, rows_per_chunk
+from swerve.functional.logprobs import entropy
+from swerve.functional.token_head import rows_per_chunk
 from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.checks import check_graders
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
@@ -59,7 +60,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[d
     )
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
-    refuse_ungradable(problems)
+    check_graders(problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:

@@ -5,43 +5,53 @@ trainers share one definition. Losses are per token and unreduced; a reduction n
 """
 
 from swerve.functional.advantages import (
+    Moments,
     dr_grpo_advantages,
     gae,
     grpo_advantages,
     grpo_loo_advantages,
+    moments,
     reinforce_pp_advantages,
     reinforce_pp_baseline_advantages,
     reward_to_go,
     rloo_advantages,
+    whiten,
 )
-from swerve.functional.bernoulli import bernoulli_kl
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
-from swerve.functional.exact_kl import exact_kl
-from swerve.functional.kl import adaptive_kl_coef, kl_estimate
+from swerve.functional.kl_divergence import adaptive_kl_coef, bernoulli_kl, exact_kl, kl_estimate
 from swerve.functional.logprobs import entropy, token_logprobs
-from swerve.functional.losses import dpo_loss, reinforce_loss, value_loss
-from swerve.functional.paths import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
-from swerve.functional.policy_losses import (
+from swerve.functional.losses import (
     cispo_loss,
     clip_fraction,
     clip_loss,
+    dpo_loss,
     dual_clip_loss,
     gspo_loss,
     gspo_token_loss,
+    reinforce_loss,
     sequence_log_ratio,
+    value_loss,
 )
-from swerve.functional.reductions import (
+from swerve.functional.path_losses import (
+    fixed_target_kl,
+    log_odds,
+    max_prob_js,
+    max_prob_kl,
+    other_logsumexp,
+    rank_promotion_js,
+)
+from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
+from swerve.functional.token_weights import (
+    entropy_threshold,
+    importance_weights,
     reduction_weights,
     sequence_mean,
     sequence_sum,
     sequence_sum_norm,
     token_mean,
     token_sum,
+    top_entropy_mask,
 )
-from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
-from swerve.functional.token_odds import log_odds, other_logsumexp
-from swerve.functional.token_weights import entropy_threshold, importance_weights, top_entropy_mask
-from swerve.functional.whitening import Moments, moments, whiten
 
 __all__ = [
     "DivergenceStats",

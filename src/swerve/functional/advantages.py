@@ -7,24 +7,119 @@ advantages are exactly 0.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from swerve.functional import whitening
-from swerve.functional.precision import at_least_float32
-from swerve.functional.whitening import Moments, Std
+from swerve.functional.logprobs import at_least_float32
 
-__all__ = [
-    "dr_grpo_advantages",
-    "gae",
-    "grpo_advantages",
-    "grpo_loo_advantages",
-    "reinforce_pp_advantages",
-    "reinforce_pp_baseline_advantages",
-    "reward_to_go",
-    "rloo_advantages",
-]
+Std = Literal["sample", "population"]
+"""`sample` divides the sum of squares by n - 1 (Bessel), `population` by n."""
+
+
+def check_std(std: str) -> None:
+    """Raise ValueError for a standard deviation other than `sample` and `population`.
+
+    Raises:
+        ValueError: another name.
+
+    >>> check_std("sample")
+    """
+    if std not in ("sample", "population"):
+        raise ValueError(f"std must be 'sample' or 'population', got {std!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Count, sum and sum of squares of masked values, in float64; those of a whole are the sum of its parts'.
+
+    Add them over micro-batches and processes before whitening, and the result does not depend on the split. The
+    variance is the mean square minus the squared mean, which in float64 keeps 6 digits while the mean is below about
+    1e4 deviations.
+
+    >>> a = Moments(count=2.0, total=3.0, square_total=5.0)
+    >>> a + Moments(count=1.0, total=3.0, square_total=9.0)
+    Moments(count=3.0, total=6.0, square_total=14.0)
+    """
+
+    count: float
+    total: float
+    square_total: float
+
+    def __add__(self, other: Moments) -> Moments:
+        """Return the moments of both sets of values together."""
+        return Moments(
+            count=self.count + other.count,
+            total=self.total + other.total,
+            square_total=self.square_total + other.square_total,
+        )
+
+
+def moments(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Moments:
+    """Return the moments of the unmasked values; masked positions are not read.
+
+    Args:
+        values: `[B, T]`.
+        mask: `[B, T]`.
+
+    >>> moments(torch.tensor([[1.0, 2.0, 5.0]]), torch.tensor([[True, True, False]]))
+    Moments(count=2.0, total=3.0, square_total=5.0)
+    """
+    kept = values.detach().double().where(mask, 0.0)
+    sums = torch.stack([mask.sum().double(), kept.sum(), kept.square().sum()]).tolist()  # one transfer from the device
+    return Moments(count=sums[0], total=sums[1], square_total=sums[2])
+
+
+MomentsOf: TypeAlias = Callable[[Tensor, Tensor], Moments]
+"""(values, mask) -> the moments of the values of the whole update, of which these are a part."""
+
+
+def whiten(
+    values: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    moments: Moments,
+    *,
+    eps: int | float = 1e-8,
+    std: Std = "sample",
+) -> Float[Tensor, "B T"]:
+    """Shift and scale the unmasked values by a mean and deviation that the caller added up; 0 where masked.
+
+    mean = total / n;  var = square_total / n - mean^2
+    sample (verl):          (v - mean) rsqrt(var n / (n - 1) + eps)
+    population (OpenRLHF):  (v - mean) rsqrt(max(var, eps))
+
+    verl's `n + 1e-8` in place of n is the same number in its float32.
+
+    Args:
+        values: `[B, T]`; masked positions are not read.
+        mask: `[B, T]`.
+        moments: of all values of the update, see `Moments`.
+        eps: guards the division.
+        std: `sample` or `population`.
+
+    Raises:
+        ValueError: too few values (`sample` needs 2, `population` 1), or an unknown std.
+
+    >>> values, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
+    >>> [round(value, 6) for value in whiten(values, mask, moments(values, mask), std="population")[0].tolist()]
+    [-1.0, 1.0, 0.0]
+    """
+    check_std(std)
+    count, needed = moments.count, 2 if std == "sample" else 1
+    if not count >= needed:
+        raise ValueError(f"whitening with std={std!r} needs at least {needed} unmasked values, got {count:g}")
+    mean = moments.total / count
+    variance = max(moments.square_total / count - mean * mean, 0.0)
+    guarded = variance * count / (count - 1) + eps if std == "sample" else max(variance, eps)
+    if not guarded > 0:
+        raise ValueError("the values are all equal and eps is 0: there is no deviation to divide by")
+    working = values if values.dtype == torch.float64 else values.float()
+    return ((working - mean) / math.sqrt(guarded)).where(mask, 0.0)
 
 
 def _check_factor(name: str, factor: int | float) -> None:
@@ -68,7 +163,7 @@ def grpo_advantages(
     >>> [round(value, 5) for value in advantages[0].tolist()]
     [1.5, -0.5, -0.5, -0.5]
     """
-    whitening.check_std(std)
+    check_std(std)
     if not eps >= 0:
         raise ValueError(f"eps must be at least 0, got {eps}")
     centred = _centred(_grouped(rewards))
@@ -146,6 +241,19 @@ def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-
     return torch.where(equal, baselined, baselined / (deviation + eps))
 
 
+GroupAdvantages: TypeAlias = Callable[..., Tensor]
+"""(rewards `[G, N]`, keywords) -> advantages `[G, N]`."""
+
+GROUP_ADVANTAGES: Mapping[str, GroupAdvantages] = {
+    "grpo": grpo_advantages,
+    "dr_grpo": dr_grpo_advantages,
+    "rloo": rloo_advantages,
+    "grpo_loo": grpo_loo_advantages,
+    "reward": lambda rewards: rewards,
+}
+"""The group estimators by the name that a recipe calls them; the recipe's other keys are their keywords."""
+
+
 def _check_tokens(mask: Tensor, *others: Tensor) -> None:
     shapes = [tuple(tensor.shape) for tensor in (mask, *others)]
     if mask.ndim != 2 or len(set(shapes)) > 1:
@@ -193,7 +301,7 @@ def reinforce_pp_advantages(
     *,
     gamma: int | float = 1.0,
     std: Std = "sample",
-    moments: Moments | None = None,
+    moments: Moments | MomentsOf | None = None,
 ) -> Float[Tensor, "B T"]:
     """Return whitened rewards-to-go (REINFORCE++, arXiv:2501.03262).
 
@@ -204,7 +312,7 @@ def reinforce_pp_advantages(
         mask: `[B, T]`, each row a prefix.
         gamma: discount per token.
         std: `sample` in verl, `population` in OpenRLHF.
-        moments: of the rewards-to-go of the whole update; this batch's own without it.
+        moments: of the rewards-to-go of the whole update, or a function that returns them; this batch's own without.
 
     Raises:
         ValueError: as `reward_to_go` and `whiten`.
@@ -215,26 +323,27 @@ def reinforce_pp_advantages(
     [0.866025, -0.866025]
     """
     returns = reward_to_go(token_rewards, mask, gamma=gamma)
-    known = whitening.moments(returns, mask) if moments is None else moments
-    return whitening.whiten(returns, mask, known, std=std)
+    return _whitened(returns, mask, moments, std)
 
 
 def reinforce_pp_baseline_advantages(
     rewards: Float[Tensor, "G N"],
     mask: Bool[Tensor, "B T"],
     *,
+    penalty: Float[Tensor, "B T"] | None = None,
     std: Std = "sample",
-    moments: Moments | None = None,
+    moments: Moments | MomentsOf | None = None,
 ) -> Float[Tensor, "B T"]:
     """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++-baseline).
 
-    A = whiten(r - mean_group(r)); every token counts once in the mean and the deviation (arXiv:2501.03262)
+    A = whiten(r - mean_group(r) - penalty); every token counts once in the mean and the deviation (arXiv:2501.03262)
 
     Args:
         rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
         mask: `[B, T]` with B = G N; row g N + n belongs to completion n of group g.
+        penalty: `[B, T]`, subtracted from each token before whitening, such as a KL to go; none by default.
         std: `sample` in verl, `population` in OpenRLHF.
-        moments: of `dr_grpo_advantages(rewards)` given to every token of the whole update; this batch's own without it.
+        moments: of what is whitened, over the whole update, or a function that returns them; this batch's own without.
 
     Raises:
         ValueError: groups of one, a mask with other than G N rows, or as `whiten`.
@@ -248,8 +357,13 @@ def reinforce_pp_baseline_advantages(
     if mask.ndim != 2 or len(mask) != len(per_completion):
         raise ValueError(f"the mask must have {len(per_completion)} rows, one a completion; got {tuple(mask.shape)}")
     values = per_completion[:, None].expand(mask.shape)
-    known = whitening.moments(values, mask) if moments is None else moments
-    return whitening.whiten(values, mask, known, std=std)
+    return _whitened(values if penalty is None else values - penalty, mask, moments, std)
+
+
+def _whitened(values: Tensor, mask: Tensor, known: Moments | MomentsOf | None, std: Std) -> Tensor:
+    if not isinstance(known, Moments):
+        known = (known or moments)(values, mask)
+    return whiten(values, mask, known, std=std)
 
 
 def gae(

@@ -16,10 +16,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.functional.block_topk import BLOCK, argmax_by_blocks, block_maxima, topk_by_blocks
-from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
-from swerve.functional.divergence_terms import num_group_rows
-from swerve.functional.linear_head import PADDING, HeadLogits, LinearHead
+from swerve.functional.divergence import DivergenceStats, divergence_stats, num_group_rows, topk_probs
+from swerve.functional.head_logits import (
+    BLOCK,
+    PADDING,
+    HeadLogits,
+    LinearHead,
+    argmax_by_blocks,
+    block_maxima,
+    topk_by_blocks,
+)
 from swerve.functional.row_sums import (
     CompiledSums,
     EagerSums,
@@ -28,18 +34,7 @@ from swerve.functional.row_sums import (
     Side,
     SideSums,
     Tiling,
-    compiled_available,
 )
-
-__all__ = [
-    "HeadBackend",
-    "HeadDivergence",
-    "LinearHead",
-    "TopProbs",
-    "compiled_available",
-    "head_divergence",
-    "head_top_probs",
-]
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
 

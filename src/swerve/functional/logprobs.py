@@ -6,9 +6,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.functional.precision import at_least_float32
 
-__all__ = ["entropy", "token_logprobs"]
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Return float64 as it is, and everything narrower as float32.
+
+    >>> at_least_float32(torch.zeros(1, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def check_same_shape(**tensors: Tensor) -> None:
+    """Raise ValueError if the shapes differ.
+
+    >>> check_same_shape(logprobs=torch.zeros(1, 2), advantages=torch.zeros(1, 2))
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(f"the tensors must have one shape [B, T]; got {shapes}")
 
 
 def token_logprobs(

@@ -4,7 +4,7 @@ Rows are cut into sub-rows of about 1,300 columns: each is summed in float32, th
 backends give the same sums. `EagerSums` makes plain passes over cache-sized groups of rows, through buffers that are
 allocated once. `CompiledSums` has torch.compile fuse the passes into two row reductions.
 
-With x = log p - log q, the terms are those of `divergence_terms`; the eager backend takes them apart so that no
+With x = log p - log q, the terms are those of `divergence`; the eager backend takes them apart so that no
 series and no branch is needed:
 
     J = sum (p - q) x,   R = sum (p - q) - q x,   L = sum (p + q) 2 log cosh(x / 2),   p - q = q expm1(x)
@@ -12,7 +12,7 @@ series and no branch is needed:
 
 Each part is exactly 0 where p = q, and the differences lose at most a factor of |x| in precision; rows where some |x|
 passes 25 nats are marked for the slower way. Columns of padding must hold
-`linear_head.PADDING` in both.
+`head_logits.PADDING` in both.
 """
 
 from __future__ import annotations
@@ -32,18 +32,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from swerve.functional.block_topk import BLOCK
-
-__all__ = [
-    "CompiledSums",
-    "EagerSums",
-    "PairSums",
-    "RowSums",
-    "Side",
-    "SideSums",
-    "Tiling",
-    "compiled_available",
-]
+from swerve.functional.head_logits import BLOCK
 
 _SUB_ROW = 1280
 _EAGER_ELEMENTS_CPU = 1 << 17

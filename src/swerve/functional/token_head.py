@@ -25,8 +25,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["ChunkLoss", "ChunkMap", "chunked_head_loss", "chunked_head_map", "rows_per_chunk"]
-
 ChunkLoss = Callable[[Tensor, slice], Tensor]
 """(logits `[n, V]`, which rows they are) -> the sum of these rows' losses, already weighted, a scalar."""
 ChunkMap = Callable[[Tensor, slice], Tensor]

@@ -1,22 +1,176 @@
-"""Weights and masks of single tokens' policy losses: sampler correction, and training on uncertain tokens only."""
+"""What each token counts: reductions to one number, sampler correction, and training on uncertain tokens only.
+
+A reduction takes `[B, T]` and a mask to one number with a named, explicit denominator, which counts the whole update,
+over micro-batches and processes; the caller passes it. Then the sum of the parts' results is the result of the whole,
+however it was split or padded. Masked positions are not read: NaN there changes neither the value nor the gradient.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from swerve.functional.precision import at_least_float32
+from swerve.functional.logprobs import at_least_float32, check_same_shape
 
-__all__ = ["entropy_threshold", "importance_weights", "top_entropy_mask"]
+Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"]
+"""The names of the reductions."""
+
+_DENOMINATORS: Mapping[str, tuple[str, ...]] = {
+    "token_mean": ("num_tokens",),
+    "sequence_mean": ("num_sequences",),
+    "sequence_sum": ("num_sequences",),
+    "sequence_sum_norm": ("num_sequences", "length"),
+    "token_sum": (),
+}
+"""What the reductions divide by."""
 
 
-def _check_shapes(**tensors: Tensor) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if len(set(shapes.values())) > 1:
-        raise ValueError(f"the tensors must have one shape [B, T]; got {shapes}")
+def _check(denominator: int | float, name: str = "the denominator") -> None:
+    if not denominator > 0:
+        raise ValueError(f"nothing to average: {name} is {denominator}; is every mask empty?")
+
+
+def _kept(values: Tensor, mask: Tensor) -> Tensor:
+    if values.shape != mask.shape:
+        raise ValueError(f"values and mask must both be [B, T]; got {tuple(values.shape)} and {tuple(mask.shape)}")
+    return at_least_float32(values).where(mask, 0.0)
+
+
+def token_mean(
+    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_tokens: int | float
+) -> Float[Tensor, ""]:
+    """Sum over all tokens / `num_tokens` of the whole update (TRL's dapo; "Dr. GRPO" in RL2 and OpenRLHF).
+
+    Raises:
+        ValueError: `num_tokens` is not above 0, or shapes differ.
+
+    >>> values = torch.arange(1.0, 17.0).view(4, 4)
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> round(float(token_mean(values, mask, num_tokens=10)), 6)
+    7.6
+    """
+    _check(num_tokens, "num_tokens")
+    return _kept(values, mask).sum() / num_tokens
+
+
+def sequence_mean(
+    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float
+) -> Float[Tensor, ""]:
+    """Sum over sequences of each one's mean over its tokens / `num_sequences` of the whole update (TRL's grpo).
+
+    A row without tokens contributes 0. A sequence must not be split over rows or micro-batches.
+
+    Raises:
+        ValueError: `num_sequences` is not above 0, or shapes differ.
+
+    >>> values = torch.arange(1.0, 17.0).view(4, 4)
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> round(float(sequence_mean(values, mask, num_sequences=4)), 6)
+    7.75
+    """
+    _check(num_sequences, "num_sequences")
+    lengths = mask.sum(dim=1).clamp(min=1)
+    return (_kept(values, mask).sum(dim=1) / lengths).sum() / num_sequences
+
+
+def sequence_sum(
+    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float
+) -> Float[Tensor, ""]:
+    """Sum over all tokens / `num_sequences` of the whole update: the mean over sequences of their sums.
+
+    Raises:
+        ValueError: `num_sequences` is not above 0, or shapes differ.
+
+    >>> values = torch.arange(1.0, 17.0).view(4, 4)
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> float(sequence_sum(values, mask, num_sequences=4))
+    19.0
+    """
+    _check(num_sequences, "num_sequences")
+    return _kept(values, mask).sum() / num_sequences
+
+
+def sequence_sum_norm(
+    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float, length: int | float
+) -> Float[Tensor, ""]:
+    """Sum over all tokens / (`num_sequences` x a constant length): the published Dr. GRPO (arXiv:2503.20783).
+
+    TRL's dr_grpo takes the largest completion length. verl's seq-mean-token-sum-norm takes the width T, and before 2026
+    did not divide by the sequences: `num_sequences=1`.
+
+    Raises:
+        ValueError: `num_sequences` or `length` is not above 0, or shapes differ.
+
+    >>> values = torch.arange(1.0, 17.0).view(4, 4)
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> float(sequence_sum_norm(values, mask, num_sequences=4, length=8))
+    2.375
+    """
+    _check(num_sequences, "num_sequences")
+    _check(length, "length")
+    return _kept(values, mask).sum() / (num_sequences * length)
+
+
+def token_sum(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """Sum over all tokens, without a denominator.
+
+    Raises:
+        ValueError: shapes differ.
+
+    >>> values = torch.arange(1.0, 17.0).view(4, 4)
+    >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
+    >>> float(token_sum(values, mask))
+    76.0
+    """
+    return _kept(values, mask).sum()
+
+
+def reduction_weights(
+    mask: Bool[Tensor, "B T"],
+    *,
+    reduction: Reduction,
+    num_tokens: int | float | None = None,
+    num_sequences: int | float | None = None,
+    length: int | float | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "B T"]:
+    """Return the weight of each token in a reduction, 0 at padding: the sum of weight x value is the reduction.
+
+    token_mean 1 / num_tokens;  sequence_mean 1 / (the row's tokens x num_sequences);  sequence_sum 1 / num_sequences;
+    sequence_sum_norm 1 / (num_sequences x length);  token_sum 1
+
+    Args:
+        mask: `[B, T]`, one sequence a row.
+        reduction: a name of `Reduction`.
+        num_tokens: tokens of the whole update, for token_mean.
+        num_sequences: sequences of the whole update, for the reductions over sequences.
+        length: the constant length, in tokens, for sequence_sum_norm.
+        dtype: of the result.
+
+    Raises:
+        ValueError: an unknown name, or a denominator that it needs is missing or not above 0.
+
+    >>> mask = torch.tensor([[True, True], [True, False]])
+    >>> reduction_weights(mask, reduction="sequence_mean", num_sequences=2).tolist()
+    [[0.25, 0.25], [0.5, 0.0]]
+    """
+    known = {"num_tokens": num_tokens, "num_sequences": num_sequences, "length": length}
+    if reduction not in _DENOMINATORS:
+        raise ValueError(f"unknown reduction {reduction!r}; choose one of {', '.join(_DENOMINATORS)}")
+    denominator = 1.0
+    for name in _DENOMINATORS[reduction]:
+        count = known[name]
+        if count is None:
+            raise ValueError(f"the reduction '{reduction}' needs {name} of the whole update")
+        _check(count, name)
+        denominator *= count
+    weights = mask.to(dtype) / denominator
+    return weights / mask.sum(dim=1, keepdim=True).clamp(min=1) if reduction == "sequence_mean" else weights
 
 
 def importance_weights(
@@ -43,26 +197,30 @@ def importance_weights(
     Raises:
         ValueError: an unknown kind, cap or floor out of range, or a floor for `tis`.
 
-    >>> import torch
     >>> old, sampler = torch.tensor([[3.0, 0.5]]).log(), torch.zeros(1, 2)
     >>> importance_weights(old, sampler, kind="tis", cap=2.0).tolist()
     [[2.0, 0.5]]
     >>> importance_weights(old, sampler, kind="mis", cap=2.0).tolist()
     [[0.0, 0.5]]
     """
-    if kind not in ("tis", "mis"):
-        raise ValueError(f"kind must be 'tis' or 'mis', got {kind!r}")
+    if kind not in _CORRECTIONS:
+        raise ValueError(f"kind must be {' or '.join(map(repr, _CORRECTIONS))}, got {kind!r}")
     if kind == "tis" and floor is not None:
         raise ValueError("'tis' truncates from above only; leave floor out or take kind='mis'")
     if not cap > 0:
         raise ValueError(f"cap must be above 0, got {cap}")
     if floor is not None and not 0 <= floor <= cap:
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
-    _check_shapes(old_logprobs=old_logprobs, sampler_logprobs=sampler_logprobs)
+    check_same_shape(old_logprobs=old_logprobs, sampler_logprobs=sampler_logprobs)
     weights = (at_least_float32(old_logprobs.detach()) - at_least_float32(sampler_logprobs.detach())).exp()
-    if kind == "tis":
-        return weights.clamp(max=cap)
-    return weights.where((weights <= cap) & (weights >= (0.0 if floor is None else floor)), 0.0)
+    return _CORRECTIONS[kind](weights, cap, floor)
+
+
+_CORRECTIONS: Mapping[str, Callable[[Tensor, float, float | None], Tensor]] = {
+    "tis": lambda weights, cap, _floor: weights.clamp(max=cap),
+    "mis": lambda weights, cap, floor: weights.where((weights <= cap) & (weights >= (floor or 0.0)), 0.0),
+}
+"""What becomes of the importance weights, by the name that a recipe calls it."""
 
 
 def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> float:
@@ -77,7 +235,6 @@ def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> 
     Raises:
         ValueError: no tokens, or share is out of range.
 
-    >>> import torch
     >>> entropy_threshold(torch.tensor([0.1, 2.0, 0.5, 1.0, 0.2]), share=0.4)
     1.0
     """
@@ -106,12 +263,11 @@ def top_entropy_mask(
     Raises:
         ValueError: share is out of range, or the mask is empty and no threshold is given.
 
-    >>> import torch
     >>> entropies, mask = torch.tensor([[0.1, 2.0, 0.5, 9.0]]), torch.tensor([[True, True, True, False]])
     >>> top_entropy_mask(entropies, mask, share=0.3).tolist()
     [[False, True, False, False]]
     """
-    _check_shapes(entropies=entropies, mask=mask)
+    check_same_shape(entropies=entropies, mask=mask)
     if threshold is None:
         threshold = entropy_threshold(entropies[mask], share=share)
     return mask & (entropies >= threshold)

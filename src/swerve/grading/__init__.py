@@ -1,1 +1,1 @@
-"""What graders are made of: answers found in a text, readers of arithmetic and mathematics, policies."""
+"""What graders are made of: finding an answer in a text, reading it, comparing it. Free of torch."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
-from swerve.functional.head_divergence import LinearHead
+from swerve.functional.head_logits import LinearHead
 from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss, chunked_head_map
 
 _TILE = 8192

@@ -36,7 +36,7 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import sequence_rows
 from swerve.probe.summary_entries import NOTHING_MEASURED, Findings, _cut_off, notes
 from swerve.progress import Progress, SilentProgress
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
 

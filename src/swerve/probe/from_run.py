@@ -24,7 +24,7 @@ from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
-from swerve.rewards.checks import refuse_ungradable
+from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.statistics import bootstrap_mean, mcnemar
 from swerve.types import Problem, Prompt
@@ -81,7 +81,7 @@ class _Planner:
     def plan(self) -> ProbePlan:
         config, run = self._config, self._run
         heldout = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
-        refuse_ungradable(heldout)
+        check_graders(heldout)
         check_same_settings(run, self._reference, self._final)
         reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
         if self._reference.path == self._final.path:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from swerve.grading.answers import STATED, find_answer
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
 from swerve.grading.grader import GraderEntry
-from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
@@ -204,7 +204,7 @@ def _is_whole(value: Fraction, largest: int) -> bool:
 def grade_countdown(problem: Problem, text: str) -> Reward:
     r"""Return 1 if a completion states an expression with the target's value from the numbers given, else 0.
 
-    Of the stated answer (`swerve.grading.stated_answer`) dollar signs around it and one `= target` after it are left
+    Of the stated answer (`swerve.grading.answers.STATED`) dollar signs around it and one `= target` after it are left
     out; the rest must be arithmetic (`swerve.grading.arithmetic`), computed exactly. Every given number may be used
     once (metadata `use_all`: must be) and no other number. The parts say whether it is arithmetic, whether the numbers
     are right and whether the value is. An expression beyond the parser's limits is a timeout. Never raises on any text.
@@ -221,7 +221,7 @@ def grade_countdown(problem: Problem, text: str) -> Reward:
         target, use_all = int(problem.metadata["target"]), bool(problem.metadata.get("use_all", True))
     except (KeyError, TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
-    stated = find_stated_answer(text)
+    stated = find_answer(text, STATED)
     if stated is None:
         return Reward(value=None, status="unparsed")
     try:

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from swerve.grading.answers import STATED, find_answer
 from swerve.grading.grader import GraderEntry
-from swerve.grading.stated_answer import find_stated_answer
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
@@ -116,7 +116,7 @@ def grade_palindrome(problem: Problem, text: str) -> Reward:
     """Return 1 if a completion states a palindrome of all the problem's letters, else 0; never raises on any text.
 
     The letters are those of the gold answer, so any palindrome of them is right. Of the stated answer
-    (`swerve.grading.stated_answer`) the white space around it is left out and the case of ASCII letters is ignored;
+    (`swerve.grading.answers.STATED`) the white space around it is left out and the case of ASCII letters is ignored;
     spaces between the letters count as wrong, except for a problem whose gold answer has them. The parts say whether it
     is a palindrome and whether it has the letters.
 
@@ -124,7 +124,7 @@ def grade_palindrome(problem: Problem, text: str) -> Reward:
     >>> grade_palindrome(problem, "baab").value, grade_palindrome(problem, "abab").value
     (1.0, 0.0)
     """
-    stated = find_stated_answer(text)
+    stated = find_answer(text, STATED)
     if stated is None:
         return Reward(value=None, status="unparsed")
     spaced = " " in problem.answer

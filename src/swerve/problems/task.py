@@ -30,5 +30,5 @@ class TaskKind:
     """Judges the problems that name no other grader; None: they all name one."""
 
 
-FINAL_ANSWER = GraderEntry(module="swerve.grading.final_answer", function="grade_final_answer")
+FINAL_ANSWER = GraderEntry(module="swerve.grading.text", function="grade_final_answer")
 """The words after `answer` must be those of the gold answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.grading.final_answer import grade_final_answer
+from swerve.grading.text import grade_final_answer
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.types import Problem, Reward
 
@@ -48,7 +48,7 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
         rewards.append(quick(problem, text) if quick else None)
     left = [number for number, reward in enumerate(rewards) if reward is None]
     if left:
-        from swerve.rewards.pool import shared_pool
+        from swerve.rewards.sandbox.pool import shared_pool
 
         graded = shared_pool().grade_all([pairs[number] for number in left])
         for number, reward in zip(left, graded, strict=True):

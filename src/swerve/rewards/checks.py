@@ -14,11 +14,11 @@ from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
 
-def refuse_ungradable(problems: Iterable[Problem]) -> None:
-    """Do nothing if every problem's grader exists and takes the problem's policies.
+def check_graders(problems: Iterable[Problem]) -> None:
+    """Check that every problem's grader exists and takes the problem's policies.
 
     Raises:
-        ConfigError: one does not; the message names the grader, the policy and the nearest valid word.
+        ConfigError: a grader does not exist or does not take a policy; the message names it and the nearest valid word.
     """
     seen: set[tuple[str, str]] = set()
     for problem in problems:
@@ -33,7 +33,7 @@ def _check(name: str, grading: Mapping[str, Any]) -> None:
     if name not in GRADERS:
         raise ConfigError(f"there is no grader '{name}'{nearest(name, GRADERS)} (known: {', '.join(sorted(GRADERS))})")
     if name == "python":
-        from swerve.rewards.python_file import check_reward_file
+        from swerve.rewards.sandbox.python_file import check_reward_file
 
         file = grading.get("file")
         if not isinstance(file, str):

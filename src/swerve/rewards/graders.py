@@ -13,17 +13,17 @@ from swerve.types import Problem
 GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
     {
         **{kind: task.grader for kind, task in TASKS.items() if task.grader},
-        "choice": GraderEntry(module="swerve.rewards.text", function="grade_choice"),
-        "exact": GraderEntry(module="swerve.rewards.text", function="grade_exact"),
+        "choice": GraderEntry(module="swerve.grading.text", function="grade_choice"),
+        "exact": GraderEntry(module="swerve.grading.text", function="grade_exact"),
         "math_verify": GraderEntry(
-            module="swerve.rewards.math_verify",
+            module="swerve.rewards.maths",
             function="grade_math_verify",
             isolated=True,
             preloads=("math_verify",),
             policies=MathGrading,
         ),
         "python": GraderEntry(
-            module="swerve.rewards.python_file", function="grade_python", isolated=True, confined=False
+            module="swerve.rewards.sandbox.python_file", function="grade_python", isolated=True, confined=False
         ),
     }
 )

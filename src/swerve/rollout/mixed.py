@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.config import SwapSelector
-from swerve.functional import divergence_stats
+from swerve.functional.divergence import divergence_stats
 from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_uniforms, sample
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import check_request

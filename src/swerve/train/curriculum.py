@@ -25,8 +25,6 @@ from swerve.problems.mixture import Quota, mixed_parts
 from swerve.seeds import derive_seed
 from swerve.types import Problem
 
-__all__ = ["Draws", "SolveRates", "pool_size", "solve_weights", "stage_draws"]
-
 Record = Mapping[str, Any]
 """A line of problems.jsonl: `step`, and `problems` as a list of [id, number solved, number tried]."""
 

@@ -13,12 +13,12 @@ from transformers import PreTrainedModel
 
 from swerve.batch import TokenBatch, completion_hidden
 from swerve.errors import MismatchError
-from swerve.functional import token_logprobs
+from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
 from swerve.models.model_folder import load_model, tokenizer_fingerprint
+from swerve.train.columns import TokenTable, score_tokens
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.stages.context import StageContext
-from swerve.train.tokens import TokenTable, score_tokens
 from swerve.world import World
 
 

@@ -1,7 +1,8 @@
-"""One update: gradients over micro-batches and processes, checked, clipped and applied."""
+"""One update: gradients over micro-batches and processes, checked, clipped and applied at the scheduled rate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,26 @@ class Learner:
             group["lr"] = learning_rate
         self.optimizer.step()
         return UpdateResult(loss=sums.pop("loss"), grad_norm=grad_norm, sums=sums)
+
+
+def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
+    """Return the learning rate of the update with 0-based index `step` out of `total`.
+
+    Linear warm-up over `warmup_steps`, then constant, linear to 0 or half a cosine to 0.
+
+    >>> config = OptimizerConfig(lr=1.0, schedule="cosine", warmup_steps=2)
+    >>> [round(learning_rate(config, step, 6), 4) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.8536, 0.5, 0.1464]
+    """
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    progress = (step - config.warmup_steps) / max(1, total - config.warmup_steps)
+    factor = {
+        "constant": 1.0,
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
+    }[config.schedule]
+    return config.lr * factor
 
 
 def new_value_head(model: PreTrainedModel) -> nn.Linear:

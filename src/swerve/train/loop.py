@@ -27,14 +27,14 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
 from swerve.recipes import config_hash, dump_yaml
-from swerve.rewards.checks import refuse_ungradable
-from swerve.rewards.pool import configure_pool
+from swerve.rewards.checks import check_graders
+from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
+from swerve.train.health.collapse import judge_collapse
+from swerve.train.health.ungraded import judge_grading
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
-from swerve.train.outcomes import judge_grading
-from swerve.train.recovery import judge_collapse
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
 from swerve.train.trackers import Tracker, open_trackers
@@ -77,7 +77,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
-        refuse_ungradable(problems)
+        check_graders(problems)
         if world.is_main:
             for note in getattr(family, "notes", list)():
                 progress.note(note)

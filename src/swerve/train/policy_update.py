@@ -1,56 +1,31 @@
-"""The updates of the policy from one step's rollouts: minibatches, denominators, loss."""
+"""The updates of the policy from one step's rollouts: minibatches, denominators, the loss of a chunk of tokens."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from swerve.batch import TokenBatch, TokenSequence
-from swerve.config import ClipLoss, DualClipLoss, GaeAdvantages, GspoLoss, KlInLoss, NoCorrection, RlStage
-from swerve.functional import kl_estimate, reduction_weights, sequence_log_ratio, token_logprobs, value_loss
-from swerve.train.frozen import FrozenModel
-from swerve.train.objective import FIGURES, TokenObjective
-from swerve.train.recording import SignalRecorder, TokenSignals
-from swerve.train.schedule import learning_rate
+from swerve.batch import TokenBatch
+from swerve.config.objectives import GaeAdvantages, NoCorrection
+from swerve.config.stages import RlStage
+from swerve.functional.logprobs import entropy, token_logprobs
+from swerve.functional.losses import RATIO_LOSSES, RatioLoss, sequence_log_ratio, value_loss
+from swerve.functional.path_losses import PATH_LOSSES
+from swerve.functional.token_weights import importance_weights, reduction_weights
+from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
+from swerve.train.kl import KlTerm, RefLogits
+from swerve.train.learner import Learner, learning_rate
+from swerve.train.preparation import PolicyStep
 from swerve.train.stages.context import Metrics, StageContext
-from swerve.train.tokens import TokenTable
 
-__all__ = ["UPDATE_FIGURES", "Coefficients", "PolicyStep", "PolicyUpdate", "update_policy"]
-
-_CLIPPING = (ClipLoss, DualClipLoss, GspoLoss)
-_PER_TOKEN = (*FIGURES, "value_loss")
+_PER_TOKEN = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share", "value_loss")
+"""Metrics that are means over tokens."""
 UPDATE_FIGURES = ("loss", "grad_norm", "lr", *_PER_TOKEN)
 """What an update measures; null in the metrics of a step without one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coefficients:
-    """Weights of the terms beside the policy loss, in this step."""
-
-    kl: float | None
-    """None without a KL term."""
-    entropy: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyStep:
-    """What the updates of one step learn from, on this process: B completions of at most T tokens."""
-
-    sequences: Sequence[TokenSequence]
-    groups: Sequence[int]
-    """Number of the group of each completion."""
-    table: TokenTable
-    rewards: Tensor
-    """`[B]`."""
-    tokens: Mapping[str, Tensor]
-    """`[B, T]` each: `sampler_logprobs`, `advantages`, and, where they are needed, `old_logprobs`, `ref_logprobs`,
-    `values`, `returns`, and `learns` (1.0 at tokens that carry the policy loss)."""
-    reward_kl: Tensor | None
-    """`[B, T]`, the KL estimate at each token, nats, where it is in the reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +33,13 @@ class PolicyUpdate:
     """What came of the updates of one step."""
 
     figures: Metrics
-    """What to log."""
+    """Metrics to log."""
     signals: TokenSignals
-    """What pushed at each token."""
+    """What the updates did at each token."""
 
 
 def update_policy(
-    step: PolicyStep,
-    stage: RlStage,
-    context: StageContext,
-    index: int,
-    coefficients: Coefficients,
-    reference: FrozenModel | None,
+    step: PolicyStep, stage: RlStage, context: StageContext, index: int, kl: KlTerm, entropy_coef: float
 ) -> PolicyUpdate:
     """Make the updates of the stage's step `index`; all processes must call it."""
     rate = learning_rate(stage.optimizer, index, stage.steps) * context.learning_rate_factor()
@@ -77,79 +47,72 @@ def update_policy(
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
-            loss = _MinibatchLoss.of(step, rows, stage, context, coefficients, reference, recorder)
-            if loss is None:
+            columns, num_tokens = _weighted(step, rows, stage, context)
+            if not num_tokens:  # no process has a completion
                 continue
+            loss = _MinibatchLoss(
+                stage=stage,
+                learner=context.learner,
+                kl=kl,
+                entropy_coef=entropy_coef,
+                columns=columns,
+                rows=rows,
+                recorder=recorder,
+            )
             sequences = [step.sequences[row] for row in rows]
             batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
             result = context.learner.update(batches, loss, learning_rate=rate, metrics=_PER_TOKEN)
-            added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": loss.num_tokens}
+            added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
     return PolicyUpdate(
-        figures={**_figures(step, stage, context, sums, reference), "lr": rate},
-        signals=_signals(step, stage, recorder, reference),
+        figures={**_metrics(step, stage, context, sums, kl), "lr": rate},
+        signals=_signals(step, stage, recorder, kl),
     )
 
 
-def _figures(
-    step: PolicyStep,
-    stage: RlStage,
-    context: StageContext,
-    sums: Mapping[str, float],
-    reference: FrozenModel | None,
+def _ratio_loss(stage: RlStage) -> RatioLoss | None:
+    """Return the stage's loss of log-probabilities; None where it is one of exploring paths, of whole logits."""
+    return RATIO_LOSSES.get(stage.loss.kind)
+
+
+def _clips(stage: RlStage) -> bool:
+    loss = _ratio_loss(stage)
+    return loss is not None and loss.clipped is not None
+
+
+def _metrics(
+    step: PolicyStep, stage: RlStage, context: StageContext, sums: Mapping[str, float], kl: KlTerm
 ) -> dict[str, float | int | None]:
     """Return means over updates and over tokens; None for what this objective does not have."""
-    figures: dict[str, float | int | None] = {name: sums[name] / sums["tokens"] for name in _PER_TOKEN}
-    if step.reward_kl is not None:
-        total = context.world.sums({"kl": float(step.reward_kl.sum())})["kl"]
-        figures["kl"] = total * stage.num_epochs / sums["tokens"]
-    elif reference is None:
-        figures["kl"] = None
+    metrics: dict[str, float | int | None] = {name: sums[name] / sums["tokens"] for name in _PER_TOKEN}
+    if step.columns.reward_kl is not None:
+        total = context.world.sums({"kl": float(step.columns.reward_kl.sum())})["kl"]
+        metrics["kl"] = total * stage.num_epochs / sums["tokens"]
+    elif kl.reference is None:
+        metrics["kl"] = None
     if not isinstance(stage.advantages, GaeAdvantages):
-        figures["value_loss"] = None
-    if not isinstance(stage.loss, _CLIPPING):
-        figures["clipped_share"] = None
+        metrics["value_loss"] = None
+    if not _clips(stage):
+        metrics["clipped_share"] = None
     if isinstance(stage.correction, NoCorrection):
-        figures["corrected_share"] = None
+        metrics["corrected_share"] = None
     means = {name: sums[name] / sums["updates"] for name in ("loss", "grad_norm")}
-    return {**means, "num_tokens": int(sums["tokens"]) // stage.num_epochs, **figures}
+    return {**means, "num_tokens": int(sums["tokens"]) // stage.num_epochs, **metrics}
 
 
-def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, reference: FrozenModel | None) -> TokenSignals:
+def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, kl: KlTerm) -> TokenSignals:
     """Return the signal at each token of this process's completions."""
-    advantages = step.tokens["advantages"]
-    if "learns" in step.tokens:
-        advantages = advantages * step.tokens["learns"]
+    advantages = step.columns.advantages * step.columns.policy_weights
     if stage.is_selector:
         advantages = advantages.clamp(min=0.0)  # they learn from completions with a positive reward only
-    kl = step.reward_kl
-    if isinstance(stage.kl, KlInLoss) and reference is not None:
-        kl = _loss_kl(step, stage.kl, recorder)
     return TokenSignals(
         groups=step.groups,
         mask=step.table.mask,
         advantages=advantages,
-        kl=kl,
-        clipped=recorder.clipped_share if isinstance(stage.loss, _CLIPPING) else None,
+        kl=kl.recorded(step.columns, recorder),
+        clipped=recorder.mean("clipped") if _clips(stage) else None,
     )
-
-
-def _loss_kl(step: PolicyStep, kl: KlInLoss, recorder: SignalRecorder) -> Tensor:
-    """Return the KL term at each token: before the updates where its log-probabilities are there, else in its first."""
-    match kl.estimator:
-        case "exact_reverse" | "exact_forward" | "exact_js":
-            return recorder.first_kl
-        case estimator if "old_logprobs" in step.tokens:
-            return kl_estimate(
-                step.tokens["old_logprobs"],
-                step.tokens["ref_logprobs"],
-                estimator=estimator,
-                input_clamp=kl.input_clamp,
-                output_clamp=kl.output_clamp,
-            )
-        case _:
-            return recorder.first_kl
 
 
 def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index: int, epoch: int) -> list[list[int]]:
@@ -164,123 +127,190 @@ def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index:
     return [[row for row in everything if step.groups[row] in numbers] for numbers in parts]
 
 
+def _weighted(
+    step: PolicyStep, rows: Sequence[int], stage: RlStage, context: StageContext
+) -> tuple[TokenColumns, float]:
+    """Return the columns of the update from `rows`, weighted by its denominators, and its tokens over all processes."""
+    mask, rewards = step.table.mask[rows], step.rewards[rows]
+    counts = context.world.sums(
+        {"tokens": float(mask.sum()), "sequences": float(len(rows)), "correct": float((rewards > 0).sum())}
+    )
+    columns = step.columns.map(lambda column: column[rows])
+    if not counts["tokens"]:
+        return columns, 0.0
+    weights = reduction_weights(
+        mask,
+        reduction=stage.reduction,
+        num_tokens=counts["tokens"],
+        num_sequences=counts["sequences"],
+        length=stage.reduction_length or context.config.max_new_tokens,
+    )
+    policy_weights = weights * _selected(stage, rewards, counts) * columns.policy_weights
+    return replace(columns, weights=weights, policy_weights=policy_weights), counts["tokens"]
+
+
+def _selected(stage: RlStage, rewards: Tensor, counts: Mapping[str, float]) -> Tensor:
+    """Return the factor `[b, 1]` on each completion's policy loss; only the losses of exploring paths select."""
+    if not stage.is_selector:
+        return torch.ones(len(rewards), 1)
+    correct = (rewards > 0).float()[:, None]
+    # With no correct completion anywhere there is nothing to divide by, and nothing to learn from.
+    by_correct = getattr(stage.loss, "normalize", None) == "correct"
+    return correct * (counts["sequences"] / max(1.0, counts["correct"]) if by_correct else 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MinibatchLoss:
     """The loss of one update; called with one of its micro-batches at a time (see `LossFunction`)."""
 
     stage: RlStage
-    context: StageContext
-    coefficients: Coefficients
-    reference: FrozenModel | None
-    tokens: Mapping[str, Tensor]
+    learner: Learner
+    kl: KlTerm
+    entropy_coef: float
+    columns: TokenColumns
     """`[b, T]` each, of the update's rows."""
-    num_tokens: float
-    """Completion tokens of the update, over all processes."""
     rows: Sequence[int]
     """Which completions of the step are in the update."""
     recorder: SignalRecorder
 
-    @classmethod
-    def of(
-        cls,
-        step: PolicyStep,
-        rows: Sequence[int],
-        stage: RlStage,
-        context: StageContext,
-        coefficients: Coefficients,
-        reference: FrozenModel | None,
-        recorder: SignalRecorder,
-    ) -> _MinibatchLoss | None:
-        """Return the loss of the update from `rows`, or None if no process has any."""
-        mask, rewards = step.table.mask[rows], step.rewards[rows]
-        counts = context.world.sums(
-            {"tokens": float(mask.sum()), "sequences": float(len(rows)), "correct": float((rewards > 0).sum())}
-        )
-        if not counts["tokens"]:
-            return None
-        weights = reduction_weights(
-            mask,
-            reduction=stage.reduction,
-            num_tokens=counts["tokens"],
-            num_sequences=counts["sequences"],
-            length=stage.reduction_length or context.config.max_new_tokens,
-        )
-        policy_weights = weights * _selected(stage, rewards, counts)
-        tokens = {name: values[rows] for name, values in step.tokens.items()}
-        if "learns" in tokens:
-            policy_weights = policy_weights * tokens["learns"]
-        return cls(
-            stage=stage,
-            context=context,
-            coefficients=coefficients,
-            reference=reference,
-            tokens={**tokens, "weights": weights, "policy_weights": policy_weights},
-            num_tokens=counts["tokens"],
-            rows=rows,
-            recorder=recorder,
-        )
-
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
-        """Return this micro-batch's share of the loss, and sums of figures over its tokens."""
-        tokens = {name: TokenTable.take(values, batch) for name, values in self.tokens.items()}
-        tokens["ids"] = batch.completion_ids[batch.mask]
-        if isinstance(self.stage.loss, GspoLoss) and "old_logprobs" in tokens:
-            tokens["log_ratio"] = self._sequence_log_ratios(batch, hidden, tokens)
+        """Return this micro-batch's share of the loss, and sums of metrics over its tokens."""
+        tokens = self.columns.of_batch(batch)
+        loss = _ratio_loss(self.stage)
+        if loss is not None and loss.by_sequence and tokens.old_logprobs is not None:
+            tokens = replace(
+                tokens, log_ratio=self._sequence_log_ratios(batch, hidden, tokens.ids, tokens.old_logprobs)
+            )
         objective = TokenObjective(
             stage=self.stage,
             tokens=tokens,
-            kl_coef=self.coefficients.kl or 0.0,
-            entropy_coef=self.coefficients.entropy,
+            kl=self.kl,
+            entropy_coef=self.entropy_coef,
+            ref_logits=self.kl.ref_logits(batch),
         )
-        head = self.context.learner.head
-        exact = self.reference if isinstance(self.stage.kl, KlInLoss) and self.stage.kl.is_exact else None
-        if exact is None:
-            loss = head.loss(hidden, objective)
-        else:
-            ref_hidden = exact.hidden(batch)
-
-            def with_reference(logits: Tensor, rows: slice) -> Tensor:
-                with torch.no_grad():
-                    ref_logits = exact.head(ref_hidden[rows])
-                return objective(logits, rows, ref_logits)
-
-            loss = head.loss(hidden, with_reference)
+        policy = self.learner.head.loss(hidden, objective)
         self.recorder.add([self.rows[row] for row in batch.rows], batch.mask, objective.per_token())
         value, value_sum = self._value_loss(hidden, tokens)
-        return loss + value, {**objective.figures(), "value_loss": value_sum}
+        return policy + value, {**objective.metrics(), "value_loss": value_sum}
 
-    def _sequence_log_ratios(self, batch: TokenBatch, hidden: Tensor, tokens: Mapping[str, Tensor]) -> Tensor:
+    def _sequence_log_ratios(self, batch: TokenBatch, hidden: Tensor, ids: Tensor, old_logprobs: Tensor) -> Tensor:
         """Return each token's sequence log-ratio under the present weights, `[N]`."""
 
         def logprobs(logits: Tensor, rows: slice) -> Tensor:
-            return token_logprobs(logits, tokens["ids"][rows], temperature=self.stage.temperature)[:, None]
+            return token_logprobs(logits, ids[rows], temperature=self.stage.temperature)[:, None]
 
         with torch.no_grad():
-            flat = self.context.learner.head.map(hidden, logprobs)[:, 0]
+            flat = self.learner.head.map(hidden, logprobs)[:, 0]
             current = flat.new_zeros(batch.mask.shape)
             old = torch.zeros_like(current)
             current[batch.mask] = flat
-            old[batch.mask] = tokens["old_logprobs"].to(flat.dtype)
+            old[batch.mask] = old_logprobs.to(flat.dtype)
             ratios = sequence_log_ratio(current, old, batch.mask)
             return ratios[:, None].expand_as(current)[batch.mask]
 
-    def _value_loss(self, hidden: Tensor, tokens: Mapping[str, Tensor]) -> tuple[Tensor, float]:
+    def _value_loss(self, hidden: Tensor, tokens: TokenColumns) -> tuple[Tensor, float]:
         """Return the weighted loss of the value head, and its plain sum over the tokens."""
         settings = self.stage.advantages
         if not isinstance(settings, GaeAdvantages):
             return hidden.new_zeros(()), 0.0
+        assert tokens.values is not None
+        assert tokens.returns is not None
         inputs = hidden if settings.value_gradient == "shared" else hidden.detach()
-        values = self.context.learner.value_head(inputs)[:, 0]
-        old_values = None if settings.value_clip is None else tokens["values"][None]
-        losses = value_loss(values[None], tokens["returns"][None], old_values=old_values, clip=settings.value_clip)[0]
-        return settings.value_coef * (tokens["weights"] * losses).sum(), float(losses.detach().sum())
+        values = self.learner.value_head(inputs)[:, 0]
+        old_values = None if settings.value_clip is None else tokens.values[None]
+        losses = value_loss(values[None], tokens.returns[None], old_values=old_values, clip=settings.value_clip)[0]
+        return settings.value_coef * (tokens.weights * losses).sum(), float(losses.detach().sum())
 
 
-def _selected(stage: RlStage, rewards: Tensor, counts: Mapping[str, float]) -> Tensor:
-    """Return the factor `[b, 1]` on each completion's policy loss; only the losses of exploring paths select."""
-    normalize = getattr(stage.loss, "normalize", None)
-    if normalize is None:
-        return torch.ones(len(rewards), 1)
-    correct = (rewards > 0).float()[:, None]
-    # With no correct completion anywhere there is nothing to divide by, and nothing to learn from.
-    return correct * (counts["sequences"] / max(1.0, counts["correct"]) if normalize == "correct" else 1.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenObjective:
+    """The summed loss of some tokens, and sums of metrics about them.
+
+    Per token, with `w` the reduction's weight, `v` the weight of the policy loss (0 where the token or its completion
+    is left out) and `c` the importance weight of policy to sampler:
+
+        loss = v c policy_loss + w (c) kl_coef KL - w entropy_coef H
+
+    where `(c)` is there with `correction.scope: policy_and_kl`.
+    """
+
+    stage: RlStage
+    tokens: TokenColumns
+    """`[N]` each."""
+    kl: KlTerm
+    entropy_coef: float = 0.0
+    ref_logits: RefLogits | None = None
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    recorded: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def __call__(self, logits: Tensor, rows: slice) -> Tensor:
+        """Return the loss of the tokens `rows` from their logits `[n, V]`; see `ChunkLoss`."""
+        tokens = self.tokens.map(lambda column: column[rows])
+        temperature = self.stage.temperature
+        scaled = logits if temperature == 1.0 else logits / temperature
+        logprobs = token_logprobs(scaled, tokens.ids)
+        old = logprobs.detach() if tokens.old_logprobs is None else tokens.old_logprobs
+
+        correction, corrected = self._correction(logprobs, old, tokens)
+        policy, clipped = self._policy_loss(scaled, logprobs, old, tokens)
+        weights = tokens.policy_weights * correction
+        # Where a token is left out its loss may be infinite, and 0 times that would be NaN.
+        loss = (weights * policy.where(weights != 0, 0.0)).sum()
+        self._count("clipped_share", clipped, record_as="clipped")
+        self._count("logprob_gap", (old - tokens.sampler_logprobs).abs())
+        self._count("corrected_share", corrected)
+
+        ref_logits = None if self.ref_logits is None else self.ref_logits(rows)
+        divergence = self.kl.in_loss(scaled, logprobs, old, tokens, ref_logits)
+        if divergence is not None:
+            self._count("kl", divergence, record_as="kl")
+            scope = getattr(self.stage.correction, "scope", "policy")
+            kl_weights = tokens.weights * correction if scope == "policy_and_kl" else tokens.weights
+            loss = loss + (self.kl.coef or 0.0) * (kl_weights * divergence).sum()
+
+        with torch.set_grad_enabled(self.entropy_coef != 0 and torch.is_grad_enabled()):
+            entropies = entropy(scaled)
+        self._count("entropy", entropies)
+        if self.entropy_coef:
+            loss = loss - self.entropy_coef * (tokens.weights * entropies).sum()
+        return loss
+
+    def metrics(self) -> dict[str, float]:
+        """Return the sums so far; 0 for what was never counted."""
+        return {name: float(self.sums.get(name, 0.0)) for name in _PER_TOKEN if name != "value_loss"}
+
+    def per_token(self) -> dict[str, Tensor]:
+        """Return what is recorded of each token so far, `[N]`: `clipped` (1.0 or 0.0), and `kl` (nats) if counted."""
+        return {name: torch.cat(parts).float() for name, parts in self.recorded.items()}
+
+    def _count(self, name: str, values: Tensor, *, record_as: str | None = None) -> None:
+        values = values.detach()
+        if record_as is not None:
+            self.recorded.setdefault(record_as, []).append(values)
+        total = values.sum(dtype=torch.float64)
+        self.sums[name] = self.sums[name] + total if name in self.sums else total
+
+    def _policy_loss(
+        self, scaled: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns
+    ) -> tuple[Tensor, Tensor]:
+        """Return each token's policy loss, and where clipping removed its gradient."""
+        keywords, ratio_loss = self.stage.loss.keywords, _ratio_loss(self.stage)
+        if ratio_loss is None:
+            return PATH_LOSSES[self.stage.loss.kind](scaled, tokens.ids, **keywords), torch.zeros_like(logprobs)
+        if ratio_loss.by_sequence:
+            log_ratio = torch.zeros_like(old) if tokens.log_ratio is None else tokens.log_ratio
+            keywords["log_ratio"] = log_ratio[None]
+        inputs = logprobs[None], old[None], tokens.advantages[None]
+        (loss,) = ratio_loss.loss(*inputs, **keywords)
+        clipped = ratio_loss.clipped(*inputs, **keywords)[0] if ratio_loss.clipped else torch.zeros_like(logprobs)
+        return loss, clipped
+
+    def _correction(self, logprobs: Tensor, old: Tensor, tokens: TokenColumns) -> tuple[Tensor, Tensor]:
+        """Return the importance weights of policy to sampler, and where the bound changed them."""
+        settings = self.stage.correction
+        if isinstance(settings, NoCorrection):
+            return torch.ones_like(old), torch.zeros_like(old)
+        numerator = old if settings.numerator == "old" else logprobs.detach()
+        sampler = tokens.sampler_logprobs
+        (weights,) = importance_weights(numerator[None], sampler[None], kind=settings.kind, **settings.keywords)
+        return weights, (weights - (numerator - sampler).exp()).abs() > 1e-6 * weights

@@ -15,10 +15,11 @@ from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
 from swerve.config import DistillStage, RlStage
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
+from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
-from swerve.rollout.groups import response_metrics, rollout_groups
-from swerve.train.outcomes import outcome_figures
-from swerve.train.recording import NO_SIGNAL, TokenSignals
+from swerve.rollout.groups import response_metrics
+from swerve.train.columns import NO_SIGNAL, TokenSignals
+from swerve.train.health.ungraded import outcome_figures
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem, Reward, Rollout, RolloutGroup
 from swerve.world import World

@@ -546,7 +546,7 @@ def test_a_kernel_that_cannot_be_had_is_refused_before_any_forward(monkeypatch: 
 
 @pytest.mark.slow
 def test_compiled_statistics_are_the_eager_ones() -> None:
-    from swerve.functional.head_divergence import compiled_available
+    from swerve.functional.row_sums import compiled_available
 
     if not compiled_available():
         pytest.skip("needs a C++ compiler")

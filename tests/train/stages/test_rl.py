@@ -20,9 +20,9 @@ def _coefficients(*records: Mapping[str, Any], **keys: Any) -> tuple[float | Non
     stage = RlStage.model_validate({"steps": 9, "optimizer": {"lr": 1e-3}, **sampling, **keys})
     runner = RlRunner.__new__(RlRunner)
     context: Any = SimpleNamespace(records=list(records))
-    runner._stage, runner._context = stage, context
-    found = runner._coefficients()
-    return found.kl, found.entropy
+    runner._stage, runner._context, runner._reference = stage, context, None
+    kl, entropy = runner._terms()
+    return kl.coef, entropy
 
 
 def _record(step: int, **figures: Any) -> dict[str, Any]:

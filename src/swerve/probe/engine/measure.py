@@ -20,7 +20,8 @@ from torch import Tensor
 from swerve.batch import TokenSequence
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
-from swerve.functional.head_divergence import HeadBackend, compiled_available
+from swerve.functional.head_divergence import HeadBackend
+from swerve.functional.row_sums import compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.engine.forward import (

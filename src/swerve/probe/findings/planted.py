@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from swerve.functional import bernoulli_kl
+from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from swerve.errors import MissingExtraError
-from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
-from swerve.grading.stated_answer import find_stated_answer
-from swerve.problems.reasoning_gym.expressions import ExpressionError, ExpressionLimitError, read_expression
+from swerve.grading.answers import STATED_WHOLE, find_answer
+from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic, read_expression
 from swerve.types import Problem, Reward
 
 _THRESHOLD = 1.0
@@ -24,7 +23,7 @@ _DIGIT_LIMIT = "for integer string conversion"
 
 # What scorers raise on answers that have not the form they read.
 _UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-_LIMITS = (ArithmeticLimitError, ExpressionLimitError, RecursionError)
+_LIMITS = (ArithmeticLimitError, RecursionError)
 
 
 def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
@@ -40,7 +39,7 @@ def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
         MissingExtraError: reasoning-gym is not installed.
         MemoryError: the process has no memory left; it should be replaced.
     """
-    answer = find_stated_answer(text, whole=True)
+    answer = find_answer(text, STATED_WHOLE)
     if answer is None:
         return Reward(value=None, status="unparsed")
     metadata = problem.metadata
@@ -191,7 +190,7 @@ def _integration(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
 def _read_item(text: str, variables: Collection[str]) -> Any:
     try:
         return read_expression(text, variables)
-    except ExpressionError as error:
+    except ParseError as error:
         raise UnreadableItemError(f"the item's own expression {text[:100]!r} cannot be read: {error}") from error
 
 

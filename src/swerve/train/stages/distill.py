@@ -8,18 +8,17 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config import DistillStage
-from swerve.functional import entropy, exact_kl
+from swerve.config.stages import DistillStage
+from swerve.functional.kl_divergence import exact_kl
+from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
+from swerve.train.learner import learning_rate
 from swerve.train.rollouts import rollout_metrics, sample_step, write_rollouts
-from swerve.train.schedule import learning_rate
 from swerve.train.stages.context import Metrics, StageContext
-
-__all__ = ["DistillRunner"]
 
 
 class DistillRunner:
-    """One rollout of groups and one update a step; rewards are measured, not learnt from."""
+    """One rollout of groups and one update a step; rewards are measured, not trained on."""
 
     def __init__(self, stage: DistillStage, context: StageContext) -> None:
         self._stage = stage
@@ -45,10 +44,10 @@ class DistillRunner:
             entropies: list[Tensor] = []
 
             def divergence(logits: Tensor, rows: slice) -> Tensor:
+                scaled = logits if stage.temperature == 1.0 else logits / stage.temperature
                 with torch.no_grad():
                     teacher_logits = teacher.head(teacher_hidden[rows]) / stage.temperature
-                    entropies.append(entropy(logits / stage.temperature).sum())
-                scaled = logits if stage.temperature == 1.0 else logits / stage.temperature
+                    entropies.append(entropy(scaled).sum())
                 return exact_kl(scaled, teacher_logits, direction=stage.divergence).sum() / num_tokens
 
             value = context.learner.head.loss(hidden, divergence)

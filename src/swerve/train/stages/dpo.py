@@ -12,18 +12,17 @@ from torch import Tensor
 
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
 from swerve.batch import TokenBatch, completion_hidden, token_batches
-from swerve.config import DpoStage
+from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
-from swerve.functional import dpo_loss, token_logprobs
+from swerve.functional.logprobs import token_logprobs
+from swerve.functional.losses import dpo_loss
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
+from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
-from swerve.rollout.groups import rollout_groups
-from swerve.train.schedule import learning_rate
+from swerve.train.learner import learning_rate
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import RolloutGroup
-
-__all__ = ["DpoRunner"]
 
 _PROMPTS_AT_A_TIME = 64
 
@@ -46,20 +45,17 @@ class DpoRunner:
         """See `StageRunner.step`."""
         stage, world = self._stage, self._context.world
         size = stage.batch_size
-        chosen = [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
-        pairs = world.shard(chosen)
+        pairs = world.shard(
+            [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
+        )
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             sums = self._completion_logprobs(batch, hidden)
             rows = [pairs[row // 2] for row in batch.rows[::2]]
-            margin = (sums[0::2] - _reference(rows, "chosen", sums)) - (sums[1::2] - _reference(rows, "rejected", sums))
-            per_pair = dpo_loss(
-                sums[0::2],
-                sums[1::2],
-                _reference(rows, "chosen", sums),
-                _reference(rows, "rejected", sums),
-                beta=stage.beta,
-            )
+            chosen, rejected = sums[0::2], sums[1::2]
+            ref_chosen, ref_rejected = (_reference(rows, side, sums) for side in ("chosen", "rejected"))
+            margin = (chosen - ref_chosen) - (rejected - ref_rejected)
+            per_pair = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=stage.beta)
             return per_pair.sum() / size, {"margin": float(margin.detach().sum()), "wins": float((margin > 0).sum())}
 
         rate = learning_rate(stage.optimizer, index, stage.steps)
@@ -88,7 +84,7 @@ class DpoRunner:
             for start in range(0, stage.max_prompts, _PROMPTS_AT_A_TIME):
                 context.raise_if_interrupted()
                 slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
-                # Pairs are learnt from in their order: the next ones are those of the step after the pairs so far.
+                # Pairs are trained on in their order: the next ones are those of the step after the pairs so far.
                 found, statuses = self._sample_pairs(engine, slots, pool_step=len(pairs) // stage.batch_size)
                 pairs += found
                 outcomes += statuses

@@ -1,21 +1,19 @@
-"""Reinforcement learning with verifiable rewards: sample groups, grade them, and learn from what was better."""
+"""Reinforcement learning with verifiable rewards: sample groups, grade them, and reinforce what was better."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from swerve.config import KlInLoss, KlInReward, RlStage
-from swerve.functional import adaptive_kl_coef
-from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
+from swerve.config.stages import RlStage
+from swerve.train.columns import TokenSignals
+from swerve.train.kl import KlTerm, kl_coefficient, kl_reference, kl_term
 from swerve.train.learner import NotFiniteError
-from swerve.train.policy_update import UPDATE_FIGURES, Coefficients, update_policy
+from swerve.train.policy_update import UPDATE_FIGURES, update_policy
 from swerve.train.preparation import prepare_step
-from swerve.train.recording import TokenSignals
 from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
 from swerve.train.stages.context import Metrics, StageContext
-
-__all__ = ["RlRunner"]
 
 
 class RlRunner:
@@ -24,10 +22,7 @@ class RlRunner:
     def __init__(self, stage: RlStage, context: StageContext) -> None:
         self._stage = stage
         self._context = context
-        kl = stage.kl
-        self._reference: FrozenModel | None = None
-        if isinstance(kl, KlInLoss | KlInReward) and kl.coef:
-            self._reference = load_frozen(kl.reference, context) if kl.reference else frozen_policy(context)
+        self._reference = kl_reference(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
@@ -48,40 +43,40 @@ class RlRunner:
 
     def _learn(self, found: StepRollouts, index: int) -> tuple[Metrics, TokenSignals | None]:
         """Make the step's updates; return what to log, and the signal at each token (None: there was no update)."""
-        coefficients = self._coefficients()
+        kl, entropy_coef = self._terms()
         figures: dict[str, Any] = {
             **rollout_metrics(found, self._stage, self._context),
             **dict.fromkeys(UPDATE_FIGURES),
         }
-        figures.update(kl_coef=coefficients.kl, entropy_coef=coefficients.entropy, num_tokens=0)
+        figures.update(kl_coef=kl.coef, entropy_coef=entropy_coef, num_tokens=0)
         used = found if self._stage.zero_variance == "keep" else _without_equal_rewards(found)
         num_used = self._context.world.sums({"n": sum(len(group.rollouts) for group in used.groups)})["n"]
         figures["num_used_rollouts"] = int(num_used)
         if not num_used:  # every group agreed: there is nothing to learn from
             return figures, None
-        step = prepare_step(used, self._stage, self._context, coefficients, self._reference)
-        update = update_policy(step, self._stage, self._context, index, coefficients, self._reference)
+        step = prepare_step(used, self._stage, self._context, kl)
+        update = update_policy(step, self._stage, self._context, index, kl, entropy_coef)
         return {**figures, **update.figures}, update.signals
 
-    def _coefficients(self) -> Coefficients:
-        """Return this step's coefficients of KL and entropy, from what the last step's record says."""
-        kl, settings = self._stage.kl, self._stage.entropy
+    def _terms(self) -> tuple[KlTerm, float]:
+        """Return this step's KL term and coefficient of the entropy, from what the last step's record says."""
+        stage, settings = self._stage, self._stage.entropy
         last = _last_record(self._context.records)
-        coef: float | None = None
-        if isinstance(kl, KlInLoss | KlInReward):
-            coef = last.get("kl_coef", kl.coef)
-            if kl.target and last.get("kl") is not None:
-                count = self._stage.prompts_per_step * self._stage.samples_per_prompt
-                coef = adaptive_kl_coef(coef, kl=last["kl"], target=kl.target, horizon=kl.horizon, num_samples=count)
+        kl = kl_term(
+            stage.kl,
+            coef=kl_coefficient(stage, last),
+            reference=self._reference,
+            temperature=stage.temperature,
+        )
         bonus = last.get("entropy_coef", settings.coef)
         if settings.target and last.get("entropy") is not None:
             change = settings.target_step if last["entropy"] < settings.target else -settings.target_step
             bonus = max(settings.coef, bonus + change)
-        return Coefficients(kl=coef, entropy=bonus)
+        return kl, bonus
 
 
 def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what the coefficients follow: after a return to an earlier checkpoint, the record of that checkpoint."""
+    """Return the record that the coefficients follow: after a roll back that of the checkpoint."""
     by_step = {record["stage_step"]: record for record in records}
     last = records[-1] if records else {}
     while "rolled_back_to" in last:
@@ -92,11 +87,9 @@ def _last_record(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _without_equal_rewards(found: StepRollouts) -> StepRollouts:
     """Leave out the groups whose rewards are all equal."""
     kept = [index for index, varied in enumerate(found.varied()) if varied]
-    return StepRollouts(
+    return replace(
+        found,
         groups=[found.groups[index] for index in kept],
         numbers=[found.numbers[index] for index in kept],
         rewards=[found.rewards[index] for index in kept],
-        num_refills=found.num_refills,
-        drawn=found.drawn,
-        draw_metrics=found.draw_metrics,
     )

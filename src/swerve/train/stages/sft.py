@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config import SftStage
-from swerve.functional import max_prob_js, max_prob_kl, token_logprobs
+from swerve.config.stages import SftStage
+from swerve.functional.logprobs import token_logprobs
+from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.prompts import encode_completion, encode_prompts
-from swerve.train.schedule import learning_rate
+from swerve.train.learner import learning_rate
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
-__all__ = ["SftRunner"]
+_LOSSES: Mapping[str, Callable[[Tensor, Tensor, SftStage], Tensor]] = {
+    "cross_entropy": lambda logits, ids, _stage: -token_logprobs(logits, ids),
+    "greedy_kl": lambda logits, ids, stage: max_prob_kl(logits, ids, target_gradient=stage.target_gradient),
+    "greedy_js": lambda logits, ids, stage: max_prob_js(logits, ids, target_gradient=stage.target_gradient),
+}
+"""(logits `[N, V]`, ids `[N]`, stage) -> the loss of each token `[N]`."""
 
 
 class SftRunner:
@@ -27,7 +33,8 @@ class SftRunner:
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        problems = self._context.draw(range(self._stage.batch_size), step=index)
+        stage = self._stage
+        problems = self._context.draw(range(stage.batch_size), step=index)
         sequences = self._context.world.shard(self._sequences(problems, index))
         num_tokens = self._context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
 
@@ -36,7 +43,7 @@ class SftRunner:
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             ids = batch.completion_ids[batch.mask]
             return learner.head.loss(
-                hidden, lambda logits, rows: self._token_losses(logits, ids[rows]).sum() / num_tokens
+                hidden, lambda logits, rows: _LOSSES[stage.loss](logits, ids[rows], stage).sum() / num_tokens
             ), {}
 
         rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
@@ -49,16 +56,6 @@ class SftRunner:
             "num_tokens": int(num_tokens),
             **self._context.draw_metrics(problems, step=index),
         }
-
-    def _token_losses(self, logits: Tensor, ids: Tensor) -> Tensor:
-        """Return the loss of each token, `[N]`, from its logits `[N, V]`."""
-        match self._stage.loss:
-            case "cross_entropy":
-                return -token_logprobs(logits, ids)
-            case "greedy_kl":
-                return max_prob_kl(logits, ids, target_gradient=self._stage.target_gradient)
-            case "greedy_js":
-                return max_prob_js(logits, ids, target_gradient=self._stage.target_gradient)
 
     def _sequences(self, problems: Sequence[Problem], index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         context, label = self._context, self._stage.label

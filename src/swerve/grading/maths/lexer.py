@@ -1,0 +1,324 @@
+# The tables below hold signs that look like others; that is what they are for.
+# ruff: noqa: RUF001
+r"""From an answer's text to tokens: one spelling for what can be spelled in several ways, then one pass.
+
+`normalise` changes no meaning: Unicode signs become LaTeX, spacing and size commands go, doubled backslashes of escaped
+text become single ones. What may change a meaning (units, percent, thousands) is left to the parser and the policies.
+Characters that are not known stay, so that a text with them is not taken for one without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from swerve.grading.maths.expressions import NotParsed, Number
+from swerve.grading.maths.limits import LIMITS, LimitReached
+from swerve.grading.maths.vocabulary import FUNCTIONS, NUMBER_WORDS, SYMBOL_COMMANDS, UNITS
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ", "0123456789+-ni")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ]+")
+_SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
+_VULGAR = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5),
+    "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8),
+    "⅑": (1, 9), "⅒": (1, 10),
+}  # fmt: skip
+_GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "θ": "theta", "λ": "lambda", "μ": "mu",
+    "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ϕ": "phi", "ψ": "psi",
+    "ω": "omega", "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Σ": "Sigma", "Φ": "Phi", "Ω": "Omega",
+}  # fmt: skip
+_SIGNS = {
+    **dict.fromkeys("−–‐‑‒﹣", "-"),
+    **dict.fromkeys("\u00a0\u2002\u2003\u2009\u202f\u3000", " "),
+    **dict.fromkeys("\u200b\u2060\ufeff", ""),
+    **dict.fromkeys("×✕✖⋅·∙", r"\cdot "),
+    **{sign: rf"\frac{{{top}}}{{{bottom}}}" for sign, (top, bottom) in _VULGAR.items()},
+    **{sign: rf"\{name} " for sign, name in _GREEK.items()},
+    "÷": "/", "∕": "/", "⁄": "/", "∗": "*", "√": r"\sqrt ", "∛": r"\sqrt[3]", "∞": r"\infty ", "±": r"\pm ",
+    "∓": r"\mp ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
+    "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"^\circ ", "º": r"^\circ ",
+    "∠": r"\angle ", "△": r"\triangle ", "′": "'", "’": "'", "ℝ": r"\mathbb{R}", "…": r"\ldots ", "∶": ":", "％": "%",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "−": "-",
+}  # fmt: skip
+_FULLWIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_TRANSLATION = {**_FULLWIDTH, **{ord(sign): text for sign, text in _SIGNS.items()}}
+
+_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}$%])")
+_DROPPED = re.compile(
+    r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|displaystyle|textstyle"
+    r"|scriptstyle|limits|nolimits|strut|bf|rm|it|boldmath)(?![a-zA-Z])\.?"
+    r"|\\(?:hspace|vspace|hskip|label|tag) ?\*?\{[^{}]{0,40}\}|\\[hv]?phantom ?(?:\{[^{}]{0,40}\}|[^{}\\])"
+    r"|\\(?:boxed|fbox|underline|uline)(?![a-zA-Z])|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
+)
+_BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lbrack": "[", "rbrack": "]"}
+_BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
+_SPACING = re.compile(r"\\(?:q?quad|enspace|thinspace|ne?gthinspace)(?![a-zA-Z])|~")
+_DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3]")
+_SPACES = re.compile(r"\s+")
+_BOLD = re.compile(r"^(\*\*|__|[*`])(.{1,200})\1$", re.DOTALL)
+_TIMES_TEN = re.compile(r"(?<=[0-9]) +[xX] +(?=10 ?(?:\^|\*\*))")
+_ENDLESS = re.compile(
+    r"(?<![0-9.])([0-9]{0,20}\.[0-9]{0,20}?)([0-9]{1,6}?)\2{2,20} ?(?:\.\.\.|\\(?:[lc]?dots|dots[cbmio])(?![a-zA-Z]))"
+)
+"""A decimal whose last digits stand there three times or more, with dots after them."""
+_DEGREE = re.compile(r"\\degrees?(?![a-zA-Z])")
+_PER_CENT = re.compile(r"\bper cent\b")
+_ELLIPSIS = re.compile(r"(?<=,)(\s*)\.\.\.(?!\.)|(?<!\.)\.\.\.(?=\s*[,;+}])")
+_ALL_REALS = re.compile(
+    r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:all|any|every) (?:the )?reals?(?: numbers?)?(?: [xyz])? ?\}?", re.IGNORECASE
+)
+_WORDS = re.compile(r"[^\w\s:/%+.,-]|[.,](?![0-9])")
+_LIST_COMMA = re.compile(r"[,;](?![0-9])")
+_COMMAND = re.compile(
+    r"\\(?:text|mbox|textrm|textbf|textit|mathrm|mathbf|operatorname|boxed|fbox)\*?(?![a-zA-Z])|[${}]"
+)
+_ARTICLES = re.compile(r"\b(?:an?|the)\s+(?=\w)")
+
+
+def normalise(text: str) -> str:
+    r"""Return a text with one spelling of signs, spaces and sizes.
+
+    >>> normalise(r"$\left(3,½\right)$.")
+    '(3,\\frac{1}{2} )'
+    """
+    text = _SUPERSCRIPT_RUN.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
+    text = text.translate(_TRANSLATION)
+    if r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
+    text = _PER_CENT.sub("percent", _DEGREE.sub(r"^\\circ ", text))
+    text = _ELLIPSIS.sub(r"\1\\ldots ", text)
+    text = _BOLD.sub(r"\2", text.strip())
+    text = _DROPPED.sub(" ", _DELIMITERS.sub(" ", text))
+    text = _BRACKET.sub(lambda match: _BRACKETS[match[1]], _SPACING.sub(" ", text))
+    text = _without_end(_SPACES.sub(" ", text).strip()).lstrip("=: ")
+    return r"\mathbb{R}" if _ALL_REALS.fullmatch(text) else text
+
+
+def _without_end(text: str) -> str:
+    """Return a text without the punctuation and the spacing commands at its end."""
+    while True:
+        shorter = text.rstrip(" .,;:*")
+        if shorter.endswith("\\") and len(shorter) < len(text):
+            shorter = shorter[:-1]
+        elif shorter.endswith(("\\\\", "\\!")):
+            shorter = shorter[:-2]
+        if shorter == text:
+            return text
+        text = shorter
+
+
+def plain_words(text: str) -> str:
+    r"""Return a text as words: without LaTeX's text commands, punctuation, articles, and the case of letters.
+
+    >>> plain_words(r"\text{The  midpoints}.")
+    'midpoints'
+    """
+    text = _LIST_COMMA.sub(" ", _COMMAND.sub(" ", text).replace("\\", ""))
+    text = _WORDS.sub("", text).casefold()
+    return " ".join(_ARTICLES.sub("", text + " ").split())
+
+
+TokenKind = Literal["number", "letter", "word", "text", "command", "begin", "end", "sign"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of an answer."""
+
+    kind: TokenKind
+    text: str
+    spaced: bool = False
+    """Whether spaces stand before it."""
+    comma: bool = False
+    """Of a number: whether plain commas group its digits."""
+    texted: bool = False
+    """Whether it is part of a text command: `\\text{m/s}`."""
+
+
+_GROUPED = r"[0-9]{1,3}(?:(?:%s)[0-9]{3})+(?![0-9])"
+_SURE_SEPARATOR = r",\\! ?|\{,\}|\\[,;:] ?"
+_AFTER_POINT = r"\\(?:overline|bar|dot)(?![a-z])| ?(?:[-+*/)}\]^,]|\\(?:cdot|times|div)(?![a-z]))"
+"""What may follow a point without digits after it, as in `3./2`."""
+_NUMBER = r"(?:%s|[0-9]+)(?:\.(?:[0-9]+|(?=%s)))?|\.[0-9]+"
+_REPEATING = r"(?:\\(?:overline|bar|dot) ?\{ ?(?P<repeating>[0-9]+) ?\})?(?P<power>[eE][-+]?[0-9]+(?![0-9A-Za-z.]))?"
+_TEXT_COMMANDS = "text|mbox|textrm|textbf|textit|textnormal|mathrm|(?P<bold>mathbf)|operatorname|rm"
+_TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*)\}}"
+_NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
+_REST = (
+    rf"|(?P<texted>{_TEXT})"
+    r"|\\(?P<edge>begin|end) ?\{(?P<environment>[a-zA-Z]{1,20}\*?)\}(?: ?\{[clr| ]{1,20}\})?"
+    r"|(?P<space>\\[,;:! ]| +)"
+    rf"|\\(?P<command>[a-zA-Z]+)|(?P<letters>{_NUMBER_IN_WORDS}|[a-zA-Z]+)"
+    r"|(?P<sign>\\\\|\\[{}|%&#_]|<=|>=|!=|==|\*\*|[-+*/^_=<>()\[\]{}|,;:!'%&])"
+)
+
+
+def _pattern(separator: str) -> re.Pattern[str]:
+    return re.compile(rf"(?P<number>{_NUMBER % (_GROUPED % separator, _AFTER_POINT)}){_REPEATING}" + _REST)
+
+
+_WITH_THOUSANDS = _pattern(_SURE_SEPARATOR + "|,| ")
+_WITHOUT_THOUSANDS = _pattern(_SURE_SEPARATOR)
+_WORD_RUN = re.compile(r"[a-zA-Z]{2,}")
+_DIGIT = re.compile("[0-9]")
+_ALIASES = {
+    r"\{": "{set", r"\}": "}set", r"\%": "%", "**": "^", "==": "=", r"\|": "|", r"\&": "&",
+}  # fmt: skip
+_WORD_COMMANDS = FUNCTIONS | SYMBOL_COMMANDS.keys()
+
+
+def tokenize(text: str, *, thousands: bool) -> list[Token]:
+    """Split a normalised answer into tokens.
+
+    Args:
+        text: the answer.
+        thousands: whether plain commas and spaces before three digits group the digits of one number.
+
+    Raises:
+        NotParsed: a character has no place in a formula.
+    """
+    return list(_tokens(text, _WITH_THOUSANDS if thousands else _WITHOUT_THOUSANDS))
+
+
+def _tokens(text: str, pattern: re.Pattern[str]) -> Iterator[Token]:
+    position = 0
+    spaced = False
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None:
+            raise NotParsed(f"no place for {text[position]!r}")
+        position = match.end()
+        if match["space"] is not None:
+            spaced = True
+            continue
+        for token in _read(match, pattern):
+            yield Token(token.kind, token.text, spaced or token.spaced, token.comma, token.texted)
+            spaced = False
+
+
+def _read(match: re.Match[str], pattern: re.Pattern[str]) -> Iterator[Token]:
+    if match["number"] is not None:
+        yield _number(match)
+    elif match["texted"] is not None:
+        yield from _text(match["content"], pattern, is_upright=match["bold"] is None)
+    elif match["edge"] is not None:
+        yield Token("begin" if match["edge"] == "begin" else "end", match["environment"])
+    elif match["command"] is not None:
+        yield Token("command", match["command"])
+    elif match["letters"] is not None:
+        yield _letters(match["letters"], is_call=match.string.startswith("(", match.end()))
+    else:
+        yield Token("sign", _ALIASES.get(match["sign"], match["sign"]))
+
+
+def _number(match: re.Match[str]) -> Token:
+    """Return a number as `digits[.digits][(repeating)][epower]`."""
+    written = match["number"]
+    digits = re.sub(r"[^0-9.]", "", written)
+    repeating = f"({match['repeating']})" if match["repeating"] else ""
+    comma = "," in written.replace("{,}", "").replace(r",\!", "")
+    return Token("number", digits + repeating + (match["power"] or "").lower(), comma=comma)
+
+
+def _text(content: str, pattern: re.Pattern[str], *, is_upright: bool) -> Iterator[Token]:
+    """Read what stands in a text command: as a formula where it has no words, else as text."""
+    if _WORD_RUN.search(content) is not None and _DIGIT.search(content) is not None:
+        yield from _tokens(content.strip(), pattern)
+    elif _WORD_RUN.search(content) is None:
+        for token in _tokens(content.strip(), pattern):
+            yield Token(token.kind, token.text, token.spaced, token.comma, texted=is_upright)
+    elif content.strip() in _WORD_COMMANDS - UNITS.keys():
+        yield Token("command", content.strip())
+    else:
+        yield Token("text", " ".join(content.split()))
+
+
+def _letters(letters: str, *, is_call: bool) -> Token:
+    """Read letters; names that are both a function and a unit (`min`, `sec`) are functions before a bracket."""
+    if len(letters) == 1:
+        return Token("letter", letters)
+    is_command = letters in _WORD_COMMANDS and (is_call or letters not in UNITS)
+    return Token("command" if is_command else "word", letters)
+
+
+class TokenReader:
+    """Tokens and a position in them."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._position = 0
+        self._depth = 0
+
+    @property
+    def token(self) -> Token | None:
+        """The next token, or None at the end."""
+        return self._tokens[self._position] if self._position < len(self._tokens) else None
+
+    def _ahead(self, distance: int) -> Token | None:
+        position = self._position + distance
+        return self._tokens[position] if position < len(self._tokens) else None
+
+    def _next(self) -> Token:
+        token = self.token
+        if token is None:
+            raise NotParsed("ends too early")
+        self._position += 1
+        return token
+
+    def _sees(self, *texts: str) -> bool:
+        token = self.token
+        return token is not None and token.kind in ("sign", "command") and token.text in texts
+
+    def _takes(self, *texts: str) -> bool:
+        found = self._sees(*texts)
+        self._position += found
+        return found
+
+    def _expect(self, *texts: str) -> str:
+        if not self._sees(*texts):
+            raise NotParsed(f"misses {texts[0]!r}")
+        return self._next().text
+
+    def _takes_braced(self, command: str) -> bool:
+        tokens = self._tokens[self._position : self._position + 3]
+        found = [token.text for token in tokens] == ["{", command, "}"]
+        self._position += 3 * found
+        return found
+
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > LIMITS.depth:
+            raise LimitReached(f"depth of a formula > {LIMITS.depth}")
+        yield
+        self._depth -= 1
+
+
+_WRITTEN = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?(?:\(([0-9]+)\))?(?:e([-+]?[0-9]+))?")
+
+
+def read_number(written: str) -> Number:
+    """Return the exact value of `digits[.digits][(repeating)][epower]`."""
+    match = _WRITTEN.fullmatch(written)
+    if match is None:
+        raise NotParsed(f"{written!r} is no number")
+    whole, point, decimals, repeating, power = match.groups()
+    if repeating and not point:
+        raise NotParsed(f"{written!r} is no number")
+    decimals = decimals or ""
+    value = Fraction(int(whole + decimals or "0"), 10 ** len(decimals))
+    if repeating:
+        value += Fraction(int(repeating), (10 ** len(repeating) - 1) * 10 ** len(decimals))
+    scale = Fraction(10) ** int(power or 0)
+    if repeating or (not point and not power):
+        return Number(value * scale)
+    return Number(value * scale, scale / 10 ** len(decimals), len((whole + decimals).lstrip("0")))

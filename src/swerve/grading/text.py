@@ -1,0 +1,101 @@
+"""Graders that compare text: the words of an answer, or the letter of a multiple choice."""
+
+from __future__ import annotations
+
+import re
+
+from swerve.grading.answers import find_answer
+from swerve.types import Problem, Reward
+
+_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)(?![a-z])|[{}$*]")
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?![\w'])")
+_LETTERS_ONLY = re.compile(r"(?:(?:either|both|or|and)\b|[A-Z()\s,;/&|.])+")
+_LABEL = re.compile(r"\(?([A-Za-z])(?:[).:](?=\s|$)|$)")
+_NEGATION = re.compile(r"\b(?:not|neither|nor|except|never|cannot)\b|n't\b", re.IGNORECASE)
+_ANOTHER = re.compile(
+    r"[\s,;:/|&).]*(?:(?:or|and|maybe|also|perhaps)\s+)+\(?[A-Z](?![\w'])|[\s,;]+\(?[A-Z][).](?=\s|$)"
+)
+
+
+def grade_exact(problem: Problem, text: str) -> Reward:
+    """Return 1 if the text is the gold answer or an alternative, word for word, else 0; never raises.
+
+    The answer is what the last `<answer>` tag holds, else all that follows the last `</think>`; only white space may
+    differ. An empty one is `unparsed`.
+
+    >>> problem = Problem(id="p", family="table", question="Capital of France?", answer="Paris", grader="exact")
+    >>> grade_exact(problem, "<think>...</think> <answer> Paris</answer>").value, grade_exact(problem, "paris").value
+    (1.0, 0.0)
+    """
+    answer = find_answer(text, ("answer_tag", "whole"))
+    if answer is None:
+        return Reward(value=None, status="unparsed")
+    golds = {" ".join(gold.split()) for gold in (problem.answer, *problem.alternatives)}
+    return _graded(" ".join(answer.split()) in golds, answer)
+
+
+def grade_choice(problem: Problem, text: str) -> Reward:
+    r"""Return 1 if the text chooses the gold answer's letter, else 0; never raises.
+
+    The choice is the first single capital letter in the last box, `<answer>` tag, or sentence such as "the answer is
+    (C)", in this order; else the label that the last line begins with. A list of letters, also of joined boxes, is the
+    choice of all of them, and right only if it is the gold answer. Where the letter follows a negation, or another
+    choice follows it in other words, nothing was chosen: `unparsed`.
+
+    >>> problem = Problem(id="p", family="table", question="...", answer="C", grader="choice")
+    >>> grade_choice(problem, r"It is \boxed{\text{(C)}}.").value
+    1.0
+    >>> grade_choice(problem, "The answer is B, not C.").value
+    0.0
+    >>> grade_choice(problem, r"\boxed{B} or \boxed{C}").value
+    0.0
+    """
+    stated = find_answer(text, ("boxed", "answer_tag", "phrase"))
+    choice = _choice(stated) if stated is not None else _label(find_answer(text, ("last_line",)) or "")
+    if choice is None:
+        return Reward(value=None, status="unparsed")
+    golds = {_choice(gold) for gold in (problem.answer, *problem.alternatives)}
+    return _graded(choice in golds, choice)
+
+
+def grade_final_answer(problem: Problem, text: str) -> Reward:
+    """Return 1 if the words after the only `answer` of a completion are the gold answer's words, else 0.
+
+    A text without exactly one `answer`, or with nothing after it, has no value and the status `unparsed`. Never raises.
+
+    >>> problem = Problem(id="p", family="addition", question="1 2 + 3 4 =", answer="0 4 6")
+    >>> grade_final_answer(problem, "2 + 4 + 0 = 0 6 ... answer 0 4 6").value
+    1.0
+    >>> grade_final_answer(problem, "answer 0 4 6 answer 0 4 7").status
+    'unparsed'
+    """
+    answer = find_answer(text, ("after_keyword",), after_thinking=False)
+    if answer is None:
+        return Reward(value=None, status="unparsed")
+    return _graded(answer.split() == problem.answer.split(), answer)
+
+
+def _choice(answer: str) -> str | None:
+    """Return the letter that an answer names first; the letters of a mere list of letters are all named."""
+    plain = _plain(answer)
+    first = _LETTER.search(plain)
+    if first is None:
+        return _label(plain)
+    if _LETTERS_ONLY.fullmatch(plain):
+        return ", ".join(dict.fromkeys(_LETTER.findall(plain)))
+    is_open = _NEGATION.search(plain, 0, first.start()) or _ANOTHER.match(plain, first.end())
+    return None if is_open else str(first[1])
+
+
+def _label(line: str) -> str | None:
+    plain = _plain(line)
+    match = _LABEL.match(plain)
+    return match[1].upper() if match and not _ANOTHER.match(plain, match.end()) else None
+
+
+def _plain(text: str) -> str:
+    return _TEXT_COMMAND.sub(" ", text).strip()
+
+
+def _graded(right: bool, answer: str) -> Reward:
+    return Reward(value=float(right), status="graded", parts={"answer": float(right)}, extracted=answer)

@@ -1,0 +1,186 @@
+"""Rewards by a Python file of the user's own: a function `reward(problem, text)`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from swerve.errors import ConfigError
+from swerve.rewards.sandbox.wire import describe, grader_failed
+from swerve.types import Problem, Reward
+
+_FUNCTION = "reward"
+_KEYS = ("value", "parts", "extracted")
+_ALLOWED = "return a number, True or False, None (no answer found), or a mapping with 'value'"
+
+RewardFunction = Callable[[Problem, str], object]
+_loaded: dict[str, tuple[tuple[int, int], RewardFunction | Reward]] = {}
+
+
+def grade_python(problem: Problem, text: str) -> Reward:
+    """Return what the function `reward` of the problem's file (`grading["file"]`, an absolute path) says of a text.
+
+    The function returns a number, a bool, None (no answer was found in the text: `unparsed`), or a mapping with `value`
+    (any of these) and optionally `parts` (names to numbers) and `extracted` (the answer that was read). Whatever it
+    raises or returns beside these is a reward of status `error`.
+    """
+    function = _reward_function(problem)
+    if isinstance(function, Reward):
+        return function
+    try:
+        returned = function(problem, text)
+    except (MemoryError, RecursionError):  # limits, which the process around this reports
+        raise
+    except Exception as error:
+        return _failed(error, problem)
+    try:
+        return _reward_from(returned)
+    except (TypeError, ValueError, OverflowError) as error:
+        return grader_failed(f"the reward function returned {error}")
+
+
+def prepare_for_problem(problem: Problem) -> None:
+    """Load the problem's file, so that its imports do not count as time spent on a text."""
+    _reward_function(problem)
+
+
+def _reward_function(problem: Problem) -> RewardFunction | Reward:
+    """Return the function, or a reward that says what is wrong; a file is loaded again when it changes."""
+    path = problem.grading.get("file")
+    if not isinstance(path, str):
+        return grader_failed(f"problem {problem.id!r} names no reward file; set grading.file to its path")
+    try:
+        stat = Path(path).stat()
+    except (OSError, ValueError) as error:
+        return grader_failed(f"reward file {path}: {describe(error)}")
+    stamp = (stat.st_mtime_ns, stat.st_size)
+    if path not in _loaded or _loaded[path][0] != stamp:
+        _loaded[path] = stamp, _load(path, problem)
+    return _loaded[path][1]
+
+
+def _load(path: str, problem: Problem) -> RewardFunction | Reward:
+    name = f"swerve_reward_file_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        return grader_failed(f"reward file {path}: the name of a Python file ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # data classes of the file look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        return _failed(error, problem)
+    function = getattr(module, _FUNCTION, None)
+    if not callable(function):
+        return grader_failed(f"reward file {path} has no function '{_FUNCTION}'")
+    return function  # type: ignore[no-any-return]
+
+
+def _failed(error: Exception, problem: Problem) -> Reward:
+    """Return the error with the last line of the user's file that it went through."""
+    path = str(problem.grading["file"])
+    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == path]
+    place = f"{Path(path).name}:{lines[-1]}: " if lines else f"{Path(path).name}: "
+    return grader_failed(place + describe(error))
+
+
+def _reward_from(returned: object) -> Reward:
+    """Return what the function returned as a reward.
+
+    Raises:
+        TypeError, ValueError, OverflowError: it is no reward; the message says what it was.
+
+    >>> _reward_from({"value": True, "parts": {"format": 1}, "extracted": "7"}).parts
+    {'format': 1.0}
+    """
+    if not isinstance(returned, Mapping):
+        value = _number(returned)
+        return Reward(value=value, status="unparsed" if value is None else "graded")
+    if "value" not in returned or not set(returned) <= set(_KEYS):
+        raise ValueError(f"a mapping with {', '.join(map(repr, returned))}; 'value' is needed, {_KEYS[1:]} are allowed")
+    value, parts, extracted = _number(returned["value"]), returned.get("parts") or {}, returned.get("extracted")
+    if not isinstance(extracted, str | None):
+        raise TypeError(f"extracted={extracted!r:.80}; it must be a string or None")
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"parts={parts!r:.80}; it must be a mapping of names to numbers")
+    numbers: dict[str, float] = {}
+    for name, part in parts.items():
+        number = _number(part)
+        if number is None:
+            raise ValueError(f"None for the part {name!r}; it must be a number")
+        numbers[str(name)] = number
+    return Reward(value=value, status="unparsed" if value is None else "graded", parts=numbers, extracted=extracted)
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number; arrays of one element (numpy, torch) count as their element."""
+    scalar: Any = value.item() if hasattr(value, "item") else value
+    if scalar is None:
+        return None
+    if not isinstance(scalar, Real):
+        raise TypeError(f"{value!r:.80} ({type(value).__name__}); {_ALLOWED}")
+    number = float(scalar)
+    if not math.isfinite(number):
+        raise ValueError(f"{number}; a reward must be a finite number")
+    return number
+
+
+def check_reward_file(path: Path | str) -> None:
+    """Make sure, without running it, that a file has a function `reward`.
+
+    Raises:
+        ConfigError: the file is missing, is no Python, or has no `reward` that takes a problem and a text.
+    """
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"reward file {path} cannot be read: {error.strerror}") from error
+    try:
+        tree = ast.parse(source, filename=str(path))
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{path}: not valid Python: {describe(error)}") from error
+    definition = _binding(tree.body)
+    if definition is None:
+        raise ConfigError(f"{path}: no function '{_FUNCTION}'; write one: def {_FUNCTION}(problem, text): ...")
+    if isinstance(definition, ast.FunctionDef) and not _takes_two(definition.args):
+        raise ConfigError(f"{path}:{definition.lineno}: '{_FUNCTION}' must take two arguments: (problem, text)")
+
+
+def _binding(statements: list[ast.stmt]) -> ast.stmt | None:
+    """Return the statement at the module's level that gives the name `reward` its last value."""
+    found = None
+    for statement in statements:
+        if _FUNCTION in _names_bound(statement):
+            found = statement
+        for block in ("body", "orelse", "finalbody"):
+            if isinstance(statement, ast.If | ast.Try | ast.With):
+                found = _binding(getattr(statement, block, [])) or found
+    return found
+
+
+def _names_bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in statement.names}
+    if isinstance(statement, ast.Assign):
+        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return set()
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    required = positional - len(arguments.defaults)
+    missing = [default for default in arguments.kw_defaults if default is None]
+    return required <= 2 and not missing and (positional >= 2 or arguments.vararg is not None)

@@ -1,0 +1,306 @@
+"""A worker process of the pool: imports graders once, and forks children that judge one answer after the other.
+
+A child that reaches a limit or crashes is replaced by a new fork in milliseconds, so that hostile answers do not pay
+for the imports each time. Run as `python -m swerve.rewards.sandbox.worker LIMITS PARENT_PID`; requests come on standard
+input, one at a time, answers go to standard output (wire.py has the format).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from swerve.errors import MissingExtraError
+from swerve.grading.grader import GraderEntry
+from swerve.rewards.graders import GRADERS
+from swerve.rewards.sandbox import wire
+from swerve.rewards.sandbox.confinement import (
+    Confinement,
+    GraderLimits,
+    confine,
+    die_with,
+    limit_cpu_time,
+    set_process_limits,
+)
+from swerve.types import Problem
+
+KEEP, RETIRE = b"K", b"R"
+"""First byte of an answer: whether the child can go on, or must be replaced because its memory was exhausted."""
+
+_PREPARE_CPU_SECONDS = 60.0
+
+
+def serve(requests: int, replies: int, *, limits: GraderLimits, confined: bool, worker_pid: int) -> None:
+    """Answer requests until the pipe ends or memory was exhausted.
+
+    Args:
+        requests: descriptor that requests are read from.
+        replies: descriptor that answers are written to.
+        limits: of every request.
+        confined: whether what a grader has no reason to do is refused.
+        worker_pid: the process that must not be survived.
+    """
+    out_of_memory = wire.limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")
+    exhausted = wire.frame(RETIRE + wire.encode_reply(out_of_memory))
+    die_with(worker_pid)
+    try:
+        set_process_limits(limits, confined=confined)
+        confinement = confine() if confined else None
+        while (request := wire.read_frame(requests)) is not None:
+            wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, confinement))))
+    except MemoryError:  # nothing more can be made here, not even a message
+        wire.write_all(replies, exhausted)
+
+
+def _answer(request: bytes, limits: GraderLimits, confinement: Confinement | None) -> wire.Reply:
+    problem, text = wire.decode_request(request)
+    if confinement is not None:
+        _reseed()
+    reply = judge(GRADERS[wire.grader_of(request)], problem, text, limits)
+    violation = confinement.take_violation() if confinement is not None else None
+    return wire.grader_failed(violation) if violation else reply
+
+
+def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits) -> wire.Reply:
+    """Return what a grader says of a text; the process is killed where it takes more CPU time than the limit.
+
+    Raises:
+        MemoryError: the memory limit was reached.
+    """
+    try:
+        grader = entry.load()
+        prepare = getattr(sys.modules[grader.__module__], "prepare_for_problem", None)
+        if prepare is not None:
+            limit_cpu_time(_PREPARE_CPU_SECONDS)
+            prepare(problem)
+        limit_cpu_time(limits.cpu_seconds)
+        return wire.checked(grader(problem, text))
+    except MemoryError:
+        raise
+    except RecursionError:
+        return wire.limit_reached(f"recursion limit {sys.getrecursionlimit()}")
+    except MissingExtraError as error:
+        return wire.Fault(str(error))
+    except BaseException as error:
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):
+            return wire.limit_reached(f"limit of {sys.get_int_max_str_digits()} digits of a written integer")
+        return wire.grader_failed(wire.describe(error))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _reseed() -> None:
+    """Give every request the same random numbers: sympy tests equality at random points."""
+    random.seed(0)
+    if "sympy" in sys.modules:
+        from sympy.core.random import seed
+
+        seed(0)
+
+
+_MAX_SERVED = 2000
+"""Requests a child serves before it is replaced: the caches of sympy grow."""
+_POLL_SECONDS = 0.5
+_EXIT_SECONDS = 1.0
+_CHUNK = 1 << 16
+_CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
+_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class PoolGoneError(Exception):
+    """The process that asks has ended or closed the pipe."""
+
+
+class Child:
+    """A forked process that judges, as its worker sees it."""
+
+    def __init__(self, *, limits: GraderLimits, confined: bool, not_inherited: tuple[int, ...]) -> None:
+        """Fork it.
+
+        Args:
+            limits: of every request.
+            confined: whether what a grader has no reason to do is refused.
+            not_inherited: descriptors of the worker that the child closes.
+        """
+        requests_in, self.requests = os.pipe()
+        self.replies, replies_out = os.pipe()
+        self.num_served = 0
+        worker_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setpgid(0, 0)
+                _silence(0, 1, 2)
+                for descriptor in (self.requests, self.replies, *not_inherited):
+                    os.close(descriptor)
+                serve(requests_in, replies_out, limits=limits, confined=confined, worker_pid=worker_pid)
+            finally:
+                os._exit(1)
+        with suppress(OSError):  # the child does the same; whoever is first
+            os.setpgid(self.pid, self.pid)
+        os.close(requests_in)
+        os.close(replies_out)
+
+    def has_exited(self) -> bool:
+        """Return whether the process has ended (it is not reaped)."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def end(self) -> int:
+        """Kill the process and those it started, if there are any left; return its wait status."""
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.requests)
+        os.close(self.replies)
+        return status
+
+
+class Worker:
+    """Answers requests with the help of at most two children: one for confined graders, one for the others."""
+
+    def __init__(self, limits: GraderLimits, *, requests: int, replies: int, parent_pid: int) -> None:
+        self._limits, self._requests, self._replies, self._parent_pid = limits, requests, replies, parent_pid
+        self._children: dict[bool, Child] = {}
+        self._loaded: set[GraderEntry] = set()
+
+    def run(self) -> None:
+        """Answer until the pool is gone."""
+        try:
+            while True:
+                while not select.select([self._requests], [], [], _POLL_SECONDS)[0]:
+                    self._check_parent()
+                request = wire.read_frame(self._requests)
+                if request is None:
+                    return
+                reply = self._answer(request)
+                message = reply if isinstance(reply, bytes) else wire.encode_reply(reply)
+                wire.write_all(self._replies, wire.frame(message))
+        except (PoolGoneError, BrokenPipeError):
+            return
+        finally:
+            for confined in list(self._children):
+                self._end_child(confined)
+
+    def _check_parent(self) -> None:
+        if os.getppid() != self._parent_pid:
+            raise PoolGoneError
+
+    def _answer(self, request: bytes) -> wire.Reply | bytes:
+        entry = GRADERS[wire.grader_of(request)]
+        if entry not in self._loaded:
+            try:
+                _load(entry)
+            except Exception as error:
+                return wire.Fault(f"the grader '{wire.grader_of(request)}' cannot be loaded: {wire.describe(error)}")
+            self._loaded.add(entry)
+            self._end_child(entry.confined)
+        child = self._child(entry.confined)
+        try:
+            wire.write_all(child.requests, wire.frame(request))
+        except BrokenPipeError:
+            return self._verdict_of_exit(entry.confined)
+        return self._wait(entry.confined)
+
+    def _child(self, confined: bool) -> Child:
+        """Return the child for confined graders or the other one; a new one where the last has served enough."""
+        child = self._children.get(confined)
+        if child is None or child.num_served >= _MAX_SERVED:
+            self._end_child(confined)
+            siblings = [number for other in self._children.values() for number in (other.requests, other.replies)]
+            child = self._children[confined] = Child(
+                limits=self._limits, confined=confined, not_inherited=(self._requests, self._replies, *siblings)
+            )
+        child.num_served += 1
+        return child
+
+    def _end_child(self, confined: bool) -> int | None:
+        child = self._children.pop(confined, None)
+        return None if child is None else child.end()
+
+    def _wait(self, confined: bool) -> wire.Reply | bytes:
+        child, buffer = self._children[confined], wire.FrameBuffer()
+        deadline = time.monotonic() + self._limits.wall_seconds
+        while True:
+            left = deadline - time.monotonic()
+            ready = select.select([child.replies, self._requests], [], [], max(0.0, min(left, _POLL_SECONDS)))[0]
+            if self._requests in ready:  # one request at a time: this is the end of the pipe
+                raise PoolGoneError
+            if child.replies in ready:
+                piece = os.read(child.replies, _CHUNK)
+                if not piece:
+                    return self._verdict_of_exit(confined)
+                buffer.feed(piece)
+                if (answer := buffer.take()) is not None:
+                    if answer[:1] == RETIRE:
+                        self._end_child(confined)
+                    return answer[1:]
+            elif left <= 0:
+                self._end_child(confined)
+                return wire.limit_reached(f"wall clock limit {self._limits.wall_seconds:g} s")
+            elif child.has_exited():  # while a process that it started holds the pipe open
+                return self._verdict_of_exit(confined)
+            else:
+                self._check_parent()
+
+    def _verdict_of_exit(self, confined: bool) -> wire.Reply:
+        """Return what the end of a child says of the answer it was judging."""
+        child = self._children[confined]
+        patience = time.monotonic() + _EXIT_SECONDS
+        while not child.has_exited():
+            if time.monotonic() > patience:
+                self._end_child(confined)
+                return wire.grader_failed("the grader closed the connection of its process")
+            time.sleep(0.001)
+        status = self._end_child(confined)
+        code = os.waitstatus_to_exitcode(status or 0)
+        if code >= 0:
+            return wire.grader_failed(f"the grader ended its process with status {code}")
+        if -code in _CPU_LIMIT_SIGNALS:
+            return wire.limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        if -code in _OUTSIDE_SIGNALS:
+            return wire.Lost(f"killed by {name}")
+        return wire.grader_failed(f"the grader's process died of {name}")
+
+
+def _load(entry: GraderEntry) -> None:
+    """Import a grader and what it needs, and keep the result out of the garbage collector of the children."""
+    entry.load()
+    for module in entry.preloads:
+        with suppress(ImportError):  # the grader says itself what it misses
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+def _silence(*descriptors: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the process that started this one until it closes the pipe.
+
+    Args:
+        arguments: the limits as JSON, and the process id of the one that asks.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
+    requests, replies = os.dup(0), os.dup(1)
+    _silence(0)
+    os.dup2(2, 1)  # what an import prints must not come between the answers
+    Worker(limits, requests=requests, replies=replies, parent_pid=parent_pid).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

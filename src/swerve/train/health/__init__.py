@@ -1,0 +1,1 @@
+"""Watching a stage of training: collapse, completions that cannot be graded, and what follows."""

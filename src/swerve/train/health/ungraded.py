@@ -1,0 +1,95 @@
+"""How many of a step's completions were graded, and the stop where too many could not be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from swerve.config.stages import DistillStage, RlStage, StageConfig
+from swerve.errors import SwerveError
+from swerve.train.health.verdict import Verdict
+from swerve.types import Reward, RewardStatus
+from swerve.world import World
+
+ERROR_WINDOW = 64
+"""Completions, at least, over which the share of those that could not be graded is taken."""
+
+_MAX_DETAILS = 5
+_MAX_DETAIL_CHARS = 200
+
+
+def outcome_figures(rewards: Sequence[Reward], world: World) -> dict[str, Any]:
+    """Return the number of completions of each outcome over all processes.
+
+    `error_details` is there where a limit was reached or a grader failed: the most frequent reasons with their counts.
+    """
+    statuses = Counter(reward.status for reward in rewards)
+    totals = world.sums({name: float(statuses[name]) for name in get_args(RewardStatus)})
+    figures: dict[str, Any] = {
+        "num_completions": int(sum(totals.values())),
+        "num_failures": int(sum(totals.values()) - totals["graded"]),
+        "num_unparsed": int(totals["unparsed"]),
+        "num_timeouts": int(totals["timeout"]),
+        "num_errors": int(totals["error"]),
+    }
+    if figures["num_timeouts"] or figures["num_errors"]:
+        figures["error_details"] = _details(rewards, world)
+    return figures
+
+
+def _details(rewards: Sequence[Reward], world: World) -> dict[str, int]:
+    own = Counter(
+        (reward.detail or reward.status)[:_MAX_DETAIL_CHARS]
+        for reward in rewards
+        if reward.status in ("timeout", "error")
+    )
+    merged: Counter[str] = Counter()
+    for part in world.gather(dict(own)):
+        merged.update(part)
+    return _most_frequent(merged)
+
+
+def _most_frequent(details: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(details.items(), key=lambda item: (-item[1], item[0]))[:_MAX_DETAILS])
+
+
+def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Say whether training has to stop because too many completions could not be graded.
+
+    Looked at are the last steps that together have `ERROR_WINDOW` completions or more, as few steps as that takes,
+    after the last stop of this kind; where there are fewer completions nothing is judged. Depends on the records only.
+
+    Args:
+        stage: with its `max_error_share`.
+        records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
+    """
+    if not isinstance(stage, RlStage | DistillStage) or not records:
+        return Verdict()
+    window = _window(records)
+    num = sum(record["num_completions"] for record in window)
+    failed = sum(record["num_timeouts"] + record["num_errors"] for record in window)
+    if num < ERROR_WINDOW or failed <= stage.max_error_share * num:
+        return Verdict()
+    details: Counter[str] = Counter()
+    for record in window:
+        details.update(record.get("error_details", {}))
+    reasons = "; ".join(f"{detail} ({count})" for detail, count in list(_most_frequent(details).items())[:3])
+    step, share = records[-1]["stage_step"], failed / num
+    error = SwerveError(
+        f"stage '{stage.label}' stopped at its step {step}: {share:.0%} of the last {num} completions could not be "
+        f"graded, more than max_error_share={stage.max_error_share:g}: {reasons}; the state is saved: repair the "
+        "grader or its limits (runtime.grader_*), then go on with --resume"
+    )
+    return Verdict(figures={"stopped_error_share": share}, must_save=True, error=error)
+
+
+def _window(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    window: list[Mapping[str, Any]] = []
+    num = 0
+    for record in reversed(records):
+        if "stopped_error_share" in record or num >= ERROR_WINDOW:
+            break
+        window.append(record)
+        num += record["num_completions"]
+    return window

@@ -1,0 +1,50 @@
+"""The graders on real outputs: agreement with recorded verdicts, and every disagreement with its reason.
+
+    python -m studies.grading --data FOLDER --page   grade everything again, and make the page
+    python -m studies.grading --page                 make the page from the results of an earlier run
+
+FOLDER has the files that docs/graded-data.md lists, with their sources. What the disagreements are was looked up by
+hand and is in `studies/grading/reasons.py` by their names: one that is not there is shown as "not looked at yet", one
+that is there and no longer occurs is named on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from studies.grading.tables import stale_reasons, tables
+from studies.study import Study, append_record, read_records
+
+STUDY = Study(results="grading.jsonl", page="graded-data.md", tables=tables)
+
+
+def measure(out: Path, data: Path) -> None:
+    """Write the results anew."""
+    from studies.grading.measurements import lines
+
+    found = []
+    for record in lines(data):
+        found.append(record)
+        print(f"{record['kind']}: {out}", flush=True)
+    out.unlink(missing_ok=True)
+    for record in found:
+        append_record(out, record)
+
+
+def main() -> None:
+    """Measure what is asked for, show what was measured."""
+    parser = STUDY.parser(__doc__)
+    parser.add_argument("--data", type=Path, help="folder of the data; without it the results of --out are used")
+    arguments = parser.parse_args()
+    if arguments.data:
+        if not arguments.data.is_dir():
+            parser.error(f"--data {arguments.data} is not a folder; docs/{STUDY.page} says which files it has")
+        measure(arguments.out, arguments.data)
+    STUDY.show(arguments)
+    for name in stale_reasons(read_records(arguments.out)):
+        print(f"reasons.py has a reason for {name}, which is no disagreement any more", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

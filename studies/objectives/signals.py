@@ -1,0 +1,165 @@
+"""What gradient each loss has on the same completions: where it is zero, what it does to entropy, whether it agrees.
+
+Fresh completions of a checkpoint are split into two halves by prompt. On the first, every loss's gradient by the
+model's parameters is taken; the second gives the policy gradient (rewards minus their group's mean) to compare with.
+Everything is to first order, at the weights of the checkpoint, before the optimizer scales it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.batch import completion_logits, token_batches
+from swerve.config import AdditionTask
+from swerve.functional import (
+    entropy,
+    fixed_target_kl,
+    max_prob_js,
+    max_prob_kl,
+    rank_promotion_js,
+    reinforce_loss,
+    token_logprobs,
+)
+from swerve.models.model_folder import LoadedModel, load_model, stop_ids
+from swerve.problems import load_family
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade
+from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
+from swerve.seeds import derive_seed
+from swerve.types import RolloutGroup
+
+NUM_PROMPTS, GROUP = 128, 8
+TRACKED = ("dr_grpo @ 5e-05", "max_prob_kl, live @ 0.0001", "max_prob_kl, detached @ 0.0001")
+"""Runs along which the gradients are measured, at their middle and final checkpoints."""
+
+TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logits `[N, V]`, ids `[N]`, advantages `[N]`) -> `[N]`."""
+
+
+def _reinforce(logits: Tensor, ids: Tensor, advantages: Tensor) -> Tensor:
+    return reinforce_loss(token_logprobs(logits, ids)[None], advantages[None])[0]
+
+
+_LOSSES: dict[str, tuple[TokenLoss, bool]] = {
+    "dr_grpo": (_reinforce, False),
+    "reward (rejection fine-tuning)": (lambda logits, ids, _: -token_logprobs(logits, ids), True),
+    "max_prob_kl, live": (lambda logits, ids, _: max_prob_kl(logits, ids, target_gradient="live"), True),
+    "max_prob_kl, detached": (lambda logits, ids, _: max_prob_kl(logits, ids, target_gradient="detached"), True),
+    "max_prob_js, live": (lambda logits, ids, _: max_prob_js(logits, ids, target_gradient="live"), True),
+    "max_prob_js, detached": (lambda logits, ids, _: max_prob_js(logits, ids, target_gradient="detached"), True),
+    "rank_promotion_js": (lambda logits, ids, _: rank_promotion_js(logits, ids), True),
+    "fixed_target_kl, q 0.5, all": (lambda logits, ids, _: fixed_target_kl(logits, ids), True),
+    "fixed_target_kl, q 0.5, above": (lambda logits, ids, _: fixed_target_kl(logits, ids, region="above"), True),
+    "fixed_target_kl, q 0.5, below": (lambda logits, ids, _: fixed_target_kl(logits, ids, region="below"), True),
+}
+"""Each loss, and whether it learns from the correct completions only."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """Completions with their rewards and advantages (rewards minus their group's mean)."""
+
+    sequences: Sequence[tuple[Sequence[int], Sequence[int]]]
+    rewards: Tensor
+    advantages: Tensor
+
+
+def _half(groups: Sequence[RolloutGroup]) -> _Half:
+    rewards = torch.tensor([[rollout.reward.value or 0.0 for rollout in group.rollouts] for group in groups])
+    return _Half(
+        [(group.prompt.token_ids, rollout.completion.token_ids) for group in groups for rollout in group.rollouts],
+        rewards.view(-1),
+        (rewards - rewards.mean(dim=1, keepdim=True)).view(-1),
+    )
+
+
+def _sample(loaded: LoadedModel, seed: int) -> tuple[_Half, _Half]:
+    family = load_family(AdditionTask())
+    problems = family.problems("train", seed=derive_seed(seed, "problems"))[:NUM_PROMPTS]
+    stops = stop_ids(loaded.model, loaded.tokenizer)
+    groups = rollout_groups(
+        TorchEngine(loaded.model, pad_id=int(loaded.tokenizer.pad_token_id or 0), max_rows=512),
+        loaded.tokenizer,
+        encode_prompts(loaded.tokenizer, problems),
+        SamplingParams(num_samples=GROUP, max_new_tokens=72, temperature=1.0, stop_ids=stops),
+        seeds=[derive_seed(seed, "signals", problem.id) for problem in problems],
+        grade=grade,
+    )
+    return _half(groups[: NUM_PROMPTS // 2]), _half(groups[NUM_PROMPTS // 2 :])
+
+
+def _logits(model: PreTrainedModel, half: _Half) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits `[N, V]`, ids `[N]` and row numbers `[N]` of all completion tokens."""
+    parts = []
+    for batch in token_batches(half.sequences, pad_id=0, tokens_per_batch=65536):
+        rows = torch.tensor(batch.rows)[:, None].expand_as(batch.mask)
+        parts.append((completion_logits(model, batch)[batch.mask], batch.completion_ids[batch.mask], rows[batch.mask]))
+    logits, ids, rows = (torch.cat(column) for column in zip(*parts, strict=True))
+    return logits, ids, rows
+
+
+def _flat(loss: Tensor, model: PreTrainedModel) -> Tensor:
+    gradients = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+def _cosine(first: Tensor, second: Tensor) -> float | None:
+    norms = float(first.norm() * second.norm())
+    return float(f"{float(first @ second) / norms:.4g}") if norms else None
+
+
+def measure(path: Path, seed: int) -> dict[str, Any]:
+    """Return what every loss's gradient does at one checkpoint."""
+    loaded = load_model(path, device="cpu", dtype="float32")
+    first, second = _sample(loaded, seed)
+    model = loaded.model.eval()
+    logits, ids, rows = _logits(model, second)
+    policy_gradient = -_flat(_reinforce(logits, ids, second.advantages[rows]).mean(), model)
+    logits, ids, rows = _logits(model, first)
+    spread = entropy(logits)
+    entropy_gradient = _flat(spread.mean(), model)
+    is_likeliest = logits.detach().argmax(dim=-1) == ids
+    losses = {}
+    for name, (loss, only_correct) in _LOSSES.items():
+        values = loss(logits, ids, first.advantages[rows])
+        values = values * (first.rewards[rows] > 0) if only_correct else values
+        (by_logit,) = torch.autograd.grad(values.sum(), logits, retain_graph=True)
+        sizes = by_logit.norm(dim=-1)
+        is_used = (first.rewards > 0)[rows] if only_correct else (first.advantages != 0)[rows]
+        step = -_flat(values.mean(), model)
+        total = float(sizes.sum())
+        losses[name] = {
+            "zero_share": round(float((sizes[is_used] == 0).float().mean()), 4),
+            "likeliest_share": round(float(sizes[is_likeliest].sum()) / total, 4) if total else None,
+            "entropy_cosine": _cosine(step, entropy_gradient),
+            "policy_cosine": _cosine(step, policy_gradient),
+        }
+    return {
+        "reward": round(float(first.rewards.mean()), 4),
+        "entropy": float(f"{float(spread.detach().mean()):.4g}"),
+        "likeliest": round(float(is_likeliest.float().mean()), 4),
+        "losses": losses,
+    }
+
+
+def signal_records(
+    start: Path, run_checkpoints: Callable[[str], Sequence[tuple[str, Path]]], *, known: Set[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield a line for the SFT checkpoint and for each checkpoint of the tracked runs that has none yet.
+
+    Args:
+        start: the SFT checkpoint.
+        run_checkpoints: (key of a run) -> its checkpoints and their labels.
+        known: labels of the checkpoints that have a line.
+    """
+    torch.set_num_threads(1)
+    found = [("sft", start), *[entry for key in TRACKED for entry in run_checkpoints(key)]]
+    for label, path in [entry for entry in found if entry[0] not in known]:
+        yield {"kind": "signal", "checkpoint": label, "seed": 0, **measure(path, 0)}

@@ -1,0 +1,222 @@
+"""What the probe finds of a name that was replaced in the stories a model was trained on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from studies.stories.causal import doses, forced
+from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
+from swerve.artifacts.files import read_json
+from swerve.config import SpikeConfig
+from swerve.models.model_folder import LoadedModel, load_model
+from swerve.probe.engine.jobs import Measured, MeasureSettings
+from swerve.probe.engine.measure import measure
+from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
+from swerve.probe.engine.model_sources import CheckpointSource
+from swerve.probe.findings.parts import Resampling, category_figures, rank_shift_figures
+from swerve.probe.findings.planted import recovery_figures, selector_scores
+from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.rollouts.population import ProbeSequence
+from swerve.probe.rollouts.token_categories import token_categories
+from swerve.probe.summary_entries import divergence_figures
+from swerve.statistics import bootstrap_mean, bootstrap_ranking, bootstrap_statistic
+
+Record = dict[str, Any]
+Ids = tuple[int, ...]
+ABLE = 0.05
+"""A position where the reference gives the old name at least this probability could have it, whatever it has."""
+
+
+def story_records(path: Path, work: Path, settings: StorySettings, *, known: Collection[str] = ()) -> Iterator[Record]:
+    """Plant, probe and test; yield the JSON lines of kinds that are not known yet."""
+    reference = load_model(path, device="cpu", dtype="float32")
+    old, new = (name_ids(reference, name) for name in (settings.old, settings.new))
+    if len(old) != 1:
+        raise ValueError(f"the old name must be one token, {settings.old!r} is {len(old)}; choose another")
+    folders = planted(reference, old, new, work, settings)
+    stories = write_stories(reference, settings.num_stories, settings, "probe")
+    sequences = [sequence(reference, index, story, old[0], new) for index, story in enumerate(stories)]
+    data, measured = _measured(path, folders, sequences)
+    final = f"planted-{settings.steps[-1]}"
+    changed = load_model(folders[final], device="cpu", dtype="float32")
+    parts: dict[str, Callable[[], Record]] = {
+        "stories_found": lambda: _found(data, measured, final, reference, old[0], settings),
+        "stories_forced": lambda: forced(reference, data, final, settings),
+        "stories_dose_into_reference": lambda: doses(reference, changed, "into_reference", settings),
+        "stories_dose_into_changed": lambda: doses(changed, reference, "into_changed", settings),
+        "stories_command": lambda: _through_the_command(path, folders, stories, work),
+    }
+    for kind, part in parts.items():
+        if kind not in known:
+            started = time.perf_counter()
+            record = part()
+            seconds = round(time.perf_counter() - started, 1)
+            yield {"kind": kind, "old": settings.old, "new": settings.new, "seconds": seconds, **record}
+
+
+def _measured(
+    path: Path, folders: Mapping[str, Path], sequences: Sequence[ProbeSequence]
+) -> tuple[Measurements, Measured]:
+    named = {"pretrained": path, **folders}
+    sources = [
+        CheckpointSource(label=label, path=folder, device="cpu", dtype="float32") for label, folder in named.items()
+    ]
+    measured = measure(
+        sources,
+        [(label, "pretrained") for label in folders],
+        [(one.prompt_ids, one.completion_ids) for one in sequences],
+        settings=MeasureSettings(top_k=5, noise_dtype="bfloat16"),
+        noise_of="pretrained",
+    )
+    categories = [name for one in sequences for name in token_categories(one.text, one.spans)]
+    return stack_measurements(sequences, measured.stats, categories), measured
+
+
+def _found(
+    data: Measurements, measured: Measured, final: str, reference: LoadedModel, old: int, settings: StorySettings
+) -> Record:
+    """Return what is found of the planted change, and of the placebo."""
+    labels = [label for label in data.checkpoints if label.startswith("planted")]
+    placebo = next(label for label in data.checkpoints if label.startswith("placebo"))
+    planted = data.pick(lambda label, _: label in labels)
+    nulls = {name: data.columns[name][data.checkpoints.index(placebo)] for name in DIVERGENCES}
+    batching = {name: getattr(measured.noise["batching"], name).numpy() for name in DIVERGENCES}
+    found = all_spikes(planted, SpikeConfig(), nulls=batching).found
+    with_placebo = all_spikes(planted, SpikeConfig(), nulls=nulls).found
+    named = {key: value for key, value in found.items() if key[0] == final}
+    named |= {
+        (key[0], key[1], "calibrated, placebo"): value
+        for key, value in with_placebo.items()
+        if key[0] == final and key[2] == "calibrated"
+    }
+    last = planted.pick(lambda label, _: label == final)
+    recovery = recovery_figures(last, named, confidence=0.95, seed=settings.seed)
+    table = all_spikes(last, SpikeConfig(), nulls=batching)
+    able = _probability(reference, data, old)
+    return {
+        "num_stories": len(data.sequences),
+        "num_with_name": sum(bool(one.wrong) for one in data.sequences),
+        "num_tokens": len(data.categories),
+        "recovery": recovery,
+        "able": _able_figures(last, able, settings),
+        "spikes_able": _spikes_on(last, named, able >= ABLE),
+        "divergences": divergence_figures(data, confidence=0.95, num_resamples=1000, seed=settings.seed),
+        "noise": {
+            kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
+            for kind, stats in measured.noise.items()
+        },
+        "categories": category_figures(last, table, divergence="js"),
+        "rank_shift": rank_shift_figures(last, resampling=Resampling(num_resamples=500, seed=settings.seed)),
+        "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
+    }
+
+
+def _probability(loaded: LoadedModel, data: Measurements, token: int) -> NDArray[np.float64]:
+    """Return the reference's probability of a token at every position: `[N]`."""
+    parts = []
+    with torch.no_grad():
+        for one in data.sequences:
+            ids = torch.tensor([[*one.prompt_ids, *one.completion_ids]])
+            logits = loaded.model(input_ids=ids).logits[0, len(one.prompt_ids) - 1 : -1].double()
+            parts.append(logits.softmax(-1)[:, token].numpy())
+    return np.concatenate(parts)
+
+
+def _able_figures(last: Measurements, able: NDArray[np.float64], settings: StorySettings) -> Record:
+    """Return how well scores find the positions where the name could be, in all stories."""
+    columns = {name: column[0] for name, column in last.columns.items()}
+    clusters = last.sequence_index
+    rankings = {
+        name: bootstrap_ranking(
+            scores, able >= ABLE, clusters=clusters, confidence=0.95, num_resamples=500, seed=settings.seed
+        )
+        for name, scores in selector_scores(columns).items()
+    }
+    js = columns["js"].astype(np.float64)
+    return {
+        "num": int((able >= ABLE).sum()),
+        "base_rate": float((able >= ABLE).mean()),
+        "share_js": float(js[able >= ABLE].sum() / js.sum()),
+        "selectors": {name: {**ranking} for name, ranking in rankings.items()},
+    }
+
+
+def _spikes_on(
+    last: Measurements, found: Mapping[tuple[str, str, str], Sequence[Sequence[Any]]], able: NDArray[np.bool_]
+) -> list[Record]:
+    """Return the share of spikes at positions where the name could be, over all stories."""
+    marks = np.split(able, np.cumsum(last.lengths)[:-1])
+    rows = []
+    for (_, divergence, method), spikes in found.items():
+        hits = [mark[spike.position] for mark, one in zip(marks, spikes, strict=True) for spike in one]
+        owners = [index for index, one in enumerate(spikes) for _ in one]
+        estimate = bootstrap_mean(np.array(hits, float), clusters=owners, num_resamples=500, bounds=(0.0, 1.0))
+        rows.append({"divergence": divergence, "method": method, "num_spikes": len(hits), "precision": estimate})
+    return rows
+
+
+def _share_on_name(data: Measurements, index: int) -> Record:
+    """Return the share of the divergence that is on the old name."""
+    marks = np.array([t in one.wrong for one in data.sequences for t in range(len(one.completion_ids))])
+    values = data.columns["js"][index].astype(np.float64)
+    sums = np.bincount(data.sequence_index, weights=values)
+    on_name = np.bincount(data.sequence_index, weights=values * marks)
+
+    def part(rows: NDArray[np.int64]) -> float | None:
+        total = sums[rows].sum()
+        return float(on_name[rows].sum() / total) if total else None
+
+    return {
+        "checkpoint": data.checkpoints[index],
+        "share_tokens": float(marks.mean()),
+        "share_js": bootstrap_statistic(part, len(sums), num_resamples=1000),
+    }
+
+
+def _through_the_command(path: Path, folders: Mapping[str, Path], stories: Sequence[Ids], work: Path) -> Record:
+    """Run `swerve probe --use-responses` on the same stories, and the report; return what the summary says."""
+    file = work / "stories.jsonl"
+    rows = [
+        {"id": f"story-{index}", "prompt_ids": [FIRST], "completion_ids": list(story)}
+        for index, story in enumerate(stories)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    checkpoints = [
+        part
+        for label, folder in folders.items()
+        if "planted" in label
+        for part in ("--checkpoint", f"{label}={folder}")
+    ]
+    out = work / "probed"
+    command = [sys.executable, "-m", "swerve", "probe", "--use-responses", str(file), "--out", str(out)]
+    subprocess.run(
+        [*command, "--reference", f"pretrained={path}", *checkpoints],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    report = subprocess.run(
+        [sys.executable, "-m", "swerve", "report", str(out)], check=False, stdout=subprocess.DEVNULL
+    )
+    summary = read_json(out / "probe" / "summary.json")
+    return {
+        "num_rollouts": summary["num_rollouts"],
+        "divergences": summary["divergences"],
+        "noise_floor": summary["noise_floor"],
+        "null": summary["null"],
+        "num_spikes": [
+            {name: row[name] for name in ("checkpoint", "divergence", "num_spikes")} for row in summary["spikes"]
+        ],
+        "notes": summary["notes"],
+        "report": report.returncode == 0 and any(out.rglob("*.html")),
+    }

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import time
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, find_answer
+from swerve.grading.policies import ExtractionForm
+
+
+def extract(text: str, *forms: str) -> str | None:
+    return find_answer(text, forms or ("boxed",))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{4}", "4"),
+        (r"\fbox{4}", "4"),
+        (r"\boxed{1} is wrong. \boxed{\frac{1}{\sqrt{2}}}.", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed 4 is it", "4"),
+        (r"we get $\boxed 7$ here", "7"),
+        (r"\\boxed{-3}", "-3"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{x = \boxed{5}}", r"x = \boxed{5}"),
+        (r"\boxed{5} and then it breaks: \boxed{7", "5"),
+        (r"\boxed{7", None),
+        (r"\boxed{}", None),
+        (r"\boxed{5} or \boxed{}", "5 or"),
+        (r"the answer is 5", None),
+        ("", None),
+    ],
+)
+def test_boxes(text: str, answer: str | None) -> None:
+    assert extract(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{5} or \boxed{7}", "5 or 7"),
+        (r"$\boxed{k = 45} \quad \text{and} \quad \boxed{n = 2}$", "k = 45, n = 2"),
+        (r"\[\boxed{(1, 2)}, \boxed{(2, 1)}\]", "(1, 2), (2, 1)"),
+        (r"\boxed{5} \boxed{5}", "5"),
+        (r"\boxed{5} is wrong, so \boxed{7}", "7"),
+        (r"\boxed{5}. Then \boxed{7}", "7"),
+    ],
+)
+def test_boxes_that_are_joined_are_one_answer(text: str, answer: str) -> None:
+    assert extract(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        ("answer_tag", "<answer>41</answer> no: <answer> 42 </answer>", "42"),
+        ("answer_tag", "<ANSWER>42</ANSWER>", "42"),
+        ("answer_tag", "<answer>42", None),
+        ("answer_tag", "<answer></answer>", None),
+        ("hash", "so 6 + 7 = 13\n#### 13\n", "13"),
+        ("hash", "13", None),
+        ("phrase", "The answer is 42.", "42"),
+        ("phrase", "The answer is 3.5. It fits.", "3.5"),
+        ("phrase", "The final answer is: **42**", "42"),
+        ("phrase", "Final Answer: The final answer is $28 \\%$. I hope it is correct.", "28 \\%"),
+        ("phrase", "The answer is $1$ or $2$.", "1, 2"),
+        ("phrase", "The answer is $5$, which is $2+3$.", "5"),
+        ("phrase", "Answer: the volume is 120", "120"),
+        ("phrase", "The final answer is $3$. Wait. The final answer is $4$.", "4"),
+        ("phrase", "It is 42.", None),
+        ("formula", "Therefore $x > 5$ is the solution.", "x > 5"),
+        ("formula", "$x > 5$", "x > 5"),
+        ("formula", "the angle $x$ has 30 degrees", None),
+        ("formula", "odd $n$", None),
+        ("last_number", "first 3 and then 1,234.50 dollars", "1,234.50"),
+        ("last_number", "it is 30-40", "40"),
+        ("last_number", "it is -40", "-40"),
+        ("last_number", "version 3.5.1", None),
+        ("last_number", "x2", None),
+        ("last_number", "a share of 3/4", "3/4"),
+        ("last_line", "so\nx = 3\n\n", "x = 3"),
+        ("whole", "  x = 3 ", "x = 3"),
+        ("whole", " \n", None),
+    ],
+)
+def test_forms(form: str, text: str, answer: str | None) -> None:
+    assert extract(text, form) == answer
+
+
+def test_first_form_in_the_text_is_taken() -> None:
+    text = "The answer is 5.\n#### 6"
+    assert extract(text, "boxed", "hash", "phrase") == "6"
+    assert extract(text, "phrase", "hash") == "5"
+
+
+def test_thinking_is_left_out_unless_it_is_asked_for() -> None:
+    text = r"<think>\boxed{4}</think> I give up"
+    assert extract(text) is None
+    assert find_answer(text, ("boxed",), after_thinking=False) == "4"
+
+
+PIECES = r"\ { } \boxed{ \boxed $ \( <answer> </answer> # 1 answer answer:$ 1, 1/ . is * -"
+
+
+@pytest.mark.parametrize("piece", [*PIECES.split(), r"\boxed{2} ", "$ ", "answer is $", "1 ", "answer ", r"\boxed "])
+def test_long_texts_of_anything_take_linear_time(piece: str) -> None:
+    def seconds(length: int) -> float:
+        text = piece * (length // len(piece))
+        started = time.process_time()
+        for form in FINDERS:
+            extract(text, form)
+        return time.process_time() - started
+
+    # The least of several: other work on the machine can only add to a time.
+    short = max(min(seconds(20_000) for _ in range(3)), 0.002)
+    assert any(seconds(320_000) < 60 * short for _ in range(3)), "sixteen times the text, far more than that the time"
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("abba", "abba"),
+        ("I try.\n  abba \n\n", "abba"),
+        ("<answer> abba </answer> done", "abba"),
+        ("<answer>a</answer> <answer>b</answer>", "b"),
+        ("<answer><answer>a</answer>", "a"),
+        (r"So \boxed{a{b}c}.", "a{b}c"),
+        (r"\boxed{a} or \boxed{b}", "b"),
+        (r"<answer>a</answer> \boxed{b}", "a"),
+        ("work\n#### abba\n", "abba"),
+        ("<answer>no</answer></think> yes", "yes"),
+        ("<think> a </think> b </think> c", "c"),
+        ("", None),
+        (" \n ", None),
+        ("<answer> </answer>", None),
+        ("<answer> abba", None),
+        ("</answer><answer> abba", None),
+        (r"\boxed{}", None),
+        (r"\boxed{a", None),
+        ("abba ####", None),
+        ("abba </think>", None),
+    ],
+)
+def test_where_the_answer_of_a_puzzle_stands(text: str, stated: str | None) -> None:
+    assert find_answer(text, STATED) == stated
+
+
+def test_the_whole_text() -> None:
+    assert find_answer(" ####\n# #\n", STATED_WHOLE) == "####\n# #"
+    assert find_answer("a </think> 1\n2", STATED_WHOLE) == "1\n2"
+    assert find_answer("a\n<answer>1\n2</answer>", STATED_WHOLE) == "1\n2"
+
+
+@given(st.text())
+def test_any_text_gives_something_without_white_space_around_it_or_nothing(text: str) -> None:
+    for whole in (False, True):
+        stated = find_answer(text, STATED_WHOLE if whole else STATED)
+        assert stated is None or (stated and stated == stated.strip() and stated in text)
+
+
+@pytest.mark.parametrize("piece", ["<answer>", "</answer>", "\\boxed{", "{", "####", "</think>", "\n", " ", "a"])
+def test_a_megabyte_takes_no_time(piece: str) -> None:
+    began = time.process_time()
+    find_answer(piece * (1_000_000 // len(piece)), STATED)
+    find_answer("\\boxed{" + piece * (1_000_000 // len(piece)), STATED)
+    assert time.process_time() - began < 1.0
+
+
+def test_every_form_of_the_configuration_has_a_finder() -> None:
+    assert set(get_args(ExtractionForm)) <= set(FINDERS)

@@ -1,0 +1,99 @@
+"""Counts of what graders said, and the stop where they say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swerve.config import RlStage, SftStage
+from swerve.train.health.ungraded import judge_grading, outcome_figures
+from swerve.types import Reward
+from swerve.world import World
+
+
+def _reward(status: Any, detail: str | None = None) -> Reward:
+    return Reward(value=0.0 if status == "graded" else None, status=status, detail=detail)
+
+
+def test_outcomes_are_counted_apart_with_the_most_frequent_reasons():
+    rewards = [
+        *[_reward("graded")] * 3,
+        *[_reward("unparsed", "no answer")] * 2,
+        _reward("timeout", "2 s of CPU time"),
+        *[_reward("error", "ValueError: x")] * 2,
+        _reward("error"),
+    ]
+    assert outcome_figures(rewards, World()) == {
+        "num_completions": 9,
+        "num_failures": 6,
+        "num_unparsed": 2,
+        "num_timeouts": 1,
+        "num_errors": 3,
+        "error_details": {"ValueError: x": 2, "2 s of CPU time": 1, "error": 1},
+    }
+
+
+def test_few_short_reasons_are_kept():
+    rewards = [_reward("error", f"{name}{'x' * 300}") for name in "abcdefg"]
+    assert outcome_figures(rewards, World())["error_details"] == {f"{name}{'x' * 199}": 1 for name in "abcde"}
+
+
+def test_without_limits_and_errors_there_are_no_reasons():
+    figures = outcome_figures([_reward("graded"), _reward("unparsed", "no answer")], World())
+    assert "error_details" not in figures
+
+
+def _record(step: int, num: int, *, timeouts: int = 0, errors: int = 0, **more: Any) -> dict[str, Any]:
+    counts = {"num_completions": num, "num_timeouts": timeouts, "num_errors": errors, "num_unparsed": num}
+    return {"stage_step": step, **counts, **more}
+
+
+STAGE = RlStage.model_validate({"steps": 9, "optimizer": {"lr": 1e-3}, "max_error_share": 0.25})
+
+
+def test_a_share_above_the_threshold_stops_and_says_why():
+    details = {"memory limit": 10, "2 s of CPU time": 7}
+    verdict = judge_grading(STAGE, [_record(1, 64, timeouts=10, errors=7, error_details=details)])
+    assert verdict.must_save
+    assert verdict.figures == {"stopped_error_share": 17 / 64}
+    assert str(verdict.error).startswith(
+        "stage 'rl' stopped at its step 1: 27% of the last 64 completions could not be graded, more than "
+        "max_error_share=0.25: memory limit (10); 2 s of CPU time (7); the state is saved"
+    )
+
+
+def test_the_threshold_itself_does_not_stop():
+    assert judge_grading(STAGE, [_record(1, 64, errors=16)]).error is None
+
+
+def test_texts_without_an_answer_never_stop():
+    assert judge_grading(STAGE, [_record(1, 640)]).error is None
+
+
+def test_fewer_completions_than_the_window_are_not_judged():
+    records = [_record(step, 16, errors=16) for step in range(1, 4)]
+    assert judge_grading(STAGE, records).error is None
+    assert judge_grading(STAGE, [*records, _record(4, 16, errors=16)]).error is not None
+
+
+@pytest.mark.parametrize(("early", "late", "stops"), [(32, 0, False), (0, 17, True), (32, 16, False)])
+def test_only_the_last_steps_that_fill_the_window_count(early, late, stops):
+    records = [_record(1, 32, errors=early), _record(2, 32), _record(3, 32, timeouts=late)]
+    assert (judge_grading(STAGE, records).error is not None) == stops
+
+
+def test_what_led_to_a_stop_does_not_lead_to_another():
+    stopped = _record(1, 64, errors=64, stopped_error_share=1.0)
+    assert judge_grading(STAGE, [stopped, _record(2, 32, errors=32)]).error is None
+    assert judge_grading(STAGE, [stopped, _record(2, 32, errors=32), _record(3, 32, errors=32)]).error is not None
+
+
+def test_one_means_never():
+    stage = STAGE.model_copy(update={"max_error_share": 1.0})
+    assert judge_grading(stage, [_record(1, 64, errors=64)]).error is None
+
+
+def test_stages_that_grade_nothing_are_not_judged():
+    stage = SftStage.model_validate({"steps": 9, "optimizer": {"lr": 1e-3}})
+    assert judge_grading(stage, [{"stage_step": 1, "loss": 0.5}]).error is None
