@@ -116,7 +116,7 @@ def test_commands_parse(line):
 def _load_with(command, recipe, overrides):
     """Load what the line would; a recipe of the reader's own stands for the shipped one that it was copied from."""
     if command == "demo":
-        from swerve.cli.stages import demo_recipe
+        from swerve.cli.pipeline import demo_recipe
 
         recipe, overrides = demo_recipe(overrides)
     load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)

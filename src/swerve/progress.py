@@ -1,4 +1,4 @@
-"""How long work tells whoever started it how far it is: a protocol, and the version that says nothing.
+"""The progress protocol: how a stage reports what it has done. `SilentProgress` shows nothing.
 
 Stages take a `Progress` and never print. Free of torch and of any terminal library.
 """
@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-__all__ = ["Progress", "ProgressTask", "SilentProgress"]
-
 
 class ProgressTask(Protocol):
     """One piece of work of known length, while it runs."""
 
-    def advance(self, num: int = 1, **figures: float | int | str | None) -> None:
-        """Record `num` more units done, with the latest figures to show beside them (None: not measured)."""
+    def advance(self, num: int = 1, **metrics: float | int | str | None) -> None:
+        """Record `num` more units done, with the latest metrics to show beside them (None: not measured)."""
 
     def extend(self, num: int) -> None:
-        """Say that there are `num` units more to do than was known."""
+        """Add `num` units to the total."""
 
 
 class Progress(Protocol):
@@ -29,15 +27,15 @@ class Progress(Protocol):
         """Open a piece of work of `total` units, `done` of them made earlier; it ends with the context."""
 
     def note(self, message: str) -> None:
-        """Say one line that matters to a person watching."""
+        """Show one line that matters to a person watching."""
 
 
 class _SilentTask:
-    def advance(self, num: int = 1, **figures: float | int | str | None) -> None:
+    def advance(self, num: int = 1, **metrics: float | int | str | None) -> None:
         """Ignore the progress."""
 
     def extend(self, num: int) -> None:
-        """Ignore it too."""
+        """Ignore the change."""
 
 
 class SilentProgress:
@@ -49,7 +47,7 @@ class SilentProgress:
 
     @contextmanager
     def task(self, name: str, total: int, *, done: int = 0) -> Iterator[ProgressTask]:
-        """Yield a task that ignores what it is told."""
+        """Yield a task that ignores all progress."""
         yield _SilentTask()
 
     def note(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Every random number of a run comes from a seed derived from the run's seed and a path of names.
+"""Derive every seed of a run from the run's seed and a path of names.
 
 Nothing carries the state of a generator from one step to the next, so a resumed run draws what the uninterrupted one
 would have drawn, and results do not depend on the number of processes.
@@ -7,8 +7,6 @@ would have drawn, and results do not depend on the number of processes.
 from __future__ import annotations
 
 import hashlib
-
-__all__ = ["derive_seed"]
 
 
 def derive_seed(seed: int, *path: str | int) -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from swerve.behaviours import BehaviourRecord, behaviour_rows, summarise
-from swerve.cli.audit import Audited, audit, audit_lines
-from swerve.cli.grading_input import grading_task
+from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
+from swerve.eval.answer_files import grading_task
+from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
 from swerve.formats.records import Record, read_records
 from swerve.problems.deepscaler import DeepScaler
 from swerve.problems.gsm8k import Gsm8k
@@ -37,19 +38,19 @@ Naming = Callable[[Mapping[str, Any]], str]
 
 def graded(
     records: Sequence[Record], grader: str, name: Naming, policies: Sequence[str] = (), **fields: str
-) -> list[Audited]:
+) -> list[GradedRecord]:
     """Grade records as `swerve grade` does; `name` makes the name by which a disagreement is known."""
     task = grading_task(grader, policies, fields=fields, known={})
     pairs = [task.pair(record) for record in records]
     return [
-        Audited(place="", id=name(record.values), gold=problem.answer, values=record.values, reward=reward)
+        GradedRecord(place="", id=name(record.values), gold=problem.answer, values=record.values, reward=reward)
         for record, (problem, _), reward in zip(records, pairs, grade_all(pairs), strict=True)
     ]
 
 
-def compared(rows: Sequence[Audited], field: str, *, keep: Sequence[str] = (), **facts: Any) -> Line:
+def compared(rows: Sequence[GradedRecord], field: str, *, keep: Sequence[str] = (), **facts: Any) -> Line:
     """Return the audit of a recorded field as a line; `keep`: further fields of the records to show."""
-    found = audit(rows, field)
+    found = compare_verdicts(rows, field)
     printed = [line for line in audit_lines(found, limit=0) if not line.startswith("  and ")]
     values = {row.id: row.values for row in rows}
     for one in found["disagreements"]:
@@ -63,7 +64,7 @@ def is_right(reward: Reward) -> bool:
     return reward.value is not None and reward.value >= 1.0
 
 
-def math_rows(data: Path) -> list[Audited]:
+def math_rows(data: Path) -> list[GradedRecord]:
     """Return the graded responses of Qwen2.5-Math."""
     return graded(read_records(data / MATH), "math", lambda row: f"{row['unique_id']}, sample {row['sample_idx']}")
 
@@ -95,7 +96,7 @@ def formula_lines(data: Path) -> Iterator[Line]:
         yield compared(rows, "total_score", kind="formulas", reading=reading)
 
 
-def rl_probe_rows(data: Path) -> list[Audited]:
+def rl_probe_rows(data: Path) -> list[GradedRecord]:
     """Return the graded responses of RL-Probe."""
     return graded(read_records(data / RL_PROBE), "math", rl_probe_name)
 
@@ -106,7 +107,7 @@ def rl_probe_name(row: Mapping[str, Any]) -> str:
     return f"{row['problem_id']}, {row['checkpoint']}{sample}"
 
 
-def rl_probe_lines(rows: Sequence[Audited]) -> Iterator[Line]:
+def rl_probe_lines(rows: Sequence[GradedRecord]) -> Iterator[Line]:
     """Compare with what was recorded and with the truth; count what cutting off golds and answers did."""
     for field in ("recorded_correct", "correct"):
         yield compared(rows, field, kind="rl_probe")
@@ -279,7 +280,7 @@ def _solutions(problems: Sequence[Problem]) -> Line:
     }
 
 
-def behaviour_lines(data: Path, maths: Sequence[Audited], probe: Sequence[Audited]) -> Iterator[Line]:
+def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[GradedRecord]) -> Iterator[Line]:
     """Measure what responses look like, right ones beside wrong ones."""
     formulas = read_records(data / FORMULAS)
     ways: Mapping[str, list[BehaviourRecord]] = {
@@ -302,7 +303,7 @@ def behaviour_lines(data: Path, maths: Sequence[Audited], probe: Sequence[Audite
     right_form = [row["format_think_answer"] for row in behaviour_rows(ways["formulas"])]
     same = [found == one.values["format_ok"] for found, one in zip(right_form, formulas, strict=True)]
     yield {"kind": "format", "num": len(same), "same": sum(same), "right": sum(right_form)}
-    samples: dict[str, list[Audited]] = defaultdict(list)
+    samples: dict[str, list[GradedRecord]] = defaultdict(list)
     for row in maths:
         samples[row.values["unique_id"]].append(row)
     curve = sampling_curve(
@@ -317,7 +318,7 @@ def behaviour_lines(data: Path, maths: Sequence[Audited], probe: Sequence[Audite
 _SHOWN = ("label", "num_responses", "length", "unfinished", "format", "repetition", "reflection", "signs")
 
 
-def _behaviour(row: Audited, problem: str, question: str, correct: bool) -> BehaviourRecord:
+def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) -> BehaviourRecord:
     values = row.values
     return BehaviourRecord(
         problem_id=values[problem], response=values["response"], question=values[question], row=row.id, correct=correct

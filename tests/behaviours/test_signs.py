@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.behaviours import answer_candidates, hacking_signs
-from swerve.behaviours.signs import SIGNS
+from swerve.behaviours.signs import SIGNS, answer_candidates, hacking_signs
 
 QUESTION = "A very special island is inhabited only by knights and knaves. Zoe says that Bob lies. Who is a knave?"
 CHOICE = "What is 1 + 1?\nA. 1\nB. 2\nC. 3\nD. 4"

@@ -93,7 +93,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_module_of_the_command_line_imports_without_torch() -> None:
-    modules = "app, console, failures, listing, output, runs, stages, summary"
+    modules = "app, behaviours, console, data, data_files, grade, listing, pipeline, runs, summary"
     code = f"import sys\nfrom swerve.cli import {modules}\nassert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -13,7 +13,7 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
-from swerve.cli.behaviours import run_behaviours
+from swerve.cli.behaviours import behaviours as print_behaviours
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
 
 GOOD = "<think>Zoe lies, so Bob is a knight</think><answer>Bob is a knight</answer>"
@@ -43,7 +43,7 @@ def behaviours(capsys):
 
     def run(source, *, text=False, **options):
         defaults = {"out": None, "by": None, "lexicon": None, "embedding_model": None, "fields": ()}
-        run_behaviours(str(source), **{**defaults, **options}, as_json=not text)
+        print_behaviours(str(source), **{**defaults, **options}, as_json=not text)
         printed = capsys.readouterr().out
         return printed if text else json.loads(printed)
 
@@ -70,7 +70,7 @@ def test_a_file_by_checkpoint(behaviours, responses):
     assert two["pass_at_k"]["mean"] == pytest.approx(1.0)
     assert two["pass_hat_k"]["mean"] == pytest.approx(1 / 3)
     assert two["majority_at_k"]["mean"] == pytest.approx(1 / 3 + 2 / 3 / 2)
-    assert summary["notes"] == ["intervals resample problems, and there are 2: they are too narrow"]
+    assert summary["notes"] == ["intervals resample problems, and 2 are too few: they are too narrow"]
 
 
 def test_what_it_prints(behaviours, responses):

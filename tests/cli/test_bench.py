@@ -141,7 +141,10 @@ def test_figures_are_those_of_the_models(swerve: Swerve, folders: dict[str, Path
     assert audit["files"] == ["x/estimators.json", "x/estimators.png", "x/estimators.pdf"]
 
 
-def test_a_table_of_rollouts_and_checkpoints_of_a_run(swerve: Swerve, tmp_path: Path, tiny: Any) -> None:
+def test_a_table_of_rollouts_and_checkpoints_of_a_run(
+    swerve: Swerve, tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swerve.report.estimators.write_estimator_figure", lambda audit, directory: [])
     run = RunDirectory(tmp_path / "runs" / "mine")
     run.create(config_yaml="", provenance={})
     model, tokenizer = tiny

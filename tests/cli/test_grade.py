@@ -186,7 +186,7 @@ def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
         (["--task", "math", "--audit", "scor"], "has no such field; did you mean 'score'?; it has"),
         (["--task", "math", "--field", "golds=x"], "did you mean 'gold'?"),
         (["--task", "math", "--workers", "0"], "--workers must be a number above 0, got 0"),
-        (["--task", "math", "--disagreements", "x.jsonl"], "--disagreements goes with --audit FIELD"),
+        (["--task", "math", "--disagreements", "x.jsonl"], "--disagreements needs --audit FIELD"),
         (["--task", "math", "--out", "rows.jsonl"], "--out rows.jsonl is a file that is read"),
         (["--task", "math", "--out", "v.csv"], "--out v.csv must end in .jsonl"),
         (["--task", "math", "--out", "."], "--out . is a directory"),
@@ -256,7 +256,7 @@ def test_problems_keep_their_grader_and_it_is_said(swerve: Swerve, tmp_path: Pat
     file = write_rows(tmp_path / "rows.jsonl", [{"id": "p1", "response": "#### 18.0"}])
     _, out, err = swerve("grade", "--task", "exact", file.name, "--problems", problems.name)
     assert read_rows(out)[0]["value"] == 1.0
-    assert "judged by the graders of their problems: gsm8k 1" in err
+    assert "graded by the graders of their problems: gsm8k 1" in err
     status, _, err = swerve("grade", "--task", "math", "order=same", file.name, "--problems", problems.name)
     assert status == 2
     assert "problem 'p1' of the problems' file is judged by 'gsm8k'" in err
@@ -280,13 +280,14 @@ def reward(problem, text):
 """
 
 
-def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_path: Path) -> None:
     log = tmp_path / "graded.txt"
     (tmp_path / "slow.py").write_text(SLOW_REWARD.format(log=str(log)))
-    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(1100)])
-    command = [sys.executable, "-m", "swerve", "grade", "--task", "python", "file=slow.py", file.name]
-    command += ["--out", "out.jsonl", "--workers", "2"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": str(n), "answer": str(n)} for n in range(600)])
+    arguments = ["grade", "--task", "python", "file=slow.py", file.name, "--out", "out.jsonl", "--workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "swerve", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
     partial = tmp_path / "out.jsonl.partial"
     deadline = time.monotonic() + 60
     while not (partial.exists() and partial.read_text().count("\n") > 256):
@@ -300,10 +301,10 @@ def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path) -> None
     done_before = len(partial.read_text().splitlines()) - 1
     assert done_before >= 256
     log.unlink()
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ})
+    assert swerve(*arguments)[0] == 0
     again = log.read_text().splitlines()
-    assert len(again) == 1100 - done_before
-    assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 1100
+    assert len(again) == 600 - done_before
+    assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 600
     assert not partial.exists()
 
 

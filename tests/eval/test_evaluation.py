@@ -11,8 +11,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.evaluation import _note_ungraded
-from swerve.eval.summary import summarise
+from swerve.eval.evaluation import _note_ungraded, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.dialects import DIALECTS, detect
-from swerve.formats.fields import RESPONSE_NAMES
-from swerve.formats.problems import read_problems
-from swerve.formats.response_table import write_responses
-from swerve.formats.responses import read_responses
+from swerve.formats.imported_problems import read_problems
+from swerve.formats.imported_responses import read_responses, write_responses
+from swerve.formats.typed_fields import RESPONSE_NAMES
 
 
 def write(path: Path, rows: Any) -> Path:

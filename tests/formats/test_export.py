@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from swerve.artifacts.files import verify_manifest
 from swerve.artifacts.tables import SPIKES_SCHEMA, write_table
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats import dataset_folder, export
+from swerve.formats import export
 from swerve.formats.export import ExportSummary, defused, export_table, format_of
 
 TABLE = pa.table(
@@ -111,7 +111,7 @@ def test_no_cell_begins_like_a_formula_unless_it_is_a_number(text: str) -> None:
 @pytest.mark.parametrize("shard", [2, 3, 100])
 def test_a_data_set_folder_loads(table: Path, tmp_path: Path, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(dataset_folder, "ROWS_A_SHARD", shard)
+    monkeypatch.setattr(export, "ROWS_A_SHARD", shard)
     monkeypatch.setattr(export, "_ROWS_AT_ONCE", 3)
     folder = tmp_path / "set"
     export_table(table, folder, format="hf", split="test")
@@ -200,5 +200,5 @@ def test_wrong_sources_leave_nothing_behind(table: Path, tmp_path: Path) -> None
 
 def test_formats_by_ending() -> None:
     assert [format_of(Path(name)) for name in ("a.jsonl", "b.csv", "c")] == ["jsonl", "csv", "hf"]
-    with pytest.raises(ConfigError, match="the format of a.xlsx is not known by its ending"):
+    with pytest.raises(ConfigError, match="the ending of a.xlsx does not say the format"):
         format_of(Path("a.xlsx"))

@@ -125,8 +125,8 @@ def test_what_strict_json_cannot_hold_is_null_or_replaced(tmp_path: Path) -> Non
             "r.jsonl.gz cannot be read: Compressed file ended",
         ),
         ("r.parquet", b"PAR1 and no more", "r.parquet is damaged"),
-        ("r.parquet.gz", b"", "the ending is not known; give a file that ends in .json, .jsonl, .csv"),
-        ("r.txt", b"", "the ending is not known"),
+        ("r.parquet.gz", b"", "unknown file ending; give a file that ends in .json, .jsonl, .csv"),
+        ("r.txt", b"", "unknown file ending"),
     ],
 )
 def test_wrong_files_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:

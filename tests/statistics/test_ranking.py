@@ -104,7 +104,7 @@ def test_nothing_to_rank_is_none() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="one label a score"):
+    with pytest.raises(ValueError, match="one label per score"):
         auc([1.0, 2.0], [True])
     with pytest.raises(ValueError, match="NaN"):
         average_precision([math.nan], [True])

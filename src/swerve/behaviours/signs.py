@@ -1,4 +1,4 @@
-"""Signs of reward hacking in a single response. Each is a conservative rule; a sign is a reason to read, not a proof.
+"""Signs of reward hacking in a single response. Each is a conservative rule; a sign is a reason to look, not proof.
 
 The rules about tags follow the ways of cheating that Logic-RL (arXiv:2502.14768, section on reward modelling) lists.
 """
@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from swerve.behaviours.regions import Regions, boxed_contents, split_regions
-from swerve.behaviours.thinking import dummy_thinking
-from swerve.behaviours.words import split_words
-
-__all__ = ["SIGNS", "answer_candidates", "hacking_signs"]
+from swerve.behaviours.response_format import Regions, boxed_contents, dummy_thinking, split_regions
+from swerve.behaviours.text_measures import split_words
 
 _ECHO_WORDS = 8
 """Length of the word sequences by which an echo of the question is recognised."""

@@ -1,262 +1,212 @@
-"""Body of `swerve data behaviours`: what responses look like, of a run by step or of any file of responses."""
+"""`swerve data behaviours`: what responses look like, as a table with one line per metric and one column per label."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import typer
 
-from swerve.artifacts.files import write_text
-from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
-from swerve.behaviours import BehaviourRecord, behaviour_rows, load_embedder, read_lexicon, summarise
-from swerve.behaviours.signs import SIGNS
-from swerve.cli.behaviours_table import behaviours_text
-from swerve.cli.output import print_json, print_text, refuse_output
-from swerve.cli.runs import find_run, load_run_config
-from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.fields import parse_fields
-from swerve.formats.responses import ResponseRecord, read_responses
-from swerve.statistics import bootstrap_mean, bootstrap_ratio
-from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
+from swerve.cli.console import check_output, one_line, print_json, print_text
+from swerve.cli.options import Fields, Json
+from swerve.errors import ArtifactError, ConfigError
 
-__all__ = ["run_behaviours"]
+if TYPE_CHECKING:
+    from swerve.behaviours.response_rows import BehaviourRecord
 
-_NUM_RESAMPLES = 1000
-_BY = ("label", "step", "set")
-"""What the responses of a file are compared by, unless the user says: the first of these that it has."""
-_OPENING = "<think>"
+_MAX_COLUMNS = 6
+_MAX_WITH_INTERVALS = 2
+_MAX_ROWS_NAMED = 5
+_NOT_MEASURED = "-"
+Summary = Mapping[str, Any]
 
 
-def run_behaviours(
-    source: str,
-    *,
-    out: Path | None,
-    by: str | None,
-    lexicon: Path | None,
-    embedding_model: str | None,
-    fields: Sequence[str],
-    as_json: bool,
+def behaviours(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A run, a table of rollouts, or a file of responses.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the metrics of every response, as JSONL.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="FIELD", help="Compare groups of responses, such as label or step.")
+    ] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option("--lexicon", metavar="FILE", help="Your own words of reflection.")
+    ] = None,
+    embedding_model: Annotated[
+        str | None,
+        typer.Option(
+            "--embedding-model", metavar="MODEL", help="Model of sentence-transformers, for cosine diversity."
+        ),
+    ] = None,
+    fields: Fields = None,
+    as_json: Json = False,
 ) -> None:
-    """Measure the behaviours of responses, print a table or JSON, and write one row a response where asked.
+    """Measure behaviour: format, thinking, repetition, reflection, length, diversity, pass@k, signs of hacking."""
+    import json
 
-    Args:
-        source: a run (its rollouts, by step), a table of rollouts or samples, or a file that `read_responses` reads.
-        out: JSONL file for the figures of every response.
-        by: field by which responses are compared.
-        lexicon: the user's words of reflection.
-        embedding_model: folder or name of a model of sentence-transformers.
-        fields: `NAME=FIELD` where the file's fields have other names.
-        as_json: print everything as JSON.
+    from swerve.artifacts.files import write_text
+    from swerve.behaviours.label_summary import load_embedder
+    from swerve.behaviours.response_rows import behaviour_rows, read_lexicon
+    from swerve.eval.response_behaviours import behaviour_summary
 
-    Raises:
-        ConfigError: an argument is wrong.
-        ArtifactError: the source is missing, damaged or has no responses.
-        MissingExtraError: `embedding_model` is given and sentence-transformers is not installed.
-    """
     phrases = None if lexicon is None else read_lexicon(lexicon)
     embed = None if embedding_model is None else load_embedder(embedding_model)
     if out is not None:
-        refuse_output("--out", out, ending=".jsonl", read=(Path(source), lexicon))
-    records, by = _read(source, by=by, fields=parse_fields(fields))
+        check_output("--out", out, ending=".jsonl", read=(Path(source), lexicon))
+    records, by = _records(source, by, fields or ())
     rows = behaviour_rows(records, lexicon=phrases)
     if out is not None:
         write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-    labels = summarise(records, rows=rows, lexicon=phrases, embed=embed, mean=_mean, ratio=_ratio)
-    for label in labels:
-        label["sampling"] = _sampling([record for record in records if record.label == label["label"]])
-    summary = {
-        "source": source,
-        "by": by,
-        "num_responses": len(records),
-        "notes": _notes(records),
-        "labels": labels,
-    }
+    summary = behaviour_summary(records, rows, source=source, by=by, lexicon=phrases, embed=embed)
     if as_json:
         print_json(summary)
     else:
         print_text(behaviours_text(summary))
 
 
-def _mean(
-    values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-) -> Mapping[str, float] | None:
-    found = bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=_NUM_RESAMPLES)
-    return None if found is None else {"mean": found["mean"], "low": found["low"], "high": found["high"]}
+def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[BehaviourRecord], str | None]:
+    """Return the responses of a file, or the rollouts of a run, and what they are compared by."""
+    from swerve.cli.runs import find_run, load_run_config
+    from swerve.eval.response_behaviours import file_records, run_records
+    from swerve.formats.typed_fields import parse_fields
 
-
-def _ratio(
-    numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
-) -> Mapping[str, float] | None:
-    found = bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=_NUM_RESAMPLES)
-    return None if found is None else {"mean": found["mean"], "low": found["low"], "high": found["high"]}
-
-
-def _read(source: str, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[BehaviourRecord], str | None]:
-    """Return the records, in the order in which labels are shown, and what they are compared by."""
-    path = Path(source)
+    path, named = Path(source), parse_fields(fields)
     if path.is_file():
-        return _labelled(read_responses(path, fields=fields), path, by)
+        return file_records(path, by=by, fields=named)
     if path.suffix and not path.exists():
         raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
     if by not in (None, "step"):
         raise ConfigError(f"--by {by}: the rollouts of a run are compared by step; give one of its tables instead")
     if fields:
         raise ConfigError("--field names the fields of a file of responses; a run has its own")
-    return _read_run(find_run(source)), "step"
+    run = find_run(source)
+    return run_records(run, load_run_config(run, ()).task), "step"
 
 
-def _labelled(
-    responses: Sequence[ResponseRecord], path: Path, by: str | None
-) -> tuple[list[BehaviourRecord], str | None]:
-    wordless = next((one for one in responses if one.response is None), None)
-    if wordless is not None:
-        raise ArtifactError(f"{wordless.place} has token ids but no text; behaviours are measured on texts")
-    known = sorted({name for one in responses for name, value in _comparable(one).items() if value is not None})
-    if by is not None and by not in known:
-        raise ConfigError(f"--by '{by}' is not a field of {path}{nearest(by, known)}; it has {', '.join(known)}")
-    chosen = by or next((name for name in _BY if name in known), None)
-    values = [None if chosen is None else _comparable(one).get(chosen) for one in responses]
-    records = [_record(one, _label(value, chosen)) for one, value in zip(responses, values, strict=True)]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if len(numbers) == len(records):
-        records = [records[index] for index in sorted(range(len(records)), key=lambda index: numbers[index])]
-    return records, chosen
+# Words, path in a label's summary, unit.
+_METRICS: tuple[tuple[str, str, str], ...] = (
+    ("accuracy", "accuracy", "%"),
+    ("tokens", "length.tokens", ""),
+    ("words", "length.words", ""),
+    ("truncated (recorded)", "truncated", "%"),
+    ("unfinished (by the text)", "unfinished", "%"),
+    ("format <think> <answer>", "format.think_answer", "%"),
+    ("format <answer>", "format.answer_tag", "%"),
+    ("format \\boxed{}", "format.boxed", "%"),
+    ("thinking, words", "thinking.words", ""),
+    ("dummy thinking", "thinking.dummy", "%"),
+    ("repeated 4-grams", "repetition.repeated_4grams", "%"),
+    ("compression ratio", "repetition.compression_ratio", ""),
+    ("loop at the end", "repetition.loop_at_end", "%"),
+    ("foreign script, characters", "foreign_script_share", "%"),
+    ("similarity of samples (2-grams)", "groups.ngram_similarity", ""),
+    ("similarity of samples (embedding)", "groups.embedding_similarity", ""),
+    ("distinct 2-grams of samples", "groups.distinct_2grams", "%"),
+    ("distinct answers per problem", "groups.distinct_answers", ""),
+    ("distinct right answers per problem", "groups.distinct_right_answers", ""),
+)
 
 
-def _comparable(response: ResponseRecord) -> dict[str, Any]:
-    """Return the single values of a response by which it can be compared with others."""
-    named = {
-        "label": response.label,
-        "step": response.step,
-        "set": response.set,
-        "kind": response.problem.kind,
-        "family": response.problem.family,
-        "correct": response.correct,
-        "finish_reason": response.finish_reason,
-        "problem_id": response.problem.id,
-    }
-    others = {name: value for name, value in response.extra.items() if isinstance(value, str | int | float)}
-    return {**others, **named}
+def behaviours_text(summary: Summary) -> str:
+    """Return the table, the signs of hacking with the first rows that show them, and the notes."""
+    labels = summary["labels"]
+    shown = _evenly(labels)
+    intervals = len(shown) <= _MAX_WITH_INTERVALS
+    heading = ["", *(one_line(str(label["label"])) for label in shown)]
+    lines = [
+        ["responses", *(str(label["num_responses"]) for label in shown)],
+        ["problems", *(str(label["num_problems"]) for label in shown)],
+        *(_line(words, [_at(label, path) for label in shown], unit, intervals) for words, path, unit in _METRICS),
+        *_reflection(shown, intervals),
+        *_sampling(shown, intervals),
+    ]
+    measured = [line for line in lines if set(line[1:]) != {_NOT_MEASURED}]
+    parts = [_columns([heading, *measured]), *_signs(labels, summary["source"])]
+    if len(shown) < len(labels):
+        parts.append(f"{len(shown)} of {len(labels)} are shown; --json has all.")
+    return "\n".join([*parts, *(f"Note: {note}." for note in summary["notes"])])
 
 
-def _label(value: Any, by: str | None) -> str:
-    if by is None:
-        return "all"
-    return f"no {by}" if value is None else f"{by} {value}" if isinstance(value, int | float) else str(value)
+def _evenly(labels: Sequence[Summary]) -> list[Summary]:
+    """Return a few labels with even distances, the first and the last among them."""
+    if len(labels) <= _MAX_COLUMNS:
+        return list(labels)
+    return [labels[round(place * (len(labels) - 1) / (_MAX_COLUMNS - 1))] for place in range(_MAX_COLUMNS)]
 
 
-def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
-    problem = response.problem
-    group = response.extra.get("group")
-    given = problem.prompt or (problem.messages[-1][1] if problem.messages else "")
-    return BehaviourRecord(
-        problem_id=problem.id,
-        response=response.response or "",
-        row=response.place,
-        label=label,
-        group=None if group is None else f"{response.step}/{group}",
-        question=problem.question,
-        prefix=problem.prefix or (_OPENING if given.rstrip().endswith(_OPENING) else ""),
-        correct=_is_right(response.correct, response.reward, response.extra.get("status")),
-        extracted=response.extracted,
-        finish_reason=response.finish_reason,
-        num_tokens=None if response.completion_ids is None else len(response.completion_ids),
+def _at(label: Summary, path: str) -> Any:
+    found: Any = label
+    for key in path.split("."):
+        found = found[key]
+    return found
+
+
+def _line(words: str, means: Sequence[Mapping[str, float] | None], unit: str, intervals: bool) -> list[str]:
+    return [f"{words}, %" if unit else words, *(_cell(mean, unit, intervals) for mean in means)]
+
+
+def _cell(figure: Mapping[str, float] | None, unit: str, intervals: bool) -> str:
+    if figure is None:
+        return _NOT_MEASURED
+    scale = 100 if unit else 1
+    mean = _number(scale * figure["mean"])
+    if not intervals or "low" not in figure:
+        return mean
+    return f"{mean} [{_number(scale * figure['low'])}, {_number(scale * figure['high'])}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _reflection(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:
+    return [
+        _line(
+            f"reflections per 1,000 words, {name}",
+            [_at(label, f"reflection.{name}.per_1000_words") for label in labels],
+            "",
+            intervals,
+        )
+        for name in labels[0]["reflection"]
+    ]
+
+
+def _sampling(labels: Sequence[Summary], intervals: bool) -> list[list[str]]:
+    curves = [{entry["k"]: entry for entry in label["sampling"]} for label in labels]
+    ks = sorted({k for curve in curves for k in curve})
+    return [
+        _line(f"{words}{k}", [curve[k][name] if k in curve else None for curve in curves], "%", intervals)
+        for name, words in (("pass_at_k", "pass@"), ("pass_hat_k", "pass^"), ("majority_at_k", "maj@"))
+        for k in ks
+        if k > 1
+    ]
+
+
+def _signs(labels: Sequence[Summary], source: str) -> list[str]:
+    """Return a line for each sign that shows, over all labels."""
+    lines = []
+    for name in labels[0]["signs"]:
+        rows = [row for label in labels for row in label["signs"][name]["rows"]]
+        judged = sum(label["signs"][name]["num_judged"] for label in labels)
+        if rows:
+            more = ", ..." if len(rows) > _MAX_ROWS_NAMED else ""
+            named = ", ".join(one_line(row.removeprefix(f"{source}, ")) for row in rows[:_MAX_ROWS_NAMED])
+            lines.append(f"  {name}: {len(rows)} of {judged}: {named}{more}")
+    return (
+        [f"Signs of hacking (reasons to look, not proof), rows of {one_line(source)}:", *lines]
+        if lines
+        else ["Signs of hacking: none."]
     )
 
 
-def _is_right(correct: bool | None, reward: float | None, status: Any) -> bool | None:
-    """Return the recorded verdict; else a reward of 1 or more is right, and a text without an answer is wrong."""
-    if correct is not None:
-        return correct
-    return reward >= 1.0 if reward is not None else False if status == "unparsed" else None
-
-
-def _called_correct(parts: str) -> bool | None:
-    """Return what a grader says itself beside its value, as `Reward.is_right` has it; None where it says nothing."""
-    named = json.loads(parts).get("correct")
-    return None if named is None else named >= 1.0
-
-
-def _read_run(run: RunDirectory) -> list[BehaviourRecord]:
-    paths = sorted((run.path / "rollouts").glob("step_*.parquet"))
-    if not paths:
-        raise ArtifactError(f"{run.path} has no rollouts; train an rl or distill stage with keep_rollouts: true")
-    prefix = _given_beginning(run)
-    return [record for path in paths for record in _rollout_records(path, prefix)]
-
-
-def _given_beginning(run: RunDirectory) -> str:
-    """Return the beginning of the answer that the run's prompts give to the model."""
-    from swerve.problems.prompt import FORMATS
-
-    prompt = getattr(load_run_config(run, ()).task, "prompt", None)
-    if prompt is None:
-        return ""
-    return FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
-
-
-def _rollout_records(path: Path, prefix: str) -> list[BehaviourRecord]:
-    names = ("group", "problem_id", "completion_ids", "text", "reward", "parts", "status", "extracted", "finish_reason")
-    table = read_table(path, pa.schema([ROLLOUTS_SCHEMA.field(name) for name in names]))
-    lengths = pc.list_value_length(table["completion_ids"]).to_pylist()
-    step = int(path.stem.removeprefix("step_"))
-    return [
-        BehaviourRecord(
-            problem_id=row["problem_id"],
-            response=row["text"],
-            row=f"{path.name}, row {number}",
-            label=f"step {step}",
-            group=str(row["group"]),
-            prefix=prefix,
-            correct=_is_right(_called_correct(row["parts"]), row["reward"], row["status"]),
-            extracted=row["extracted"],
-            finish_reason=row["finish_reason"],
-            num_tokens=num_tokens,
+def _columns(table: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         )
-        for number, (row, num_tokens) in enumerate(
-            zip(table.drop_columns(["completion_ids"]).to_pylist(), lengths, strict=True), start=1
-        )
-    ]
-
-
-def _sampling(records: Sequence[BehaviourRecord]) -> list[dict[str, Any]]:
-    """Return pass@k, pass^k and maj@k over the problems whose samples all have a verdict."""
-    problems: dict[str, list[BehaviourRecord]] = {}
-    for record in records:
-        problems.setdefault(record.problem_id, []).append(record)
-    sampled: list[SampledProblem] = [
-        {
-            "answers": [None if one.extracted is None else " ".join(one.extracted.split()) for one in group],
-            "right": [bool(one.correct) for one in group],
-        }
-        for group in problems.values()
-        if all(one.correct is not None for one in group)
-    ]
-    return [dict(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
-
-
-def _notes(records: Sequence[BehaviourRecord]) -> list[str]:
-    """Say what could not be measured, and how few problems intervals rest on."""
-    notes = []
-    num_problems = len({record.problem_id for record in records})
-    if num_problems < 10:
-        notes.append(f"intervals resample problems, and there are {num_problems}: they are too narrow")
-    asked = sum(record.question is not None for record in records)
-    if asked < len(records):
-        notes.append(
-            f"{len(records) - asked} of {len(records)} responses have no question beside them: thinking about "
-            f"something else and signs that need the question ({', '.join(_NEED_QUESTION)}) are not measured there"
-        )
-    judged = sum(record.correct is not None for record in records)
-    if judged < len(records):
-        notes.append(f"{len(records) - judged} of {len(records)} responses have no verdict; accuracy is of the others")
-    return notes
-
-
-_NEED_QUESTION = ("thinking_repeats_question", "answer_repeats_question", "lists_all_options")
-assert set(_NEED_QUESTION) <= set(SIGNS)
+        for row in table
+    )

@@ -1,4 +1,4 @@
-"""Bodies of the commands under `swerve bench`. torch is imported inside the functions, and nowhere above."""
+"""`swerve bench estimators`: compare estimators of KL with the exact KL on a file of rollouts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
+import typer
 
-from swerve.artifacts.files import MANIFEST_NAME, read_json, sha256_file, write_json
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
-from swerve.cli.checkpoints import NamedFolder, resolve_checkpoint
-from swerve.cli.console import console_progress
-from swerve.cli.output import print_json, print_text
+from swerve.cli.console import console_progress, print_json, print_text, table_lines
+from swerve.cli.options import Json
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.progress import Progress
 from swerve.version import __version__
 
 if TYPE_CHECKING:
+    from swerve.cli.runs import NamedFolder
     from swerve.models.model_folder import LoadedModel
     from swerve.probe.engine.forward import ForcedStates
+    from swerve.progress import Progress
 
-__all__ = ["AuditSettings", "read_sequences", "run_estimators"]
+bench_app = typer.Typer(help="Audits of methods, by measurement.", no_args_is_help=True)
 
 TokenSequence = tuple[list[int], list[int]]
 _COLUMNS = ("prompt_ids", "completion_ids")
@@ -65,6 +63,10 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
         ArtifactError: the file is missing, damaged, lacks a column, or has no completion token.
     """
     if path.suffix == ".parquet":
+        import pyarrow as pa
+
+        from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+
         schema = pa.schema([ROLLOUTS_SCHEMA.field(name) for name in _COLUMNS])
         columns = [read_table(path, schema).column(name).to_pylist() for name in _COLUMNS]
         rows = list(zip(*columns, strict=True))
@@ -150,6 +152,7 @@ def _check_ids(folder: NamedFolder, loaded: LoadedModel, sequences: Sequence[Tok
 
 
 def _fingerprint(folder: NamedFolder, loaded: LoadedModel) -> str:
+    from swerve.artifacts.files import MANIFEST_NAME, read_json
     from swerve.models.model_folder import weights_fingerprint
 
     manifest = folder.path / MANIFEST_NAME
@@ -174,18 +177,39 @@ def _audit(
     ids = torch.tensor([token for _, completion in sequences for token in completion])
     sequence_ids = [number for number, (_, completion) in enumerate(sequences) for _ in completion]
     with progress.task("audit", len(ids)) as task:
-        figures = audit(states, ref_states, ids, temperature=settings.temperature, on_chunk=task.advance)
+        measured = audit(states, ref_states, ids, temperature=settings.temperature, on_chunk=task.advance)
     try:
-        tables = summarise_audit(figures, sequence_ids)
+        tables = summarise_audit(measured, sequence_ids)
     except ValueError as error:
         raise MismatchError(str(error)) from None
     return {"checkpoint": policy_record, "reference": reference_record, **tables}
 
 
-def run_estimators(
-    rollouts: Path, *, checkpoint: str, reference: str, out: Path | None, settings: AuditSettings, as_json: bool
+@bench_app.command(name="estimators")
+def bench_estimators(
+    rollouts: Annotated[
+        Path, typer.Option("--rollouts", metavar="FILE", help="Rollouts table of a run (.parquet), or JSONL.")
+    ],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="CKPT", help="The policy: a folder or RUN:LABEL.")],
+    reference: Annotated[str, typer.Option("--reference", metavar="CKPT", help="The reference, likewise.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write.  [default: RUN/estimators]")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Completion tokens to use.  [default: all]")
+    ] = None,
+    temperature: Annotated[float, typer.Option("--temperature", metavar="T", help="Divides the logits of both.")] = 1.0,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="Of the weights: float32, float64, bfloat16.")
+    ] = "float32",
+    as_json: Json = False,
 ) -> None:
-    """Audit the estimators of KL on a file of rollouts and write the tables and the figure."""
+    """Compare estimators of KL with the exact one: value, bias, variance and gradient."""
+    from swerve.artifacts.files import sha256_file, write_json
+    from swerve.cli.runs import resolve_checkpoint
+
+    settings = AuditSettings(max_tokens=max_tokens, temperature=temperature, device=device, dtype=dtype)
     progress = console_progress(sys.stderr)
     policy, other = resolve_checkpoint(checkpoint), resolve_checkpoint(reference)
     sequences = read_sequences(rollouts, max_tokens=settings.max_tokens)
@@ -221,9 +245,9 @@ def audit_lines(audit: Mapping[str, Any]) -> list[str]:
         f"  KL(policy || reference) {_figure(exact['reverse_kl'])}, "
         f"KL(reference || policy) {_figure(exact['forward_kl'])}, JS {_figure(exact['js'])}",
         "",
-        *_table([_VALUE_HEADING, *map(_value_cells, audit["values"])]),
+        *table_lines([_VALUE_HEADING, *map(_value_cells, audit["values"])]),
         "",
-        *_table([_GRADIENT_HEADING, *map(_gradient_cells, audit["gradients"])]),
+        *table_lines([_GRADIENT_HEADING, *map(_gradient_cells, audit["gradients"])]),
         *(f"Note: {note}" for note in audit["notes"]),
     ]
 
@@ -248,8 +272,3 @@ def _gradient_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     cosine, error = _figure(target["pooled_cosine"], ".3f"), _figure(target["pooled_relative_error"], ".3f")
     noise, placement = _figure(row["variance_to_signal"]), _PLACEMENTS[row["placement"]]
     return row["estimator"], placement, cosine, error, noise, row["verdict"].partition(";")[0]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

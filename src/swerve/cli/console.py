@@ -1,25 +1,76 @@
-"""Progress for people, on stderr: a live bar on a terminal, plain lines anywhere else.
+"""What people see: results on stdout, progress on stderr (a live bar on a terminal, plain lines elsewhere).
 
 Nothing that comes from data is read as terminal markup, and control characters in it are not passed on.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
+from swerve.errors import ConfigError
 from swerve.progress import Progress, ProgressTask
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["BarProgress", "LineProgress", "console_progress", "format_duration", "format_figures", "one_line"]
 
-Figure = float | int | str | None
+def print_text(text: str) -> None:
+    """Write lines to stdout, ended by exactly one line break."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def print_json(value: Any) -> None:
+    """Write a value to stdout as indented JSON."""
+    print_text(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under a heading, each column as wide as its longest cell."""
+    print_text("\n".join(table_lines([heading, *([one_line(cell) for cell in row] for row in rows)])))
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, each column as wide as its longest cell.
+
+    >>> table_lines([("A", "B"), ("long", "1")])
+    ['A     B', 'long  1']
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | None] = ()) -> None:
+    """Check that a command can write its output file there; an existing file is replaced.
+
+    Args:
+        option: what the command line calls the file, for messages.
+        path: the file.
+        ending: how its name must end, such as `.jsonl`.
+        read: the files that the command reads.
+
+    Raises:
+        ConfigError: the name ends otherwise, or is that of a directory, a device or a file that is read.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a directory; give the name of a file")
+    if path.exists() and any(one is not None and one.exists() and path.samefile(one) for one in read):
+        raise ConfigError(f"{option} {path} is a file that is read; give another name")
+    if path.exists() and not path.is_file():  # a device would be replaced by a file of its name
+        raise ConfigError(f"{option} {path} is not an ordinary file; give the name of one")
+    if not path.name.endswith(ending):
+        raise ConfigError(f"{option} {path} must end in {ending}")
+
+
+Metric = float | int | str | None
 
 
 def one_line(text: str) -> str:
@@ -31,16 +82,16 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
 
 
-def format_figures(figures: Mapping[str, Figure]) -> str:
-    """Return figures as words: underscores become spaces, None says that nothing was measured.
+def format_metrics(metrics: Mapping[str, Metric]) -> str:
+    """Return metrics as text: underscores become spaces, None is "not measured".
 
-    >>> format_figures({"reward": 0.51234, "lr": 5e-05, "step": 1200, "mean_kl": None})
+    >>> format_metrics({"reward": 0.51234, "lr": 5e-05, "step": 1200, "mean_kl": None})
     'reward 0.512, lr 5e-05, step 1200, mean kl not measured'
     """
-    return ", ".join(f"{name.replace('_', ' ')} {_format_figure(value)}" for name, value in figures.items())
+    return ", ".join(f"{name.replace('_', ' ')} {_format_metric(value)}" for name, value in metrics.items())
 
 
-def _format_figure(value: Figure) -> str:
+def _format_metric(value: Metric) -> str:
     if value is None:
         return "not measured"
     return f"{value:.3g}" if isinstance(value, float) else one_line(str(value))
@@ -65,12 +116,12 @@ class _LineTask:
         self._write, self._clock, self._name, self._total, self._every = write, clock, name, total, every
         self._started = self._written = clock()
         self._done = self._done_before = done
-        self._figures: dict[str, Figure] = {}
+        self._metrics: dict[str, Metric] = {}
         write(f"{name}: {done}/{total}" if total else name)
 
-    def advance(self, num: int = 1, **figures: Figure) -> None:
+    def advance(self, num: int = 1, **metrics: Metric) -> None:
         self._done += num
-        self._figures.update(figures)
+        self._metrics.update(metrics)
         now = self._clock()
         if now - self._written >= self._every and self._done < self._total:
             self._written = now
@@ -91,8 +142,8 @@ class _LineTask:
         return f"{format_duration(elapsed / made * (self._total - self._done))} left"
 
     def _line(self, state: str) -> str:
-        figures = f"; {format_figures(self._figures)}" if self._figures else ""
-        return f"{self._name}: {self._done}/{self._total}, {state}{figures}"
+        metrics = f"; {format_metrics(self._metrics)}" if self._metrics else ""
+        return f"{self._name}: {self._done}/{self._total}, {state}{metrics}"
 
 
 class LineProgress:
@@ -125,11 +176,11 @@ class LineProgress:
 class _BarTask:
     def __init__(self, bar: Bar, task_id: TaskID) -> None:
         self._bar, self._id = bar, task_id
-        self._figures: dict[str, Figure] = {}
+        self._metrics: dict[str, Metric] = {}
 
-    def advance(self, num: int = 1, **figures: Figure) -> None:
-        self._figures.update(figures)
-        self._bar.update(self._id, advance=num, figures=format_figures(self._figures))
+    def advance(self, num: int = 1, **metrics: Metric) -> None:
+        self._metrics.update(metrics)
+        self._bar.update(self._id, advance=num, metrics=format_metrics(self._metrics))
 
     def extend(self, num: int) -> None:
         task = next(task for task in self._bar.tasks if task.id == self._id)
@@ -157,7 +208,7 @@ class BarProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
+            TextColumn("{task.fields[metrics]}", markup=False),
             console=self._console,
         )
 
@@ -169,7 +220,7 @@ class BarProgress:
         if outer is None:
             self._bar = bar
             bar.start()
-        task_id = bar.add_task(one_line(name), total=total, completed=done, figures="")
+        task_id = bar.add_task(one_line(name), total=total, completed=done, metrics="")
         try:
             yield _BarTask(bar, task_id)
         finally:

@@ -1,29 +1,31 @@
-"""Bodies of `swerve data list`, `show`, `write` and `prove`: tasks, and the problems they give."""
+"""`swerve data list`, `show`, `write` and `prove`: list tasks, show and check their problems."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from swerve.cli.console import one_line
-from swerve.cli.listing import print_table
-from swerve.cli.output import print_json, print_text, refuse_output
-from swerve.config import MixtureTask, TaskConfig
+import typer
+
+from swerve.cli.console import check_output, one_line, print_json, print_table, print_text
+from swerve.cli.options import Json
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.problems.family import ProblemFamily
-from swerve.problems.registry import TASKS
-from swerve.recipes import load_config, shipped_recipes
-from swerve.seeds import derive_seed
-from swerve.types import Problem
 
 if TYPE_CHECKING:
+    from swerve.config import TaskConfig
+    from swerve.problems.family import ProblemFamily
     from swerve.problems.knights.rows import ProofSummary
+    from swerve.types import Problem
 
-__all__ = ["list_tasks", "prove_puzzles", "show_problems", "write_problems"]
+Task = Annotated[str, typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.")]
+TaskChanges = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Keys of the task, such as train=data/gsm8k, and seed=N."),
+]
+Split = Annotated[str, typer.Option("--split", metavar="train|heldout", help="Which problems.")]
 
 _SPLITS = ("train", "heldout")
 _TABLES = (".json", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
@@ -32,31 +34,26 @@ _NUM_DEFECTS = 20
 
 def _kinds() -> dict[str, Any]:
     """Return the configuration of each kind of task."""
+    from swerve.config import MixtureTask
+    from swerve.problems.registry import TASKS
+
     return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
 
 
-def list_tasks(*, as_json: bool) -> None:
-    """Print the kinds of task with their sources."""
-    entries = []
-    for name, kind in sorted(_kinds().items()):
-        entries.append(
-            {
-                "task": name,
-                "description": (inspect.getdoc(kind) or "").splitlines()[0],
-                "source": _source(kind),
-            }
-        )
+def list_tasks(as_json: Json = False) -> None:
+    """List the kinds of task."""
+    import inspect
+
+    kinds = sorted(_kinds().items())
+    rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0], _source(kind)) for name, kind in kinds]
     if as_json:
-        print_json(entries)
+        print_json([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows])
     else:
-        print_table(
-            ("TASK", "WHAT IT IS", "SOURCE"),
-            [(entry["task"], entry["description"], entry["source"]) for entry in entries],
-        )
+        print_table(("TASK", "WHAT IT IS", "SOURCE"), rows)
 
 
 def _source(kind: Any) -> str:
-    """Return where a kind of task has its problems from, unless it is told."""
+    """Return the default source of a kind's problems."""
     if "parts" in kind.model_fields:
         return "task.parts=[...]"
     field = kind.model_fields.get("train")
@@ -67,6 +64,8 @@ def _source(kind: Any) -> str:
 
 def _task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     """Return the task of a kind's name or of a recipe, and the seed."""
+    from swerve.recipes.loader import load_config, shipped_recipes
+
     kinds = _kinds()
     if name in kinds:
         # Any recipe will do: only its task and seed are used.
@@ -96,6 +95,7 @@ def _with_required(name: str, kind: Any, changes: Sequence[str]) -> str:
 
 def _problems(name: str, overrides: Sequence[str], split: str) -> tuple[ProblemFamily, list[Problem]]:
     from swerve.problems import load_family
+    from swerve.seeds import derive_seed
 
     if split not in _SPLITS:
         raise ConfigError(f"--split '{split}' is not allowed{nearest(split, _SPLITS)}; use train or heldout")
@@ -107,11 +107,17 @@ def _problems(name: str, overrides: Sequence[str], split: str) -> tuple[ProblemF
     return family, problems
 
 
-def show_problems(name: str, overrides: Sequence[str], *, split: str, num: int, as_json: bool) -> None:
-    """Print the first problems of a task as a model and a grader see them."""
+def show_problems(
+    task: Task,
+    changes: TaskChanges = None,
+    split: Split = "train",
+    num: Annotated[int, typer.Option("--num", "-n", metavar="N", help="Problems to show.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Show problems of a task: what the model is given, and the gold answer."""
     if num < 1:
         raise ConfigError(f"--num must be at least 1, got {num}")
-    _, problems = _problems(name, overrides, split)
+    _, problems = _problems(task, changes or (), split)
     if as_json:
         print_json([asdict(problem) for problem in problems[:num]])
         return
@@ -137,16 +143,22 @@ def _printable(text: str) -> str:
     return "\n    ".join(one_line(line) for line in text.splitlines())
 
 
-def write_problems(name: str, overrides: Sequence[str], *, split: str, out: Path, as_json: bool) -> None:
-    """Write the problems of a task to a file of one record a line, which task `table` and `--problems` read."""
+def write_problems(
+    task: Task,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where they go, as JSONL.")],
+    changes: TaskChanges = None,
+    split: Split = "train",
+    as_json: Json = False,
+) -> None:
+    """Write the problems of a task to a file, fetched, generated and filtered as the task says."""
     import json
 
     from swerve.artifacts.files import write_text
     from swerve.problems.problem_records import problem_record
 
-    task, _ = _task(name, overrides)
-    refuse_output("--out", out, ending=".jsonl", read=_sources(task))
-    _, problems = _problems(name, overrides, split)
+    config, _ = _task(task, changes or ())
+    check_output("--out", out, ending=".jsonl", read=_sources(config))
+    _, problems = _problems(task, changes or (), split)
     write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
     if as_json:
         print_json({"out": str(out), "num_problems": len(problems)})
@@ -156,6 +168,7 @@ def write_problems(name: str, overrides: Sequence[str], *, split: str, out: Path
 
 def _sources(task: TaskConfig) -> list[Path]:
     """Return what a task reads, as paths; some may be names on the hub."""
+    from swerve.config import MixtureTask
     from swerve.problems.data_specs import parse_spec
 
     tasks = [part.task for part in task.parts] if isinstance(task, MixtureTask) else [task]
@@ -163,15 +176,11 @@ def _sources(task: TaskConfig) -> list[Path]:
     return [parse_spec(spec).path for spec in specs]
 
 
-def prove_puzzles(sources: Sequence[str], *, as_json: bool) -> None:
-    """Prove every knights-and-knaves puzzle of some sources again, from its text, and compare what is stored.
-
-    Folders without a split stand for all their files in the K-and-K schema.
-
-    Raises:
-        ArtifactError: a puzzle has no solution or several, or another one or other statements than are stored; what
-            was found is printed first.
-    """
+def prove_puzzles(
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders in the K-and-K schema.")],
+    as_json: Json = False,
+) -> None:
+    """Prove knights-and-knaves puzzles again: one solution, the one that is stored, from statements and text."""
     from swerve.problems.knights.rows import prove_source
 
     found = [(source, prove_source(source)) for source in _files(sources)]

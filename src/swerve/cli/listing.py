@@ -1,33 +1,29 @@
-"""Bodies of the commands that only look: recipes, configurations and runs."""
+"""`swerve runs`, `recipes` and `config`: list runs, show recipes and configurations."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
-from swerve.cli.console import one_line
-from swerve.cli.output import print_json, print_text
+import typer
+
+from swerve.cli.console import one_line, print_json, print_table, print_text
+from swerve.cli.options import Json, Overrides, Recipe
 from swerve.errors import SwerveError
-from swerve.recipes import config_hash, config_schema, dump_yaml, load_config, recipe_text, shipped_recipes
 
-__all__ = [
-    "check_config",
-    "describe_run",
-    "list_recipes",
-    "list_runs",
-    "print_table",
-    "show_config",
-    "show_recipe",
-    "show_schema",
-]
+recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
+config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
 
 
-def list_recipes(*, as_json: bool) -> None:
-    """Print the shipped recipes with the first line of each, which says what it is."""
+@recipes_app.callback()
+def list_recipes(context: typer.Context, as_json: Json = False) -> None:
+    """List the recipes that ship with swerve, or show one."""
+    if context.invoked_subcommand is not None:
+        return
+    from swerve.recipes.loader import recipe_text, shipped_recipes
+
     recipes = {name: recipe_text(name).splitlines()[0].lstrip("# ") for name in shipped_recipes()}
     if as_json:
         print_json([{"name": name, "description": text} for name, text in recipes.items()])
@@ -35,36 +31,52 @@ def list_recipes(*, as_json: bool) -> None:
         print_table(("RECIPE", "WHAT IT IS"), list(recipes.items()))
 
 
-def show_recipe(name: str) -> None:
-    """Print a shipped recipe as it is written."""
+@recipes_app.command(name="show")
+def show_recipe(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Print a recipe as it is written, comments included."""
+    from swerve.recipes.loader import recipe_text
+
     print_text(recipe_text(name))
 
 
-def show_config(recipe: str, overrides: Sequence[str], *, as_json: bool) -> None:
+@config_app.command(name="show")
+def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
     """Print the resolved configuration, defaults included."""
-    config = load_config(recipe, overrides)
+    from swerve.recipes.loader import dump_yaml, load_config
+
+    config = load_config(recipe, overrides or ())
     if as_json:
         print_json(config.model_dump(mode="json"))
     else:
         print_text(dump_yaml(config))
 
 
-def check_config(recipe: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Print that a recipe is valid, and its hash."""
-    config = load_config(recipe, overrides)
+@config_app.command(name="check")
+def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Say whether a recipe is valid."""
+    from swerve.recipes.loader import config_hash, load_config
+
+    config = load_config(recipe, overrides or ())
     if as_json:
         print_json({"valid": True, "name": config.name, "config_hash": config_hash(config)})
     else:
         print_text(f"{recipe}: valid, configuration {config_hash(config)}")
 
 
+@config_app.command(name="schema")
 def show_schema() -> None:
     """Print the JSON schema of recipes."""
+    from swerve.recipes.loader import config_schema
+
     print_json(config_schema())
 
 
 def describe_run(path: Path) -> dict[str, Any]:
     """Return a run's name, status, stages and last step; what cannot be read is None, with the reason in `error`."""
+    from swerve.artifacts.metrics import read_metrics
+    from swerve.artifacts.run import RunDirectory
+    from swerve.recipes.loader import load_config
+
     run = RunDirectory(path)
     entry: dict[str, Any] = {"name": path.name, "status": None, "stages": None, "last_step": None}
     try:
@@ -82,8 +94,11 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return entry["name"], entry["status"] or "unreadable", stages, step
 
 
-def list_runs(directory: Path, *, as_json: bool) -> None:
-    """Print the runs in a directory; without `as_json`, as a table, with what is wrong with damaged ones on stderr."""
+def list_runs(
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to look.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List runs: name, status, stages and last step."""
     paths = sorted(path.parent for path in directory.glob("*/run.json"))
     entries = [describe_run(path) for path in paths]
     if as_json:
@@ -96,11 +111,3 @@ def list_runs(directory: Path, *, as_json: bool) -> None:
     for entry in entries:
         if "error" in entry:
             sys.stderr.write(f"swerve: warning: {one_line(entry['error'])}\n")
-
-
-def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a heading, each column as wide as its longest cell."""
-    table = [heading, *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heading))]
-    for row in table:
-        print_text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -10,8 +10,6 @@ from swerve.artifacts.files import read_json
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import format_duration, one_line
 
-__all__ = ["NOT_MEASURED", "evaluation_lines", "probe_lines", "read_evaluations", "read_probe", "run_summary"]
-
 NOT_MEASURED = "not measured"
 Record = Mapping[str, Any]
 _FAILURES = {

@@ -1,11 +1,12 @@
-"""Greedy and sampled evaluation of every checkpoint of a run on held-out problems."""
+"""Evaluate every checkpoint of a run on held-out problems, greedily and by sampling; means come with intervals."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -15,9 +16,7 @@ from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_tabl
 from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.config import Config
 from swerve.errors import ArtifactError
-from swerve.eval.summary import summarise
-from swerve.functional.logprobs import entropy
-from swerve.functional.token_head import rows_per_chunk
+from swerve.functional import entropy, rows_per_chunk
 from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
@@ -29,9 +28,10 @@ from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
-from swerve.types import Problem, Rollout, RolloutGroup
-
-__all__ = ["evaluate"]
+from swerve.statistics.intervals import bootstrap_mean, share
+from swerve.statistics.pass_at_k import sampling_curve
+from swerve.statistics.resampling import Estimate
+from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
 
 _TOKENS_PER_BATCH = 65536
 
@@ -239,3 +239,58 @@ def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> b
     if not family.checks_steps:
         return None
     return rollout.reward.is_right and not family.check(problem, rollout.text)
+
+
+Row = Mapping[str, Any]
+
+
+def summarise(rows: Sequence[Row], *, confidence: float) -> dict[str, Any]:
+    """Return accuracy (Wilson interval) and means (bootstrap over problems), overall and by kind of problem.
+
+    `mean_reward` is over the samples at the evaluation temperature, a failure counting 0; `failures` says how many
+    completions, greedy and sampled, have no value, `statuses` how many the grader judged, found no answer in, gave up
+    on and failed on. `trace_right` is None where no problem's steps are checked. Lengths are in tokens, entropy in
+    nats. `by_num_samples` has pass@k, pass^k and the majority vote of the samples; `by_part` is there for mixtures.
+    """
+    statuses = Counter(status for row in rows for status in row["statuses"])
+    parts = sorted({row["part"] for row in rows} - {None})
+    by_kind: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["kind"]):
+        by_kind.setdefault(row["kind"], []).append(row)
+    return {
+        **_metrics(rows, confidence),
+        "truncated": sum(row["truncated"] for row in rows) / len(rows),
+        "failures": statuses.total() - statuses["graded"],
+        "statuses": {name: statuses[name] for name in get_args(RewardStatus)},
+        "by_num_samples": sampling_curve(
+            [{"answers": row["sampled_answers"], "right": row["sampled_correct"]} for row in rows],
+            confidence=confidence,
+        ),
+        "by_kind": {kind: _metrics(part, confidence) for kind, part in by_kind.items()},
+        **({"by_part": {part: _metrics(_of_part(rows, part), confidence) for part in parts}} if parts else {}),
+    }
+
+
+def _of_part(rows: Sequence[Row], part: str) -> list[Row]:
+    return [row for row in rows if row["part"] == part]
+
+
+def _metrics(rows: Sequence[Row], confidence: float) -> dict[str, Any]:
+    within = all(0.0 <= row["sampled_reward"] <= 1.0 for row in rows)
+    reward_bounds = (0.0, 1.0) if within else None
+
+    def mean(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
+        return bootstrap_mean([row[name] for row in rows], confidence=confidence, bounds=bounds)
+
+    def share_of(name: str) -> Estimate | None:
+        known = [row[name] for row in rows if row[name] is not None]
+        return share(sum(known), len(known), confidence=confidence)
+
+    return {
+        "num_problems": len(rows),
+        "accuracy": share_of("correct"),
+        "trace_right": share_of("trace_right"),
+        "mean_reward": mean("sampled_reward", bounds=reward_bounds),
+        "num_tokens": mean("num_tokens"),
+        "entropy": mean("entropy"),
+    }

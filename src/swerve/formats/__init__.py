@@ -1,1 +1,1 @@
-"""Files of other programs: records, responses and problems read from them, tables written for them. Free of torch."""
+"""Files of other programs: reads records, responses and problems, exports tables. Free of torch."""

@@ -1,4 +1,4 @@
-"""Tables of Parquet -> JSONL, CSV, or a folder that the library `datasets` loads; a batch of rows at a time.
+"""Export Parquet tables to JSONL, CSV or a Hugging Face data set folder, a batch of rows at a time.
 
 The folder holds every value as it is. In JSONL and CSV a number that is not finite is null. In CSV a null and an empty
 text are both an empty cell, lists and objects are JSON text, and a text that a spreadsheet would run as a formula has
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -18,13 +18,12 @@ from typing import Any, Literal, TextIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import yaml
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.dataset_folder import dataset_card, plain_schema, write_shards
 from swerve.formats.records import is_plain, plain
-
-__all__ = ["ExportFormat", "ExportSummary", "defused", "export_table", "format_of"]
+from swerve.version import __version__
 
 ExportFormat = Literal["jsonl", "csv", "hf"]
 
@@ -58,7 +57,7 @@ def format_of(target: Path) -> ExportFormat:
     """
     found = _ENDINGS.get(target.suffix)
     if found is None:
-        raise ConfigError(f"the format of {target} is not known by its ending; name it with --format jsonl, csv or hf")
+        raise ConfigError(f"the ending of {target} does not say the format; name it with --format jsonl, csv or hf")
     return found
 
 
@@ -81,7 +80,7 @@ def export_table(
         DiskFullError: no room; nothing is left behind.
     """
     table = _Source.open(source)
-    _refuse_target(table, target, format, overwrite=overwrite)
+    _check_target(table, target, format, overwrite=overwrite)
     if format == "hf":
         return _write_folder(table, target, split)
     with atomic_path(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
@@ -160,7 +159,7 @@ def _schema(file: Path) -> tuple[pa.Schema, int]:
         raise ArtifactError(f"{file} is not a Parquet table: {str(error).splitlines()[0]}") from None
 
 
-def _refuse_target(source: _Source, target: Path, format: ExportFormat, *, overwrite: bool) -> None:
+def _check_target(source: _Source, target: Path, format: ExportFormat, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if any(target.samefile(one) for one in (source.path, *source.files)):
@@ -245,3 +244,76 @@ def _write_folder(source: _Source, target: Path, split: str) -> ExportSummary:
         card = dataset_card(source.path.name, source.schema, split=split, num_rows=source.num_rows)
         (temporary / "README.md").write_text(card, encoding="utf-8")
     return ExportSummary(num_rows=source.num_rows, columns=source.columns, format="hf")
+
+
+ROWS_A_SHARD = 500_000
+_DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16", "large_string": "large_string"}
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns without dictionaries and without metadata; values stay the same."""
+    return pa.schema([pa.field(field.name, _without_dictionary(field.type)) for field in schema])
+
+
+def _without_dictionary(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def write_shards(
+    folder: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, split: str, num_rows: int
+) -> None:
+    """Write `num_rows` rows as files `SPLIT-00000-of-0000N.parquet` of at most `ROWS_A_SHARD` rows each."""
+    folder.mkdir(parents=True)
+    count = max(1, -(-num_rows // ROWS_A_SHARD))
+    pieces = _pieces(batches)
+    for index in range(count):
+        path = folder / f"{split}-{index:05d}-of-{count:05d}.parquet"
+        with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
+            for piece, ends_shard in pieces:
+                writer.write_batch(piece)
+                if ends_shard:
+                    break
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Yield the rows in pieces that do not reach across a shard's end, each with whether it is the shard's last."""
+    room = ROWS_A_SHARD
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, room)
+            start, room = start + piece.num_rows, room - piece.num_rows
+            yield piece, room == 0
+            room = room or ROWS_A_SHARD
+
+
+def dataset_card(name: str, schema: pa.Schema, *, split: str, num_rows: int) -> str:
+    """Return the README.md of the folder: features and files as YAML, and a sentence for people.
+
+    Raises:
+        ArtifactError: a column is of a type that data sets do not have.
+    """
+    features = [{"name": field.name, **_feature(field.type, field.name)} for field in schema]
+    head = {
+        "configs": [{"config_name": "default", "data_files": [{"split": split, "path": f"data/{split}-*"}]}],
+        "dataset_info": {"features": features},
+    }
+    columns = "\n".join(f"- `{field.name}`: {field.type}" for field in schema)
+    return (
+        f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n# {name}\n\n"
+        f"{num_rows} rows, exported by swerve {__version__} from `{name}`.\n\n{columns}\n"
+    )
+
+
+def _feature(kind: pa.DataType, name: str) -> dict[str, Any]:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _feature(kind.value_type, name)
+        return {"list": inner.get("dtype", inner)}
+    if pa.types.is_struct(kind):
+        return {"struct": [{"name": field.name, **_feature(field.type, name)} for field in kind]}
+    simple = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+    if simple or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return {"dtype": _DTYPES.get(str(kind), str(kind))}
+    raise ArtifactError(
+        f"the column '{name}' is of type {kind}, which a data set folder does not have; export to JSONL"
+    )

@@ -1,4 +1,4 @@
-"""Records of JSON, JSONL, CSV and Parquet files that other programs wrote, each with its place in the file.
+"""Read the records of JSON, JSONL, CSV and Parquet files of other programs, each with its place in the file.
 
 What is read is plain Python and can be written again as strict JSON: a number that is not finite is read as null
 (programs write NaN for a number they do not have), half of a surrogate pair as U+FFFD, binary values as null.
@@ -25,8 +25,6 @@ from swerve.errors import ArtifactError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["FORMATS", "MAX_BYTES", "MAX_DEPTH", "Record", "is_plain", "plain", "read_records"]
 
 FORMATS = ".json, .jsonl, .csv (each also with .gz) or .parquet"
 """The endings that are read."""
@@ -64,7 +62,7 @@ def read_records(path: Path) -> list[Record]:
     ending = Path(path.name.removesuffix(".gz")).suffix
     read = readers.get(ending)
     if read is None or (ending == ".parquet" and path.suffix == ".gz"):
-        raise ArtifactError(f"{path}: the ending is not known; give a file that ends in {FORMATS}")
+        raise ArtifactError(f"{path}: unknown file ending; give a file that ends in {FORMATS}")
     records = [_record(place, values) for place, values in read(path)]
     if not records:
         raise ArtifactError(f"{path} has no records")
@@ -147,7 +145,7 @@ def _header(cells: list[str], place: str) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if "" in names or repeated:
         what = f"names {repeated[0]!r} twice" if repeated else "has an empty name"
-        raise ArtifactError(f"{place}: the header {what}; every column needs a name of its own")
+        raise ArtifactError(f"{place}: the header {what}; every column needs its own name")
     return names
 
 
@@ -155,11 +153,11 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    _refuse_missing(path)
+    _check_exists(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.metadata
-            _refuse_large(path, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
+            _check_size(path, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             number = 0
             for batch in file.iter_batches():
@@ -209,7 +207,7 @@ def plain(value: Any) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    _refuse_missing(path)
+    _check_exists(path)
     try:
         data = _decompressed(path) if path.suffix == ".gz" else _whole(path)
         return data.decode("utf-8-sig")
@@ -223,7 +221,7 @@ def _read_text(path: Path) -> str:
 
 
 def _whole(path: Path) -> bytes:
-    _refuse_large(path, path.stat().st_size)
+    _check_size(path, path.stat().st_size)
     return path.read_bytes()
 
 
@@ -232,19 +230,19 @@ def _decompressed(path: Path) -> bytes:
     with gzip.open(path) as stream:
         while part := stream.read(_CHUNK):  # in parts: a small file may hold very much
             size += len(part)
-            _refuse_large(path, size)
+            _check_size(path, size)
             parts.append(part)
     return b"".join(parts)
 
 
-def _refuse_missing(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if path.is_dir():
         raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
     if not path.exists():
         raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
 
 
-def _refuse_large(path: Path, size: int) -> None:
+def _check_size(path: Path, size: int) -> None:
     if size > MAX_BYTES:
         raise ArtifactError(
             f"{path} holds more than {MAX_BYTES / 2**30:.3g} GiB, the most that is read at once; give it in parts"
@@ -253,7 +251,7 @@ def _refuse_large(path: Path, size: int) -> None:
 
 def _parse(text: str, place: str) -> Any:
     try:
-        value = json.loads(text, object_pairs_hook=_refuse_repeated, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_number, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise ArtifactError(f"{place} is not JSON: {error}") from None
     except RecursionError:
@@ -274,7 +272,7 @@ def _finite(digits: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object, whose names differ: of two records with one name the first would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):

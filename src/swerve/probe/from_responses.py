@@ -13,8 +13,8 @@ from swerve.artifacts.files import write_json
 from swerve.artifacts.run import PROBED, RUN_SCHEMA_VERSION, RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError
-from swerve.formats.fields import parse_fields
-from swerve.formats.problems import ProblemRecord, read_problems
+from swerve.formats.imported_problems import ProblemRecord, read_problems
+from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in

@@ -26,7 +26,8 @@ from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
-from swerve.statistics import bootstrap_mean, mcnemar
+from swerve.statistics.hypothesis_tests import mcnemar
+from swerve.statistics.intervals import bootstrap_mean
 from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
-from swerve.recipes.explain import Origins, explain_errors
-from swerve.recipes.overrides import apply_override, parse_override
-from swerve.recipes.schema import expand_shorthand
 from swerve.settings import Model, PositiveInt
 
 
@@ -30,29 +26,6 @@ class ProbeSettings(Model):
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
-
-
-def load_settings(overrides: Sequence[str]) -> ProbeSettings:
-    """Return the settings that `KEY=VALUE` overrides describe.
-
-    Raises:
-        ConfigError: one line that names the override, the key and what is allowed.
-
-    >>> load_settings(["probe.top_k=3"]).probe.top_k
-    3
-    """
-    root = ProbeSettings.model_json_schema()
-    data: Any = {}
-    places = []
-    for override in map(parse_override, overrides):
-        data, path = apply_override(data, override)
-        data = expand_shorthand(root, data)
-        places.append((path, override))
-    try:
-        return ProbeSettings.model_validate_json(json.dumps(data))
-    except ValidationError as error:
-        origins = Origins(source="overrides", lines={}, overrides=places)
-        raise explain_errors(root, error.errors(include_url=False), data, origins) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

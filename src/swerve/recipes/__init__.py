@@ -1,8 +1,8 @@
-"""Recipes: the YAML files that ship with swerve, and the loader for these and for anybody's own."""
+"""Recipes: the YAML files that ship with swerve, and the loader of recipes."""
 
 from __future__ import annotations
 
-from swerve.recipes.load import (
+from swerve.recipes.loader import (
     config_hash,
     config_schema,
     differing_keys,

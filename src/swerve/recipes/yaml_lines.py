@@ -1,4 +1,4 @@
-"""YAML that remembers its line numbers and refuses what a recipe has no use for.
+"""Parse YAML with the line of every key, without the features that a recipe does not need.
 
 Scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): `1e-5` is a number; `no`,
 `off` and `1:30` are text. Duplicate keys, tags, merge keys and infinite numbers are refused; size, depth and the number
@@ -16,8 +16,6 @@ from typing import Any
 import yaml
 
 from swerve.errors import ConfigError
-
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "KeyPath", "YamlDocument", "emit_yaml", "parse_yaml"]
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32

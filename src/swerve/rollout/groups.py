@@ -7,7 +7,8 @@ from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.behaviours import ResponseFormat, behaviour_figures, has_format
+from swerve.behaviours.response_format import ResponseFormat, has_format
+from swerve.behaviours.response_rows import behaviour_figures
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from swerve.statistics.association import Correlation, pearson, spearman
-from swerve.statistics.effects import cliffs_delta, cohens_d_paired
 from swerve.statistics.hypothesis_tests import (
     McNemarResult,
     WilcoxonResult,
     benjamini_hochberg,
+    cliffs_delta,
+    cohens_d_paired,
     false_positive_rate,
     mcnemar,
     paired_wilcoxon,

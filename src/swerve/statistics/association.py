@@ -16,8 +16,6 @@ from swerve.statistics.resampling import (
     percentile_estimate,
 )
 
-__all__ = ["Correlation", "pearson", "spearman"]
-
 Array = NDArray[np.float64]
 
 

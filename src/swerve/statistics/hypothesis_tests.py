@@ -1,4 +1,4 @@
-"""Tests of paired outcomes and of whole families of hypotheses, and how many samples a test needs."""
+"""Tests of paired outcomes and of families of hypotheses, how many samples a test needs, and effect sizes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, binomtest, norm, rankdata
 
+from swerve.statistics.ranking import auc
 from swerve.statistics.resampling import Clusters, Estimate, finite_array, membership
-
-__all__ = [
-    "McNemarResult",
-    "WilcoxonResult",
-    "benjamini_hochberg",
-    "false_positive_rate",
-    "mcnemar",
-    "paired_wilcoxon",
-    "samples_for_false_positive_rate",
-]
 
 _MAX_EXACT = 200  # pairs; beyond, the normal approximation is within 1e-3 of the exact p-value
 
@@ -125,7 +116,7 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
 
 
 def _signed_rank_p(ranks: NDArray[np.float64], positive: float) -> float:
-    """Return P(|W - mean| >= |positive - mean|), W the sum of the ranks given a fair coin each."""
+    """Return P(|W - mean| >= |positive - mean|), W the sum of the ranks, each counted with probability 1/2."""
     if len(ranks) == 0:
         return 1.0
     distance = abs(positive - ranks.sum() / 2)
@@ -219,3 +210,43 @@ def _check_design(gap: float, rate: float) -> None:
         raise ValueError(f"the gap is a difference of shares, above 0 and at most 1; got {gap}")
     if not 0 <= rate <= 1:
         raise ValueError(f"the success rate must be between 0 and 1, got {rate}")
+
+
+def cohens_d_paired(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> float | None:
+    """Return the mean of second - first in units of its standard deviation (d_z), one pair a cluster.
+
+    The values of a cluster are averaged first. None with fewer than two pairs, or where all differences are equal.
+    Source: Cohen, Statistical Power Analysis (1988), section 2.3.5.
+
+    Raises:
+        ValueError: the lengths differ, or a number is not finite.
+
+    >>> cohens_d_paired([0.0, 0.0, 0.0], [1.0, 2.0, 3.0])
+    2.0
+    """
+    before, after = finite_array(first), finite_array(second)
+    if before.shape != after.shape:
+        raise ValueError(f"paired values are needed, got {before.size} and {after.size}")
+    if before.size < 2:
+        return None
+    _, index = membership(clusters, before.size)
+    differences = np.bincount(index, weights=after - before) / np.bincount(index)
+    if len(differences) < 2 or np.ptp(differences) == 0:
+        return None
+    return float(differences.mean() / differences.std(ddof=1))
+
+
+def cliffs_delta(values: ArrayLike, others: ArrayLike) -> float | None:
+    """Return P(value > other) - P(value < other) over all pairs: 1 where every value is larger; None of nothing.
+
+    Source: Cliff, Psychological Bulletin 114 (1993).
+
+    Raises:
+        ValueError: a number is not finite.
+
+    >>> cliffs_delta([3, 4], [1, 2, 3])
+    0.8333333333333333
+    """
+    first, second = finite_array(values), finite_array(others)
+    area = auc(np.concatenate([first, second]), np.arange(first.size + second.size) < first.size)
+    return None if area is None else 2 * area - 1

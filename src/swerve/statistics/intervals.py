@@ -20,8 +20,6 @@ from swerve.statistics.resampling import (
     rule_of_three,
 )
 
-__all__ = ["bootstrap_mean", "bootstrap_ratio", "bootstrap_statistic", "difference_interval", "share"]
-
 
 def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate | None:
     """Return a share of independent trials with its Wilson score interval; None of nothing.
@@ -116,8 +114,8 @@ def bootstrap_ratio(
     where all of them do, or more than half of the resamples.
 
     Args:
-        numerators: one number a row.
-        denominators: one number a row.
+        numerators: one number per row.
+        denominators: one number per row.
         clusters: which rows belong together; by default each row is its own cluster.
         confidence: coverage of the interval.
         num_resamples: number of resamples.

@@ -14,8 +14,6 @@ from scipy.stats import binom
 from swerve.statistics.intervals import bootstrap_mean
 from swerve.statistics.resampling import Estimate
 
-__all__ = ["SampledProblem", "SamplingCurve", "majority_at_k", "pass_at_k", "pass_hat_k", "sampling_curve"]
-
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
     """Return the unbiased estimate of the chance that at least one of k samples is right, from n samples with c right.
@@ -81,7 +79,7 @@ def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) 
     Self-Consistency Improves Chain of Thought Reasoning (arXiv:2203.11171).
 
     Args:
-        answers: one a sample, in a form in which equal answers are equal strings.
+        answers: one per sample, in a form in which equal answers are equal strings.
         right: whether each is right.
         k: size of the subsets.
 
@@ -174,7 +172,7 @@ def sampling_curve(
     """Return pass@k, pass^k and maj@k by k: means over problems, with a bootstrap interval over problems.
 
     Problems may have different numbers of samples; one with fewer than k is left out at that k, which `num_problems`
-    shows. Where problems differ in how many samples they have, and this depends on how hard they are, figures of
+    shows. Where problems differ in how many samples they have, and this depends on how hard they are, metrics of
     different k are therefore not of the same problems.
 
     Args:

@@ -1,4 +1,4 @@
-"""How well a score ranks the rows that are sought, with intervals over clusters."""
+"""AUC and average precision of a score, with intervals over clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from swerve.statistics.resampling import (
     ratio_or_nan,
     rule_of_three,
 )
-
-__all__ = ["Ranking", "auc", "average_precision", "bootstrap_ranking"]
 
 Labels = Sequence[bool] | NDArray[np.bool_]
 
@@ -83,7 +81,7 @@ def _num_at_least(values: NDArray[np.float64], thresholds: NDArray[np.float64]) 
 def _scored(scores: ArrayLike, labels: Labels) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     values, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=bool)
     if values.shape != positive.shape or values.ndim != 1:
-        raise ValueError(f"one label a score is needed, got scores {values.shape} and labels {positive.shape}")
+        raise ValueError(f"one label per score is needed, got scores {values.shape} and labels {positive.shape}")
     if np.isnan(values).any():
         raise ValueError("a score is NaN; leave rows without a score out")
     return values, positive
@@ -105,7 +103,7 @@ def bootstrap_ranking(
     the interval is that of `rule_of_three` over the clusters with a positive.
 
     Args:
-        scores: one a row; may be infinite.
+        scores: one per row; may be infinite.
         labels: whether the row is sought.
         clusters: which rows belong together; by default each row is its own cluster.
         confidence: coverage of the intervals.

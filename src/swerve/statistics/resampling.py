@@ -8,18 +8,8 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Clusters",
-    "Estimate",
-    "cluster_counts",
-    "cluster_draws",
-    "finite_array",
-    "membership",
-    "percentile_estimate",
-]
-
 Clusters = Sequence[str | int] | NDArray[np.str_] | NDArray[np.integer]
-"""Which rows belong together, one name a row."""
+"""Which rows belong together, one name per row."""
 
 _MAX_DRAWS = 1 << 22  # numbers held at a time while resampling
 _MIN_SHARE_DEFINED = 0.5
@@ -34,14 +24,14 @@ class Estimate(TypedDict):
 
 
 def finite_array(values: ArrayLike) -> NDArray[np.float64]:
-    """Return one number a row.
+    """Return one number per row.
 
     Raises:
         ValueError: a number is not finite, or the values are not a list of numbers.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"one number a row is needed, got an array of shape {array.shape}; flatten it first")
+        raise ValueError(f"one number per row is needed, got an array of shape {array.shape}; flatten it first")
     if not np.isfinite(array).all():
         raise ValueError("cannot average values that are not finite; leave them out or report None")
     return array

@@ -26,7 +26,7 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
-from swerve.recipes import config_hash, dump_yaml
+from swerve.recipes.loader import config_hash, dump_yaml
 from swerve.rewards.checks import check_graders
 from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine

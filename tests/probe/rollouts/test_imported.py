@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from swerve.cli.data_import import run_import
+from swerve.cli.data_files import import_responses as import_file
 from swerve.config import AdditionTask
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.fields import parse_fields
-from swerve.formats.problems import ProblemRecord, read_problems
-from swerve.formats.responses import read_responses
+from swerve.formats.imported_problems import ProblemRecord, read_problems
+from swerve.formats.imported_responses import read_responses
+from swerve.formats.typed_fields import parse_fields
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.imported import ImportSettings, evaluated_problems, import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
@@ -336,7 +336,7 @@ GOOD = '{"id": "a", "problem": "x", "response": "y"}'
         ),
         ("r.jsonl.gz", "plain text", "r.jsonl.gz cannot be read: Not a gzipped file"),
         ("r.parquet", "plain text", "r.parquet is damaged"),
-        ("r.txt", "id,response", "r.txt: the ending is not known; give a file that ends in .json, .jsonl, .csv"),
+        ("r.txt", "id,response", "r.txt: unknown file ending; give a file that ends in .json, .jsonl, .csv"),
         ("r.csv", "id,response", "r.csv has no records"),
     ],
 )
@@ -427,7 +427,7 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     options: dict[str, Any] = {"problems": None, "dialect": "auto", "fields": (), "task": None, "as_json": True}
     table = tmp_path / "t.parquet"
-    run_import(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
+    import_file(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
     again = import_responses(table, tokenizer=tokenizer)
     assert again.sequences == direct.sequences
     assert dict(again.provenance["boundaries"]) == {"joint": 2, "split": 1}

@@ -13,7 +13,9 @@ from swerve.config import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, bootstrap_mean, false_positive_rate, samples_for_false_positive_rate
+from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
+from swerve.statistics.intervals import bootstrap_mean
+from swerve.statistics.resampling import Estimate
 
 SampleSet = Literal["search", "estimate"]
 

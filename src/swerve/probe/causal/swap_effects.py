@@ -15,7 +15,11 @@ from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
 from swerve.probe.causal.swaps import look_sizes, verdict
 from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, benjamini_hochberg, bootstrap_mean, bootstrap_ranking, paired_wilcoxon, spearman
+from swerve.statistics.association import spearman
+from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
+from swerve.statistics.intervals import bootstrap_mean
+from swerve.statistics.ranking import bootstrap_ranking
+from swerve.statistics.resampling import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,10 @@ from scipy.stats import rankdata
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, by_source, problem_clusters
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import (
-    Estimate,
-    benjamini_hochberg,
-    bootstrap_ranking,
-    cliffs_delta,
-    paired_wilcoxon,
-    pearson,
-    spearman,
-)
+from swerve.statistics.association import pearson, spearman
+from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
+from swerve.statistics.ranking import bootstrap_ranking
+from swerve.statistics.resampling import Estimate
 
 CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 """Of a rollout."""

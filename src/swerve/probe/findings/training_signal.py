@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.rollouts.recorded import POPULATION
-from swerve.statistics import Correlation, Estimate, bootstrap_mean, bootstrap_ratio, bootstrap_statistic, spearman
+from swerve.statistics.association import Correlation, spearman
+from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio, bootstrap_statistic
+from swerve.statistics.resampling import Estimate
 
 Array = NDArray[np.float64]
 

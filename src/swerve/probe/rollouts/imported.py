@@ -16,9 +16,14 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import sha256_file
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.problems import IMPORTED, ProblemRecord, join_problems, refuse_without_prompt
-from swerve.formats.response_table import read_provenance
-from swerve.formats.responses import ResponseRecord, read_responses
+from swerve.formats.imported_problems import IMPORTED, ProblemRecord
+from swerve.formats.imported_responses import (
+    ResponseRecord,
+    check_prompts,
+    join_problems,
+    read_provenance,
+    read_responses,
+)
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import (
@@ -99,7 +104,7 @@ def import_responses(
     read = read_responses(path, fields=fields)
     _check_tokenizer(path, tokenizer)
     records, _ = join_problems(read, problems or {})
-    refuse_without_prompt(path, records)
+    check_prompts(path, records)
     encoder = ResponseEncoder(tokenizer, chosen)
     encoded = [encoder.encode(record) for record in records]
     families = [None if one.problem.has_prompt else family for one in read]

@@ -1,0 +1,264 @@
+"""One row of metrics per response, with counts of a lexicon's phrases, and four metrics for a training log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from swerve.behaviours.response_format import (
+    RESPONSE_FORMATS,
+    ResponseFormat,
+    dummy_thinking,
+    has_format,
+    is_unfinished,
+    split_regions,
+)
+from swerve.behaviours.signs import answer_candidates, hacking_signs
+from swerve.behaviours.text_measures import (
+    compression_ratio,
+    foreign_script_share,
+    loop_at_end,
+    repeated_ngram_share,
+    split_words,
+)
+from swerve.errors import ConfigError
+from swerve.recipes.yaml_lines import YamlDocument, parse_yaml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehaviourRecord:
+    r"""One response to one problem. What is not known is None, and what needs it is then not measured.
+
+    Example: `BehaviourRecord(problem_id="p7", response="2 + 2 = 4, so \boxed{4}", label="step 20", correct=True)`.
+    """
+
+    problem_id: str
+    response: str
+    """What the model wrote."""
+    row: str = ""
+    """Name of the row, by which flagged responses are listed, such as `step_000020.parquet row 7`."""
+    label: str = "all"
+    """What responses are compared by: a checkpoint, a training step, a set."""
+    group: str | None = None
+    """Name of the samples drawn together for one prompt; None: all those of the problem under the label."""
+    question: str | None = None
+    prefix: str = ""
+    """The beginning of the answer that was given to the model, such as `<think>`."""
+    correct: bool | None = None
+    extracted: str | None = None
+    """The answer a grader read from the response."""
+    finish_reason: str | None = None
+    """`length`: sampling stopped at a limit; anything else: the model stopped."""
+    num_tokens: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole answer: what was given to the model and what it wrote."""
+        return self.prefix + self.response
+
+
+Phrase = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Phrases by behaviour, indexed by their first word."""
+
+    behaviours: tuple[str, ...]
+    phrases: Mapping[str, tuple[tuple[Phrase, str], ...]]
+    """By first word: the phrases that begin with it, longest first, each with its behaviour."""
+
+
+@cache
+def default_lexicon() -> Lexicon:
+    """Return the lexicon that ships: `lexicon.yaml`.
+
+    >>> default_lexicon().behaviours[:2]
+    ('verification', 'backtracking')
+    """
+    text = files("swerve.behaviours").joinpath("lexicon.yaml").read_text(encoding="utf-8")
+    return parse_lexicon(text, source="lexicon.yaml")
+
+
+def read_lexicon(path: Path) -> Lexicon:
+    """Return the lexicon of a YAML file: a mapping from behaviours to lists of words and phrases.
+
+    Raises:
+        ConfigError: the file cannot be read or is no such mapping; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--lexicon {path} cannot be read: {reason}; give a YAML file of phrases") from None
+    return parse_lexicon(text, source=str(path))
+
+
+def parse_lexicon(text: str, *, source: str) -> Lexicon:
+    """Return the lexicon that a YAML text describes; `source` is what error messages call it.
+
+    Raises:
+        ConfigError: it is not a mapping from behaviours to lists of words, or a phrase occurs twice.
+
+    >>> parse_lexicon("doubt: [not sure, hmm]", source="doubt.yaml").phrases["not"]
+    ((('not', 'sure'), 'doubt'),)
+    """
+    document = parse_yaml(text, source=source)
+    if not isinstance(document.data, dict) or not document.data:
+        raise ConfigError(f"{source}: a lexicon is a mapping such as 'hesitation: [wait, hold on]'")
+    owners: dict[Phrase, str] = {}
+    for behaviour, phrases in document.data.items():
+        if not isinstance(phrases, list) or not phrases:
+            raise ConfigError(
+                f"{_place(document, source, behaviour)}: '{behaviour}' must be a list of words and phrases"
+            )
+        for number, phrase in enumerate(phrases):
+            place = _place(document, source, behaviour, number)
+            words = tuple(split_words(phrase)) if isinstance(phrase, str) else ()
+            if not words:
+                raise ConfigError(f"{place}: {phrase!r} of '{behaviour}' is not a word or phrase; write it in quotes")
+            if words in owners:
+                raise ConfigError(f"{place}: {phrase!r} of '{behaviour}' is listed under '{owners[words]}' already")
+            owners[words] = behaviour
+    by_first: dict[str, list[tuple[Phrase, str]]] = {}
+    for words, behaviour in sorted(owners.items(), key=lambda item: -len(item[0])):
+        by_first.setdefault(words[0], []).append((words, behaviour))
+    return Lexicon(tuple(document.data), {first: tuple(entries) for first, entries in by_first.items()})
+
+
+def _place(document: YamlDocument, source: str, *path: str | int) -> str:
+    line = document.lines.get(path)
+    return source if line is None else f"{source}:{line}"
+
+
+def count_behaviours(words: Sequence[str], lexicon: Lexicon) -> dict[str, int]:
+    """Return how often the phrases of each behaviour occur among the words of a text (`split_words`).
+
+    Of the phrases that begin at a word the longest counts, and the search continues after it: no word counts twice.
+
+    >>> counts = count_behaviours(split_words("Wait, let me check: hold on."), default_lexicon())
+    >>> counts["hesitation"], counts["verification"], counts["summary"]
+    (2, 1, 0)
+    """
+    counts = dict.fromkeys(lexicon.behaviours, 0)
+    free_from = 0
+    for place in [index for index, word in enumerate(words) if word in lexicon.phrases]:
+        if place < free_from:
+            continue
+        for phrase, behaviour in lexicon.phrases[words[place]]:
+            if tuple(words[place : place + len(phrase)]) == phrase:
+                counts[behaviour] += 1
+                free_from = place + len(phrase)
+                break
+    return counts
+
+
+Row = dict[str, Any]
+
+
+def behaviour_rows(records: Sequence[BehaviourRecord], *, lexicon: Lexicon | None = None) -> list[Row]:
+    """Return the metrics of each response as a flat mapping of JSON values; null is not measured.
+
+    Never raises on any text. `format_*`, `dummy_thinking` and `sign_*` are of the whole answer, prefix included; all
+    else is of what the model wrote.
+
+    Args:
+        records: the responses.
+        lexicon: the phrases to count; by default those that ship.
+    """
+    phrases = lexicon or default_lexicon()
+    return [_row(record, phrases) for record in records]
+
+
+def _row(record: BehaviourRecord, lexicon: Lexicon) -> Row:
+    text, written = record.text, record.response
+    words, regions = split_words(written), split_regions(record.text)
+    thinking, loop = regions.thinking, loop_at_end(written)
+    reason = None if thinking is None else dummy_thinking(thinking, record.question)
+    return {
+        "row": record.row,
+        "label": record.label,
+        "problem_id": record.problem_id,
+        "group": record.group,
+        "correct": record.correct,
+        "extracted": record.extracted,
+        "finish_reason": record.finish_reason,
+        "num_tokens": record.num_tokens,
+        "num_words": len(words),
+        "num_characters": len(written),
+        "unfinished": is_unfinished(text),
+        **{f"format_{name}": has_format(text, name) for name in RESPONSE_FORMATS},
+        "thinking_words": None if thinking is None else len(split_words(thinking)),
+        "dummy_thinking": reason,
+        "repeated_4grams": repeated_ngram_share(words),
+        "compression_ratio": compression_ratio(written),
+        "loop_period": None if loop is None else loop.period,
+        "loop_repeats": None if loop is None else loop.repeats,
+        "loop_characters": None if loop is None else loop.num_characters,
+        "foreign_script_share": foreign_script_share(written, record.question),
+        "num_candidates": len(answer_candidates(text)),
+        **{f"reflection_{name}": count for name, count in count_behaviours(words, lexicon).items()},
+        **{f"sign_{name}": shown for name, shown in hacking_signs(text, record.question).items()},
+    }
+
+
+def behaviour_figures(
+    texts: Sequence[str],
+    questions: Sequence[str | None] | None = None,
+    *,
+    response_format: ResponseFormat = "think_answer",
+    prefixes: Sequence[str] | None = None,
+) -> dict[str, float | None]:
+    """Return four metrics of a batch of responses, cheap enough for every training step; None is not measured.
+
+    - `format_rate`: share of responses in `response_format` (`has_format`).
+    - `dummy_thinking_share`: of the responses that have a thinking region, the share with none worth the name.
+    - `repeated_4gram_share`: mean of `repeated_ngram_share` over responses of four words or more.
+    - `reflections_per_1000_words`: occurrences of the shipped lexicon's phrases in all texts over their words.
+
+    Args:
+        texts: what the model wrote.
+        questions: the problem of each text; without, thinking about something else is not looked for.
+        response_format: think_answer, answer_tag or boxed.
+        prefixes: the beginning of each answer that was given to the model, such as `<think>`.
+
+    Raises:
+        ValueError: there are not as many questions or prefixes as texts.
+
+    >>> figures = behaviour_figures(["<think> ... </think><answer>4</answer>", "It is 4. Wait, let me check."])
+    >>> figures["format_rate"], figures["dummy_thinking_share"], figures["reflections_per_1000_words"]
+    (0.5, 1.0, 250.0)
+    """
+    asked = list(questions) if questions is not None else [None] * len(texts)
+    begun = list(prefixes) if prefixes is not None else [""] * len(texts)
+    if not len(texts) == len(asked) == len(begun):
+        raise ValueError(f"{len(texts)} texts, {len(asked)} questions and {len(begun)} prefixes do not match")
+    lexicon = default_lexicon()
+    formats, dummies, repeated = list[bool](), list[bool](), list[float]()
+    num_words = num_reflections = 0
+    for text, question, prefix in zip(texts, asked, begun, strict=True):
+        words, whole = split_words(text), prefix + text
+        formats.append(has_format(whole, response_format))
+        thinking = split_regions(whole).thinking
+        if thinking is not None:
+            dummies.append(dummy_thinking(thinking, question) is not None)
+        share = repeated_ngram_share(words)
+        if share is not None:
+            repeated.append(share)
+        num_words += len(words)
+        num_reflections += sum(count_behaviours(words, lexicon).values())
+    return {
+        "format_rate": _mean(formats),
+        "dummy_thinking_share": _mean(dummies),
+        "repeated_4gram_share": _mean(repeated),
+        "reflections_per_1000_words": 1000 * num_reflections / num_words if num_words else None,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

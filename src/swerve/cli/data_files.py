@@ -1,0 +1,218 @@
+"""`swerve data import` and `export`: import the rollouts of other programs, export tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from swerve.cli.console import check_output, one_line, print_json, print_text
+from swerve.cli.options import Fields, Json
+from swerve.errors import ConfigError, nearest
+from swerve.version import __version__
+
+if TYPE_CHECKING:
+    from swerve.formats.export import ExportFormat
+    from swerve.formats.imported_responses import JoinCounts, ResponseRecord
+
+_EXPORT_FORMATS = ("jsonl", "csv", "hf")
+_SPECIALS_LEFT_OUT = ("verl", "trl")
+"""Layouts whose prompts are decoded without special tokens, so that a chat template's marks are not in them."""
+
+
+def export(
+    source: Annotated[Path, typer.Argument(metavar="TABLE", help="A Parquet table of swerve.")],
+    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="File, or folder for hf.")],
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="jsonl|csv|hf", help="hf: a Hugging Face data set folder.  [default: by PATH]"
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Export a table of rollouts, tokens or anything else to JSONL, CSV or a Hugging Face data set folder."""
+    from swerve.formats.export import export_table, format_of
+
+    if file_format is not None and file_format not in _EXPORT_FORMATS:
+        raise ConfigError(
+            f"--format '{file_format}' is not known{nearest(file_format, _EXPORT_FORMATS)}; "
+            f"use {', '.join(_EXPORT_FORMATS)}"
+        )
+    chosen = format_of(out) if file_format is None else cast("ExportFormat", file_format)
+    summary = export_table(source, out, format=chosen, overwrite=overwrite)
+    if as_json:
+        print_json({"out": str(out), **asdict(summary)})
+        return
+    lines = [f"{summary.num_rows} rows of {len(summary.columns)} columns as {chosen}: {out}"]
+    if summary.num_defused:
+        lines.append(
+            f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
+        )
+    print_text("\n".join(lines))
+
+
+def import_responses(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rollouts or responses of another program.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the table goes (.parquet).")],
+    problems: Annotated[
+        Path | None, typer.Option("--problems", metavar="FILE", help="Problems, joined by id or by their text.")
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="auto, rl_probe, verl, trl, chat or plain.")
+    ] = "auto",
+    fields: Fields = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", metavar="MODEL", help="Tokenise once, with this model's tokenizer.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="KIND", help="Family of the problems, for the graders.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Import rollouts of RL-Probe, verl, TRL, chat logs or plain files, each joined to its problem."""
+    from swerve.formats.imported_problems import read_problems
+    from swerve.formats.imported_responses import check_prompts, join_problems, read_responses, write_responses
+    from swerve.formats.typed_fields import parse_fields
+
+    check_output("--out", out, ending=".parquet", read=(file, problems))
+    _check_task(task)
+    named = parse_fields(fields or ())
+    responses = read_responses(file, fields=named, dialect=dialect)
+    known = read_problems(problems, fields=named) if problems is not None else {}
+    records, counts = join_problems(responses, known)
+    check_prompts(file, records)
+    records = [_with_family(one, task) for one in records]
+    provenance: dict[str, Any] = {
+        "source": _source(file),
+        "problems": None if problems is None else _source(problems),
+        "format": records[0].dialect,
+        "fields": named,
+        "task": task,
+        "swerve_version": __version__,
+    }
+    if tokenizer is not None:
+        records, provenance["tokenizer"] = _tokenised(records, tokenizer)
+    write_responses(out, records, provenance)
+    summary = _summary(records, counts, provenance)
+    if as_json:
+        print_json({"out": str(out), **summary})
+    else:
+        print_text("\n".join(_lines(out, summary)))
+
+
+def _source(path: Path) -> dict[str, str]:
+    from swerve.artifacts.files import sha256_file
+
+    return {"name": path.name, "sha256": sha256_file(path)}
+
+
+def _check_task(task: str | None) -> None:
+    from swerve.rewards import known_graders
+
+    known = known_graders()
+    if task is not None and task not in known:
+        raise ConfigError(f"--task '{task}' has no grader{nearest(task, known)}; use one of {', '.join(known)}")
+
+
+def _with_family(record: ResponseRecord, task: str | None) -> ResponseRecord:
+    from swerve.formats.imported_problems import IMPORTED
+
+    family = record.problem.family
+    if task is None or family not in (None, IMPORTED):
+        return record
+    return replace(record, problem=replace(record.problem, family=task))
+
+
+def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[ResponseRecord], dict[str, str]]:
+    """Return the responses with their token ids; those that came as ids keep them, empty ones get none."""
+    from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
+    from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder
+
+    folder, _, revision = (name, "", "") if Path(name).exists() else name.partition("#")
+    tokenizer = load_tokenizer(folder, **({"revision": revision} if revision else {}))
+    encoder = ResponseEncoder(tokenizer, ImportSettings())
+    found = []
+    for record in records:
+        if record.completion_ids is None and not record.response:
+            found.append(record)
+            continue
+        encoded = encoder.encode(record)
+        found.append(
+            replace(
+                record,
+                problem=replace(record.problem, prompt_ids=encoded.prompt_ids),
+                response=encoded.text,
+                completion_ids=encoded.completion_ids,
+                spans=encoded.spans,
+                boundary=encoded.boundary,
+            )
+        )
+    label = Path(folder).name if Path(folder).exists() else name
+    return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}
+
+
+def _summary(records: Sequence[ResponseRecord], counts: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    verdicts = Counter(record.correct for record in records)
+    boundaries = Counter(record.boundary or "none" for record in records if record.response or record.completion_ids)
+    return {
+        "format": provenance["format"],
+        "num_responses": len(records),
+        "num_problems": len({record.problem.id for record in records}),
+        "num_empty": sum(not record.response and not record.completion_ids for record in records),
+        "num_without_gold": sum(record.problem.gold is None for record in records),
+        "recorded_correct": {"true": verdicts[True], "false": verdicts[False], "null": verdicts[None]},
+        "num_with_reward": sum(record.reward is not None for record in records),
+        "labels": _counts(record.label for record in records),
+        "steps": _counts(record.step for record in records),
+        "join": asdict(counts),
+        "boundaries": dict(sorted(boundaries.items())) if "tokenizer" in provenance else None,
+        "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
+        and any(record.problem.prompt is not None for record in records),
+        "provenance": dict(provenance),
+    }
+
+
+def _counts(values: Any) -> dict[str, int]:
+    counted = Counter(value for value in values if value is not None)
+    return {str(value): counted[value] for value in sorted(counted)}
+
+
+def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
+    join, recorded = summary["join"], summary["recorded_correct"]
+    lines = [
+        f"{summary['num_responses']} responses to {summary['num_problems']} problems, read as {summary['format']}",
+        f"recorded: {recorded['true']} right, {recorded['false']} wrong, {recorded['null']} unknown; "
+        f"{summary['num_with_reward']} with a reward",
+    ]
+    if summary["provenance"]["problems"]:
+        lines.append(
+            f"joined: {join['by_id']} by id, {join['by_question']} by their question; gold answers replaced: "
+            f"{join['gold_replaced']}"
+        )
+    if join["gold_damaged"]:
+        lines.append(f"gold answers that were cut off and not used: {join['gold_damaged']}")
+    for what, name in (("without a gold answer", "num_without_gold"), ("empty", "num_empty")):
+        if summary[name]:
+            lines.append(f"{what}: {summary[name]}")
+    for name in ("labels", "steps"):
+        if summary[name]:
+            lines.append(f"{name}: {_listed(summary[name])}")
+    if summary["boundaries"]:
+        lines.append(f"boundaries between prompt and response: {_listed(summary['boundaries'])}")
+    if summary["prompts_without_special_tokens"]:
+        lines.append(
+            f"note: {summary['format']} writes prompts without special tokens, so they are not exactly what the "
+            "model was given"
+        )
+    return [*map(one_line, lines), f"table: {out}"]
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    shown = [f"{name} {count}" for name, count in list(counts.items())[:12]]
+    return ", ".join([*shown, *([f"and {len(counts) - 12} more"] if len(counts) > 12 else [])])

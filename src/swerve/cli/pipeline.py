@@ -1,0 +1,192 @@
+"""`swerve demo`, `train`, `eval`, `probe` and `report`: run a stage and print its result.
+
+torch is imported inside the functions, so that wrong usage is reported at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.run import PROBED, RunDirectory
+from swerve.cli.console import console_progress, print_json, print_text
+from swerve.cli.runs import (
+    RUNS,
+    check_name,
+    continue_run,
+    find_run,
+    free_run_path,
+    is_main_process,
+    load_run_config,
+    new_run,
+    set_thread_environment,
+)
+from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
+from swerve.config import Config, ReportConfig
+from swerve.errors import ConfigError, nearest
+from swerve.probe.request import ProbeSettings
+from swerve.progress import Progress, SilentProgress
+from swerve.recipes.loader import load_config, load_settings, shipped_recipes
+
+
+def _progress() -> Progress:
+    return console_progress(sys.stderr) if is_main_process() else SilentProgress()
+
+
+def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress) -> RunDirectory:
+    set_thread_environment(config)
+    run = continue_run(config, out) if resume else new_run(config, out)
+    from swerve.train.loop import train
+
+    progress.note(f"run directory: {run.path}")
+    train(config, run, resume=resume, progress=progress)
+    return run
+
+
+def run_train(recipe: str, overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
+    """Train every stage of a recipe; with `resume`, `recipe` may be the run itself."""
+    run_paths = [path for path in (Path(recipe), RUNS / recipe) if resume and (path / "run.json").is_file()]
+    if run_paths:
+        out = out or run_paths[0]
+        config = load_config(run_paths[0] / "config.yaml", overrides)
+    elif resume and recipe not in shipped_recipes() and not Path(recipe).is_file():
+        raise ConfigError(
+            f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
+            "new run starts without --resume"
+        )
+    else:
+        config = load_config(recipe, overrides)
+    run = _train(config, out, resume=resume, progress=_progress())
+    if as_json and is_main_process():
+        print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
+
+
+def demo_recipe(overrides: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the shipped recipe that `task=...` chooses, and the other overrides.
+
+    Raises:
+        ConfigError: no demo has that task; the message lists those there are.
+
+    >>> demo_recipe(["seed=1", "task=knights_knaves"])
+    ('demo_knights_knaves', ['seed=1'])
+    """
+    tasks = [name.removeprefix("demo_") for name in shipped_recipes() if name.startswith("demo_")]
+    chosen = [override.partition("=")[2].strip() for override in overrides if override.startswith("task=")]
+    task = chosen[-1] if chosen else "addition"
+    if task not in tasks:
+        raise ConfigError(f"override 'task={task}': no demo has this task{nearest(task, tasks)} ({', '.join(tasks)})")
+    return f"demo_{task}", [override for override in overrides if not override.startswith("task=")]
+
+
+def _latest_run_path(path: Path) -> Path:
+    """Return the last of `path`, `path-2`, `path-3`, ... that exists, or `path`."""
+    number, latest = 2, path
+    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+        number, latest = number + 1, candidate
+    return latest
+
+
+def _demo_path(config: Config, *, resume: bool, progress: Progress) -> Path:
+    default = RUNS / check_name(config.name)
+    if resume:
+        return _latest_run_path(default)
+    path = free_run_path(default)
+    if path != default:
+        progress.note(f"{default} exists; this run goes to {path}")
+    return path
+
+
+def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
+    """Run a shipped recipe through every stage and print what came out."""
+    started = time.monotonic()
+    progress = _progress()
+    recipe, rest = demo_recipe(overrides)
+    config = load_config(recipe, rest)
+    run = _train(config, out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress)
+    from swerve.eval import evaluate
+    from swerve.probe import probe_run
+    from swerve.report import build_report
+
+    evaluate(config, run, progress=progress)
+    probe_run(config, run, progress=progress)
+    page = build_report(run, options=config.report)
+    seconds = time.monotonic() - started
+    evaluations, probe = read_evaluations(run), read_probe(run)
+    if as_json:
+        result = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
+        print_json({"run": str(run.path), **result})
+    else:
+        print_text(run_summary(evaluations, probe, seconds=seconds, report=page))
+
+
+def _run_stage(
+    name: str,
+    overrides: Sequence[str],
+    stage: Callable[[Config, RunDirectory, Progress], Any],
+    *,
+    as_json: bool,
+    describe: Callable[[RunDirectory, Any], str],
+) -> None:
+    run = find_run(name)
+    config = load_run_config(run, overrides)
+    set_thread_environment(config)
+    result = stage(config, run, _progress())
+    if not is_main_process():
+        return
+    if as_json:
+        print_json(result)
+    else:
+        print_text(describe(run, result))
+
+
+def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
+    """Evaluate the checkpoints of a run that lack an evaluation."""
+
+    def stage(config: Config, run: RunDirectory, progress: Progress) -> list[dict[str, Any]]:
+        from swerve.eval import evaluate
+
+        return evaluate(config, run, progress=progress)
+
+    def describe(run: RunDirectory, result: Sequence[Mapping[str, Any]]) -> str:
+        return "\n".join(evaluation_lines(read_evaluations(run)))
+
+    _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
+
+
+def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
+    """Compare the checkpoints of a run with its reference, token by token."""
+
+    def stage(config: Config, run: RunDirectory, progress: Progress) -> dict[str, Any]:
+        from swerve.probe import probe_run
+
+        return probe_run(config, run, progress=progress)
+
+    def describe(run: RunDirectory, result: Mapping[str, Any]) -> str:
+        return "\n".join(probe_lines(result))
+
+    _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
+
+
+def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
+    """Write the report of a run, or of a probe of imported responses, from its artifacts."""
+    directory = find_run(run)
+    options = _report_options(directory, overrides)
+    from swerve.report import build_report
+
+    page = build_report(directory, options=options)
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        print_text(f"Report: {page}")
+
+
+def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig:
+    """Return the recipe's options of the report, or the default ones where there was no recipe."""
+    if run.read_provenance().get("status") != PROBED:
+        config = load_run_config(run, overrides)
+        set_thread_environment(config)
+        return config.report
+    return load_settings(ProbeSettings, overrides).report

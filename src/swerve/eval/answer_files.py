@@ -1,0 +1,342 @@
+"""Grade the answers of a file: which field says what, under which policies, and where an interrupted run continues."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.files import remove, sha256_file, write_text
+from swerve.config import Gsm8kTask
+from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.records import Record, read_records
+from swerve.problems.problem_records import problem_from_record
+from swerve.progress import Progress
+from swerve.recipes.loader import parse_override
+from swerve.rewards import grade_all, known_graders
+from swerve.rewards.checks import check_graders
+from swerve.rewards.graders import GRADERS
+from swerve.rewards.sandbox.python_file import check_reward_file
+from swerve.statistics.intervals import share
+from swerve.types import Problem, Reward
+from swerve.version import __version__
+
+_ROWS_AT_A_TIME = 256
+_RESULT_NAMES = ("value", "status", "extracted", "parts", "detail")
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "problem_id", "unique_id", "idx"),
+    "question": ("question", "problem"),
+    "gold": ("gold", "ground_truth"),
+    "alternatives": ("alternatives", "gold_alternatives"),
+    "response": ("response", "completion", "output", "text"),
+    "answer": ("answer",),
+}
+"""The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
+
+_OWN_POLICIES = {"gsm8k": Gsm8kTask().grading}
+"""Policies that the task of a grader's name has by default, where they are not the grader's own."""
+_ANSWER_FORMS = ["boxed", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradingTask:
+    """A grader, its policies, and where its inputs stand in a record."""
+
+    grader: str
+    policies: Mapping[str, Any]
+    """What differs from the grader's defaults."""
+    given: Mapping[str, Any]
+    """The policies of the command line: they come before those of a known problem."""
+    names: Mapping[str, tuple[str, ...]]
+    known: Mapping[str, Problem]
+    """Problems by id, for records that do not say what the answer is."""
+
+    def pair(self, record: Record) -> tuple[Problem, str]:
+        """Return the problem and the text of a record.
+
+        Raises:
+            ArtifactError: it has no text to grade or no gold answer, or one of the wrong type.
+        """
+        text = self._get(record, "response")
+        answer = self._get(record, "answer")
+        is_answer = text is None
+        if is_answer:
+            text, answer = answer, None
+        if text is None and not self._has(record, ("response", "answer")):
+            raise ArtifactError(
+                f"{record.place} has no response and no answer (it has {', '.join(record.values) or 'no fields'}); "
+                "name its field with --field response=FIELD"
+            )
+        if text is not None and not isinstance(text, str):
+            if isinstance(text, bool | list | dict):
+                raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
+            text = str(text)
+        return self._problem(record, answer, is_answer=is_answer), text or ""
+
+    def _problem(self, record: Record, answer: Any, *, is_answer: bool) -> Problem:
+        name = self._get(record, "id")
+        known = self.known.get(str(name))
+        gold = self._get(record, "gold")
+        if gold is None and known is not None:
+            return self._with_given(known)
+        gold = answer if gold is None else gold
+        if gold is None and self.grader == "palindrome":
+            gold = _joined_letters(record)
+        if gold is None and self.known and self.grader not in _WITHOUT_GOLD:
+            raise ArtifactError(
+                f"{record.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
+                f"{nearest(str(name), self.known)}"
+            )
+        golds, metadata = _golds(gold, record, needed=self.grader not in _WITHOUT_GOLD)
+        policies = dict(self.policies)
+        if is_answer and self.grader in _MATHS and "extraction" not in policies:
+            policies["extraction"] = _ANSWER_FORMS
+        alternatives = self._get(record, "alternatives") or ()
+        if not isinstance(alternatives, list | tuple):
+            raise ArtifactError(f"{record.place}: the alternative golds must be a list, got {alternatives!r:.40}")
+        taken = {field for fields in self.names.values() for field in fields}
+        return Problem(
+            id=str(name) if name is not None else record.place,
+            family=self.grader,
+            question=str(self._get(record, "question") or ""),
+            answer=golds[0],
+            alternatives=(*golds[1:], *map(_as_text, alternatives)),
+            grader=self.grader,
+            grading=policies,
+            metadata={**{key: value for key, value in record.values.items() if key not in taken}, **metadata},
+        )
+
+    def _with_given(self, problem: Problem) -> Problem:
+        """Return a known problem, which keeps its own grader, under the policies of the command line."""
+        own = problem.grader or problem.family
+        if self.given and own != self.grader:
+            raise ConfigError(
+                f"problem {problem.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
+                f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
+            )
+        return replace(problem, grading={**problem.grading, **self.given})
+
+    def _get(self, record: Record, name: str) -> Any:
+        return next((record.values[key] for key in self.names[name] if record.values.get(key) is not None), None)
+
+    def _has(self, record: Record, names: Sequence[str]) -> bool:
+        return any(key in record.values for name in names for key in self.names[name])
+
+
+_MATHS = ("math", "math_verify", "deepscaler", "gsm8k")
+_WITHOUT_GOLD = ("countdown", "reasoning_gym", "python")
+"""Graders that need no gold answer: what the problem says decides."""
+
+
+def _joined_letters(record: Record) -> str | None:
+    """Return the letters of a palindrome to be formed, where the record has them: they decide, in any order."""
+    letters = record.values.get("letters")
+    if isinstance(letters, list) and all(isinstance(letter, str) for letter in letters):
+        return "".join(letters)
+    return letters if isinstance(letters, str) else None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # some files have every number as a float
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _golds(gold: Any, record: Record, *, needed: bool) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """Return the gold answers, and what a mapping of names to roles says beyond them."""
+    if isinstance(gold, dict) and gold and all(isinstance(role, str) for role in gold.values()):
+        from swerve.problems.knights.english import answer_text
+
+        present = {name: role for name, role in gold.items() if role is not None}
+        return (answer_text(present),), {"names": list(present)}
+    if isinstance(gold, list) and gold:
+        return tuple(map(_as_text, gold)), {}
+    if gold is None or gold == [] or gold == {}:
+        if needed:
+            raise ArtifactError(
+                f"{record.place} has no gold answer (it has {', '.join(record.values) or 'no fields'}); name its field "
+                "with --field gold=FIELD, or give the problems with --problems FILE"
+            )
+        return ("",), {}
+    return (_as_text(gold),), {}
+
+
+def grading_task(
+    grader: str, overrides: Sequence[str], *, fields: Mapping[str, str], known: Mapping[str, Problem]
+) -> GradingTask:
+    """Return how a file is graded.
+
+    Raises:
+        ConfigError: there is no such grader, or it has no such policy.
+    """
+    if grader not in known_graders():
+        names = known_graders()
+        raise ConfigError(f"--task '{grader}' has no grader{nearest(grader, names)} ({', '.join(names)})")
+    given = _given_policies(grader, overrides)
+    return GradingTask(
+        grader=grader,
+        policies=_policies(grader, given),
+        given=given,
+        names={name: (fields[name],) if name in fields else known_names for name, known_names in FIELDS.items()},
+        known=known,
+    )
+
+
+def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
+    given = {".".join(one.keys): one.value for one in map(parse_override, overrides)}
+    if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
+        given["extraction"] = [given["extraction"]]
+    return _reward_file(given) if grader == "python" else given
+
+
+def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the policies differ in from the grader's defaults: by the task's own, or as given."""
+    if grader in ("python", "reasoning_gym"):
+        return dict(given)
+    if GRADERS[grader].policies is None:
+        return _no_policies(grader, given)
+    own = _OWN_POLICIES.get(grader)
+    chosen = {**(own.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
+    check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
+    return chosen
+
+
+def _reward_file(given: Mapping[str, Any]) -> dict[str, Any]:
+    if set(given) != {"file"} or not isinstance(given["file"], str):
+        raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")
+    path = Path(given["file"]).absolute()
+    check_reward_file(path)
+    return {"file": str(path)}
+
+
+def _no_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if given:
+        raise ConfigError(f"--task {grader} has no policies, got {', '.join(given)}")
+    return {}
+
+
+def read_known_problems(path: Path) -> dict[str, Problem]:
+    """Return the problems of a file by id.
+
+    Raises:
+        ArtifactError: the file cannot be read, or a record is not a problem.
+    """
+    known: dict[str, Problem] = {}
+    for record in read_records(path):
+        try:
+            problem = problem_from_record(record.values)
+        except ValueError as error:
+            raise ArtifactError(f"{record.place}: {error}") from None
+        known[problem.id] = problem
+    return known
+
+
+class PartialVerdicts:
+    """The verdicts so far, beside the output: an interrupted run continues where it stopped."""
+
+    def __init__(self, out: Path, fingerprint: str) -> None:
+        self._path = out.with_name(f"{out.name}.partial")
+        self._fingerprint = fingerprint
+
+    def read(self) -> list[Reward]:
+        """Return the verdicts of an interrupted run on the same input, in order; empty if there was no such run."""
+        try:
+            lines = self._path.read_text(encoding="utf-8").split("\n")[:-1]  # a line cut off by a kill is not one
+        except (OSError, UnicodeDecodeError):
+            return []
+        if not lines or lines[0] != self._fingerprint:
+            return []
+        return [Reward(**json.loads(line)) for line in lines[1:]]
+
+    def begin(self, known: Sequence[Reward]) -> None:
+        """Write the verdicts that are known already."""
+        write_text(self._path, "".join(f"{line}\n" for line in (self._fingerprint, *map(_reward_line, known))))
+
+    def append(self, rewards: Sequence[Reward]) -> None:
+        """Add verdicts."""
+        with self._path.open("a", encoding="utf-8") as stream:
+            stream.write("".join(f"{_reward_line(reward)}\n" for reward in rewards))
+
+    def discard(self) -> None:
+        """Remove the file."""
+        remove(self._path)
+
+
+def grading_fingerprint(file: Path, problems: Path | None, task: GradingTask, limits: Sequence[float | None]) -> str:
+    """Return a digest of all that the verdicts depend on."""
+    parts = {
+        "file": sha256_file(file),
+        "problems": sha256_file(problems) if problems else None,
+        "grader": task.grader,
+        "policies": dict(task.policies),
+        "names": {name: list(fields) for name, fields in task.names.items()},
+        "limits": list(limits),
+        "version": __version__,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _reward_line(reward: Reward) -> str:
+    return json_line({name: getattr(reward, name) for name in _RESULT_NAMES})
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """Return a row as one line of ASCII: a text of a model may hold half of a surrogate pair, which UTF-8 cannot."""
+    return json.dumps(row, allow_nan=False, default=str)
+
+
+def grade_pairs(
+    pairs: Sequence[tuple[Problem, str]], progress: Progress, partial: PartialVerdicts | None = None
+) -> list[Reward]:
+    """Grade each text as an answer to its problem, in order; `partial` keeps the verdicts over an interruption."""
+    rewards = partial.read()[: len(pairs)] if partial else []
+    if partial:
+        partial.begin(rewards)
+    with progress.task("grade", len(pairs), done=len(rewards)) as task:
+        for start in range(len(rewards), len(pairs), _ROWS_AT_A_TIME):
+            graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
+            rewards += graded
+            if partial:
+                partial.append(graded)
+            right = sum(reward.is_right for reward in rewards)
+            failures = sum(reward.value is None for reward in rewards)
+            task.advance(len(graded), right=right, failures=failures)
+    return rewards
+
+
+def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
+    """Return the record with the verdict; its own fields of the verdict's names are kept as `recorded_...`."""
+    kept = {key: value for key, value in record.values.items() if key not in _RESULT_NAMES}
+    for key in _RESULT_NAMES:
+        if key in record.values:
+            name = f"recorded_{key}"
+            while name in record.values:  # verdicts that were graded before
+                name = f"recorded_{name}"
+            kept[name] = record.values[key]
+    verdict = {name: getattr(reward, name) for name in _RESULT_NAMES}
+    return {**kept, **verdict, "parts": dict(reward.parts)}
+
+
+def grading_summary(
+    file: Path, task: GradingTask, pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]
+) -> dict[str, Any]:
+    """Return how many records are right, with the interval, and the counts of values, statuses and failures."""
+    graded = [reward.value for reward in rewards if reward.value is not None]
+    right = sum(reward.is_right for reward in rewards)
+    return {
+        "file": str(file),
+        "grader": task.grader,
+        "policies": dict(task.policies),
+        "graders": dict(Counter(problem.grader or problem.family for problem, _ in pairs)),
+        "num_records": len(rewards),
+        "num_right": right,
+        "right": share(right, len(rewards)),
+        "mean_value": sum(graded) / len(graded) if graded else None,
+        "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
+        "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
+        "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
+    }

@@ -1,0 +1,160 @@
+"""Read the problems of a file of another program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+from swerve.errors import ArtifactError
+from swerve.formats.dialects import verl_problem
+from swerve.formats.records import Record, read_records
+from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, Ids, as_messages
+from swerve.types import Message, Problem
+
+IMPORTED = "imported"
+"""Family of problems of which no family is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemRecord:
+    """What a file says of a problem. `prompt_ids`, `prompt`, `messages` or `question` says what the model read."""
+
+    id: str
+    has_own_id: bool = True
+    """Whether the file gives the id; else it is made from the prompt."""
+    prompt_ids: Ids | None = None
+    prompt: str | None = None
+    """The text exactly as the model read it, chat template included where there was one."""
+    messages: tuple[Message, ...] = ()
+    """The messages that the chat template goes around."""
+    prefix: str = ""
+    """The beginning of the answer that the model was given."""
+    question: str | None = None
+    """The problem, before any prompt format and chat template."""
+    gold: str | None = None
+    alternatives: tuple[str, ...] = ()
+    """Other right answers."""
+    kind: str | None = None
+    family: str | None = None
+    grader: str = ""
+    grading: Mapping[str, Any] = field(default_factory=dict)
+    difficulty: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether it is known what the model read."""
+        return self.prompt_ids is not None or any(self._texts)
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """What two records of one problem must agree in: the texts, or the ids where there are no texts."""
+        return self._texts if any(self._texts) else (self.prompt_ids,)
+
+    @property
+    def _texts(self) -> tuple[Any, ...]:
+        return self.prompt, self.messages, self.question
+
+    def as_problem(self, *, question: str = "") -> Problem:
+        """Return the problem for a grader; `question` is used where only token ids or a filled prompt are known."""
+        return Problem(
+            id=self.id,
+            family=self.family or IMPORTED,
+            question=self.question or question,
+            answer=self.gold or "",
+            alternatives=self.alternatives,
+            kind=self.kind or "all",
+            difficulty=self.difficulty,
+            messages=self.messages,
+            prefix=self.prefix,
+            grader=self.grader,
+            grading=self.grading,
+            metadata=self.metadata,
+        )
+
+
+def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dict[str, ProblemRecord]:
+    """Return the problems of a file by id; formats as for `read_responses`, also verl data and chat batches.
+
+    Args:
+        path: the file.
+        fields: names of fields that are looked for before the known ones.
+
+    Raises:
+        ArtifactError: the file is missing or damaged, a record has no id or no prompt, or two records of one id differ.
+    """
+    given = fields or {}  # those of the responses, which the problems' file may or may not share
+    names = {name: (*([given[name]] if name in given else []), *known) for name, known in PROBLEM_NAMES.items()}
+    problems: dict[str, ProblemRecord] = {}
+    for record in read_records(path):
+        entry = Fields(record.place, _problem_values(record), names)
+        problem = problem_from_fields(entry)
+        if not problem.has_own_id:
+            raise ArtifactError(f"{entry.place} has no id; problems are found by it (name its field with --field id=)")
+        if not problem.has_prompt:
+            raise ArtifactError(f"{entry.place} has no problem, question, prompt, messages or prompt_ids")
+        if problems.setdefault(problem.id, problem).asked != problem.asked:
+            raise ArtifactError(f"{entry.place}: the id {problem.id!r} occurs twice with different prompts")
+    return problems
+
+
+def _problem_values(record: Record) -> Mapping[str, Any]:
+    """Return a problem's fields under the known names, where a program nests them."""
+    values = record.values
+    body = values.get("body")
+    if "custom_id" in values and isinstance(body, dict):  # a request of a batch
+        return {"id": values["custom_id"], "messages": body.get("messages")}
+    if isinstance(values.get("reward_model"), dict):
+        return verl_problem(values)
+    return values
+
+
+def problem_from_fields(entry: Fields) -> ProblemRecord:
+    """Return the problem that a record tells of.
+
+    Raises:
+        ArtifactError: a field is of the wrong type, or there is neither an id nor a prompt.
+    """
+    prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem")
+    prompt, messages = _prompt(entry)
+    alternatives = entry.get("alternatives") or []
+    if not isinstance(alternatives, list) or not all(isinstance(one, str) for one in alternatives):
+        raise ArtifactError(f"{entry.place}: alternatives must be a list of texts")
+    name = entry.label("id")
+    return ProblemRecord(
+        id=_made_id(entry, prompt, messages, question, prompt_ids) if name is None else name,
+        has_own_id=name is not None,
+        prompt_ids=prompt_ids,
+        prompt=prompt,
+        messages=messages,
+        prefix=entry.word("prefix") or "",
+        question=question,
+        gold=entry.label("gold"),
+        alternatives=tuple(alternatives),
+        kind=entry.label("kind"),
+        family=entry.word("family"),
+        grader=entry.word("grader") or "",
+        grading=entry.mapping("grading"),
+        difficulty=entry.number("difficulty"),
+        metadata=entry.mapping("metadata"),
+    )
+
+
+def _prompt(entry: Fields) -> tuple[str | None, tuple[Message, ...]]:
+    """Return the prompt as text or as messages; a field `prompt` holds either."""
+    value = entry.get("prompt")
+    if isinstance(value, list):
+        return None, as_messages(value, f"{entry.place}: prompt")
+    return entry.text("prompt"), entry.messages("messages") if entry.get("messages") else ()
+
+
+def _made_id(
+    entry: Fields, prompt: str | None, messages: tuple[Message, ...], question: str | None, ids: Ids | None
+) -> str:
+    asked = prompt or question or "\n\n".join(text for _, text in messages) or (" ".join(map(str, ids)) if ids else "")
+    if not asked:
+        raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
+    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:12]}"

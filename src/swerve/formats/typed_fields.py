@@ -1,0 +1,236 @@
+"""Find a record's fields by name and check their types: what is missing is None, a wrong type is an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.types import Message
+
+Ids = tuple[int, ...]
+Names = Mapping[str, tuple[str, ...]]
+"""What is read -> the fields it is looked for in; later ones where a record does not have the earlier."""
+
+RESPONSE_NAMES: Names = {
+    "id": ("id", "problem_id", "unique_id"),
+    "response": ("response", "completion", "output"),
+    "correct": ("correct", "is_correct", "recorded_correct"),
+    "gold": ("gold", "ground_truth"),
+    "prompt": ("prompt",),
+    "messages": ("messages",),
+    "problem": ("problem", "question"),
+    "prompt_ids": ("prompt_ids",),
+    "completion_ids": ("completion_ids",),
+    "extracted": ("extracted",),
+    "set": ("set", "population"),
+    "kind": ("kind", "level"),
+    "family": ("family",),
+    "sample": ("sample", "sample_idx", "sample_index"),
+    "step": ("step", "global_step"),
+    "label": ("label", "checkpoint"),
+    "reward": ("reward", "score", "recorded_reward"),
+    "finish_reason": ("finish_reason",),
+}
+# In a file of problems "answer" is the gold answer; in a file of responses it may be the model's.
+PROBLEM_NAMES: Names = {
+    **RESPONSE_NAMES,
+    "gold": ("gold", "ground_truth", "answer"),
+    "alternatives": ("alternatives",),
+    "prefix": ("prefix",),
+    "grader": ("grader",),
+    "grading": ("grading",),
+    "difficulty": ("difficulty",),
+    "metadata": ("metadata",),
+}
+
+_Value = TypeVar("_Value")
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A record's fields under the names that are read."""
+
+    place: str
+    values: Mapping[str, Any]
+    names: Names
+    demanded: frozenset[str] = frozenset()
+    """Names whose field the caller gave: there a value of another type is an error, elsewhere it is another field."""
+
+    def key(self, name: str) -> str | None:
+        """Return the field that holds `name`; None where no field does."""
+        return next((key for key in self.names.get(name, ()) if self.values.get(key) is not None), None)
+
+    def get(self, name: str) -> Any:
+        """Return the value as it is."""
+        key = self.key(name)
+        return None if key is None else self.values[key]
+
+    def text(self, name: str) -> str | None:
+        """Return a text; an empty one is an error."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise ArtifactError(f"{self.place}: {name} must be text, got {_shown(value)}")
+        if value == "":
+            raise ArtifactError(f"{self.place}: {name} is empty; leave the record out or give the text")
+        return value
+
+    def label(self, name: str) -> str | None:
+        """Return a text or a number as text; the empty text is None."""
+        value = self.get(name)
+        if value is None or isinstance(value, str):
+            return value or None
+        if isinstance(value, bool | list | dict):
+            raise ArtifactError(f"{self.place}: {name} must be text or a number, got {_shown(value)}")
+        return str(value)
+
+    def truth(self, name: str) -> bool | None:
+        """Return a truth value, also where it is written as 0, 1 or as text."""
+        value = self.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        if value in (0, 1):
+            return bool(value)
+        if isinstance(value, str) and value.lower() in _TRUTHS:
+            return _TRUTHS[value.lower()]
+        raise ArtifactError(f"{self.place}: {name} must be true, false or null, got {_shown(value)}")
+
+    def ids(self, name: str) -> Ids | None:
+        """Return token ids; an empty list is an error."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not value or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+            raise ArtifactError(f"{self.place}: {name} must be a list of token ids with at least one, none below 0")
+        return tuple(value)
+
+    def messages(self, name: str) -> tuple[Message, ...]:
+        """Return the messages of a chat, none where there are none."""
+        value = self.get(name)
+        return () if value is None else as_messages(value, f"{self.place}: {name}")
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return an object with named fields, empty if the record has no such field."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise ArtifactError(f"{self.place}: {name} must be an object with named fields, got {_shown(value)}")
+        return value or {}
+
+    def whole(self, name: str) -> int | None:
+        """Return a whole number, None where the field holds something else and was not named by the caller."""
+        return self._converted(name, _whole, "a whole number")
+
+    def number(self, name: str) -> float | None:
+        """Return a number, None where the field holds something else and was not named by the caller."""
+        return self._converted(name, _number, "a number")
+
+    def word(self, name: str) -> str | None:
+        """Return a text or number as text, None where the field holds something else and was not named."""
+        return self._converted(name, _word, "text or a number")
+
+    def _converted(self, name: str, convert: Callable[[Any], _Value | None], wanted: str) -> _Value | None:
+        value = self.get(name)
+        found = None if value is None else convert(value)
+        if value is not None and found is None and name in self.demanded:
+            raise ArtifactError(f"{self.place}: {name} must be {wanted}, got {_shown(value)}")
+        return found
+
+    def others(self, taken: Sequence[str]) -> dict[str, Any]:
+        """Return the fields that hold none of the names `taken`."""
+        used = {self.key(name) for name in taken}
+        return {key: value for key, value in self.values.items() if key not in used}
+
+
+def as_messages(value: Any, what: str) -> tuple[Message, ...]:
+    """Return messages from a list of `{role, content}` or `[role, content]`; parts of text in a content are joined.
+
+    Raises:
+        ArtifactError: it is something else, or has a part that is not text; `what` says where it is.
+
+    >>> as_messages([{"role": "user", "content": "1 + 1?"}], "line 1: prompt")
+    (('user', '1 + 1?'),)
+    """
+    if not isinstance(value, list) or not value:
+        raise ArtifactError(f"{what} must be a list of messages {{role, content}}, got {_shown(value)}")
+    return tuple(_message(one, what) for one in value)
+
+
+def _message(value: Any, what: str) -> Message:
+    if isinstance(value, dict):
+        role, content = value.get("role"), value.get("content")
+    elif isinstance(value, list) and len(value) == 2:
+        role, content = value
+    else:
+        role, content = None, None
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise ArtifactError(
+            f"{what} must be text or a list of messages with a role and a text as content, got {_shown(value)}"
+        )
+    return role, content
+
+
+def parse_fields(options: Sequence[str], names: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the mapping that `NAME=FIELD` options describe: the file calls NAME by FIELD.
+
+    Args:
+        options: as the command line has them.
+        names: what may be named; by default what is read of a response.
+
+    Raises:
+        ConfigError: an option has no `=`, or NAME is not a name that is read.
+
+    >>> parse_fields(["response=model_output"])
+    {'response': 'model_output'}
+    """
+    found: dict[str, str] = {}
+    known = list(RESPONSE_NAMES if names is None else names)
+    for option in options:
+        name, equals, field = (part.strip() for part in option.partition("="))
+        if not equals or not field:
+            raise ConfigError(f"--field {option!r} is not of the form NAME=FIELD, such as response=completion")
+        if name not in known:
+            raise ConfigError(
+                f"--field {option!r}: unknown name '{name}'{nearest(name, known)}; the names are {', '.join(known)}"
+            )
+        found[name] = field
+    return found
+
+
+def renamed(names: Names, fields: Mapping[str, str] | None) -> Names:
+    """Return `names` with the file's own fields in place of the known ones."""
+    given = fields or {}
+    return {name: (given[name],) if name in given else known for name, known in names.items()}
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    whole = number is not None and not isinstance(value, bool) and number.is_integer() and abs(number) < 2**53
+    return int(number) if number is not None and whole else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return _number(_TRUTHS.get(value.lower()))
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:  # a whole number beyond every float
+            return None
+    return None
+
+
+def _word(value: Any) -> str | None:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "" else None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

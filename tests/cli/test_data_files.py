@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from swerve.artifacts.files import sha256_file
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import RESPONSES_SCHEMA, read_table
+from swerve.cli.data_files import export, import_responses
+from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.imported_responses import read_provenance, read_responses
+from swerve.models.tiny import build_word_tokenizer
+from swerve.version import __version__
+
+ROWS = [
+    {"input": "1 + 1 =", "output": " 2", "gts": "2", "score": 1.0, "step": 4},
+    {"input": "1 + 1 =", "output": " 1", "gts": "2", "score": 0.0, "step": 4},
+    {"input": "1 + 2 =", "output": "", "gts": "3", "score": 0.0, "step": 4},
+]
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "4.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def run(file: Path, out: Path, **changes: Any) -> None:
+    options: dict[str, Any] = {
+        "problems": None,
+        "dialect": "auto",
+        "fields": (),
+        "tokenizer": None,
+        "task": None,
+        "as_json": False,
+    }
+    import_responses(file, out=out, **{**options, **changes})
+
+
+def test_a_table_with_where_it_comes_from(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(dump, tmp_path / "out.parquet", task="math")
+    assert capsys.readouterr().out.splitlines() == [
+        "3 responses to 2 problems, read as verl",
+        "recorded: 0 right, 0 wrong, 3 unknown; 3 with a reward",
+        "empty: 1",
+        "steps: 4 3",
+        "note: verl writes prompts without special tokens, so they are not exactly what the model was given",
+        f"table: {tmp_path / 'out.parquet'}",
+    ]
+    rows = read_table(tmp_path / "out.parquet", RESPONSES_SCHEMA).to_pylist()
+    assert [(row["response"], row["gold"], row["recorded_reward"], row["step"], row["sample"]) for row in rows] == [
+        (" 2", "2", 1.0, 4, 0),
+        (" 1", "2", 0.0, 4, 1),
+        ("", "3", 0.0, 4, 0),
+    ]
+    assert {row["family"] for row in rows} == {"math"}
+    assert rows[1]["place"] == f"{dump}, line 2"
+    assert {row["completion_ids"] for row in rows} == {None}
+    assert read_provenance(tmp_path / "out.parquet") == {
+        "source": {"name": "4.jsonl", "sha256": sha256_file(dump)},
+        "problems": None,
+        "format": "verl",
+        "fields": {},
+        "task": "math",
+        "swerve_version": __version__,
+    }
+    first = (tmp_path / "out.parquet").read_bytes()
+    run(dump, tmp_path / "out.parquet", task="math")
+    assert (tmp_path / "out.parquet").read_bytes() == first
+
+
+def test_tokenised_once(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = build_word_tokenizer(["1", "2", "+", "="])
+    tokenizer.save_pretrained(tmp_path / "model")
+    run(dump, tmp_path / "out.parquet", tokenizer=str(tmp_path / "model"), as_json=True)
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["boundaries"] == {"joint": 2}
+    assert (summary["num_empty"], summary["steps"], summary["prompts_without_special_tokens"]) == (1, {"4": 3}, True)
+    assert summary["provenance"]["tokenizer"]["name"] == "model"
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    words = [tokenizer.decode(row["completion_ids"]) if row["completion_ids"] else None for row in rows]
+    assert words == ["2", "1", None]
+    assert tokenizer.decode(rows[0]["prompt_ids"], skip_special_tokens=True) == "1 + 1 ="
+    assert [(row["token_starts"], row["token_ends"], row["boundary"]) for row in rows] == [
+        ([0], [2], "joint"),
+        ([0], [2], "joint"),
+        (None, None, None),
+    ]
+
+
+def test_joined_to_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    responses, problems = tmp_path / "rlvr_step_100_responses.json", tmp_path / "p.jsonl"
+    cut = {"response": "half", "correct": False, "ground_truth": "\\frac{1"}
+    other = {"response": "7", "correct": True, "ground_truth": "7", "problem": "3 + 5?"}
+    responses.write_text(json.dumps({"a": cut, "b": other}))
+    known = [
+        {"id": "a", "question": "1/2?", "answer": "\\frac{1}{2}", "family": "math"},
+        {"id": "b", "question": "3 + 5?", "answer": "8", "family": "math"},
+    ]
+    problems.write_text("".join(json.dumps(one) + "\n" for one in known))
+    with pytest.raises(ArtifactError, match=r"no prompt for 1 of 2 responses \(problems 'a'\)"):
+        run(responses, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+    run(responses, tmp_path / "out.parquet", problems=problems, task="gsm8k")
+    assert capsys.readouterr().out.splitlines()[1:5] == [
+        "recorded: 1 right, 1 wrong, 0 unknown; 0 with a reward",
+        "joined: 2 by id, 0 by their question; gold answers replaced: 1",
+        "gold answers that were cut off and not used: 1",
+        "labels: rlvr_step_100 2",
+    ]
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [(row["question"], row["gold"], row["family"]) for row in rows] == [
+        ("1/2?", "\\frac{1}{2}", "math"),
+        ("3 + 5?", "8", "math"),
+    ]
+    assert json.loads(rows[1]["extra"]) == {"ground_truth": "7"}
+
+
+def test_wrong_arguments(dump: Path, tmp_path: Path) -> None:
+    for changes, message in (
+        ({"out": tmp_path / "out.csv"}, r"out.csv must end in .parquet"),
+        ({"task": "maths"}, r"--task 'maths' has no grader; did you mean 'math'\?"),
+        ({"dialect": "verl2"}, "--format 'verl2' is not a known layout"),
+        ({"fields": ("reply=output",)}, "--field 'reply=output': unknown name 'reply'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(dump, **{"out": tmp_path / "out.parquet", **changes})
+    run(dump, tmp_path / "out.parquet")
+    with pytest.raises(ConfigError, match="out.parquet is a file that is read"):
+        run(tmp_path / "out.parquet", tmp_path / "out.parquet")
+
+
+def test_real_responses(shared_data: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, problems = shared_data("rl_probe") / "responses.jsonl.gz", shared_data("math") / "test.jsonl.gz"
+    tokenizer = shared_data("tiny_models") / "stories260K" / "hf"
+    out = tmp_path / "out.parquet"
+    run(file, out, problems=problems, tokenizer=str(tokenizer), task="math", as_json=True)
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["num_responses"], summary["num_problems"], summary["num_without_gold"]) == (339, 117, 0)
+    assert summary["join"] == {"by_id": 339, "by_question": 0, "gold_replaced": 0, "gold_damaged": 0}
+    assert summary["boundaries"] == {"joint": 339}
+    for row in pq.read_table(out).to_pylist():
+        starts, ends, text = row["token_starts"], row["token_ends"], row["response"]
+        assert "".join(text[start:end] for start, end in zip(starts, ends, strict=True)) == text
+
+
+def test_what_was_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"gold": ["=1", "2"], "n": [1, 2]}), table)
+    export(table, out=tmp_path / "t.csv", file_format=None, overwrite=False, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        f"2 rows of 2 columns as csv: {tmp_path / 't.csv'}",
+        "cells that got an apostrophe, so that no spreadsheet runs them as formulas: 1",
+    ]
+    export(table, out=tmp_path / "set.d", file_format="hf", overwrite=False, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "out": str(tmp_path / "set.d"),
+        "num_rows": 2,
+        "columns": ["gold", "n"],
+        "format": "hf",
+        "num_defused": 0,
+    }
+    with pytest.raises(ConfigError, match="--format 'json' is not known; did you mean 'jsonl'"):
+        export(table, out=tmp_path / "t.json", file_format="json", overwrite=False, as_json=False)
+
+
+def test_rollouts_and_evaluations_of_a_run(small_run: RunDirectory, tmp_path: Path) -> None:
+    for folder in ("rollouts", "eval", "eval/samples"):
+        out = tmp_path / f"{folder.replace('/', '-')}.jsonl"
+        export(small_run.path / folder, out=out, file_format=None, overwrite=False, as_json=True)
+        tables = sorted((small_run.path / folder).glob("step_*.parquet"))
+        expected = [(path.stem, row) for path in tables for row in pq.read_table(path).to_pylist()]
+        found = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [(row.pop("file"), row) for row in found] == expected
+
+
+def test_rollouts_are_the_same_responses_after_an_export(small_run: RunDirectory, tmp_path: Path) -> None:
+    table = sorted((small_run.path / "rollouts").glob("step_*.parquet"))[0]
+    export(table, out=tmp_path / "r.jsonl", file_format=None, overwrite=False, as_json=True)
+    before, after = read_responses(table), read_responses(tmp_path / "r.jsonl")
+    assert len(before) == 24
+    assert [(one.problem, one.response, one.completion_ids, one.reward, one.step, one.extra) for one in after] == [
+        (one.problem, one.response, one.completion_ids, one.reward, one.step, one.extra) for one in before
+    ]

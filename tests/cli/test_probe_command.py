@@ -1,0 +1,326 @@
+"""`swerve probe --use-responses`: what reaches the probe, and one clear line for every wrong input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swerve.artifacts.files import atomic_directory, write_json
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
+from swerve.cli import main
+from swerve.cli.runs import resolve_model, split_name
+from swerve.config import AdditionTask
+from swerve.errors import CheckpointError, ConfigError
+from swerve.models.model_folder import weights_fingerprint
+from swerve.models.tiny import build_word_tokenizer
+from swerve.probe.from_responses import ProbeRequest
+from swerve.probe.request import ProbeSettings
+from swerve.problems import load_family
+from swerve.recipes.loader import load_config, load_settings
+
+Swerve = Callable[..., tuple[int, str, str]]
+RESPONSES = [
+    {"id": "p1", "problem": "1 + 1 =", "response": " 2", "correct": True},
+    {"id": "p2", "problem": "1 + 2 =", "response": " 2", "correct": False},
+]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def swerve(capsys: pytest.CaptureFixture[str]) -> Swerve:
+    """Run the command line: exit status, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        out, err = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequest]:
+    """Collect what the command hands to the probe, instead of probing."""
+    collected: list[ProbeRequest] = []
+
+    def collect(request: ProbeRequest, *, progress: Any) -> dict[str, Any]:
+        collected.append(request)
+        return {"notes": ["collected"]}
+
+    monkeypatch.setattr("swerve.probe.from_responses.probe_responses", collect)
+    return collected
+
+
+@pytest.fixture
+def folder(tiny: Any, tmp_path: Path) -> Path:
+    model, tokenizer = tiny
+    path = tmp_path / "models" / "one"
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def responses(tmp_path: Path) -> Path:
+    path = tmp_path / "dpo.jsonl"
+    path.write_text("\n".join(map(json.dumps, RESPONSES)))
+    return path
+
+
+@pytest.fixture
+def run(tiny: Any, tmp_path: Path) -> RunDirectory:
+    """A run of two stages whose first checkpoint was evaluated on one addition problem."""
+    directory = RunDirectory(tmp_path / "runs" / "mine")
+    family = load_family(AdditionTask(digits=2))
+    tokenizer = build_word_tokenizer(family.words)
+    recipe = "task: {kind: addition, digits: 2}\nmodel: {kind: tiny}\nstages:\n" + "".join(
+        f"  - {{kind: {kind}}}\n"
+        for kind in ("sft, steps: 5, optimizer: {lr: 1e-3}", "rl, steps: 3, optimizer: {lr: 1e-3}")
+    )
+    directory.create(config_yaml=recipe, provenance={})
+    load_config(directory.config_path)
+    model, digest = tiny[0], weights_fingerprint(tiny[0])
+    for step, stage, scheduled in ((5, "sft", True), (6, "rl", True), (7, "rl", False), (8, "rl", True)):
+        record = {"step": step, "stage": stage, "stage_step": step - (0 if stage == "sft" else 5)}
+        more = {"scheduled": scheduled, "final": step in (5, 8), "weights_sha256": digest}
+        with atomic_directory(directory.checkpoint_path(step), **record, **more) as place:
+            model.save_pretrained(place)
+            tokenizer.save_pretrained(place)
+    first = directory.select_checkpoint("sft")
+    row = dict.fromkeys(EVALUATION_SCHEMA.names)
+    known = {"problem_id": "p", "kind": "1 carry", "question": "0 6 + 0 4 =", "gold": "0 1 0"}
+    write_table(directory.evaluation_path(first).with_suffix(".parquet"), [{**row, **known}], EVALUATION_SCHEMA)
+    write_json(directory.evaluation_path(first), {"weights_sha256": digest})
+    return directory
+
+
+def arguments(responses: Path, folder: Path, *more: str) -> list[str]:
+    options = ["--reference", f"first={folder}", "--checkpoint", f"late={folder}"]
+    return ["probe", "--use-responses", str(responses), *options, *more]
+
+
+def test_models_and_sequences_without_a_run(
+    swerve: Swerve, requests: list[ProbeRequest], folder: Path, responses: Path
+) -> None:
+    more = ["probe.top_k=3", "seed=4", "runtime.dtype=bfloat16", "runtime.device=cpu", "eval.confidence=0.9"]
+    status, out, err = swerve(*arguments(responses, folder, *more, "--baseline", str(folder), "--out", "x"))
+    assert status == 0, err
+    (request,) = requests
+    assert (request.reference.label, request.reference.path) == ("first", folder)
+    assert (request.reference.dtype, request.reference.device) == ("bfloat16", "cpu")
+    assert [(one.label, one.path) for one in request.checkpoints] == [("late", folder)]
+    assert request.baseline is not None
+    assert request.baseline.label == "one"
+    assert request.steps == {"one": 0, "first": 1, "late": 2}
+    config = request.config
+    assert (config.probe.top_k, config.seed, config.eval.confidence) == (3, 4, 0.9)
+    assert request.out.path == Path("x")
+    sequences = request.responses.sequences
+    assert [(one.problem.id, one.population) for one in sequences] == [
+        ("p1", "imported_right"),
+        ("p2", "imported_wrong"),
+    ]
+    assert request.responses.provenance["path"] == str(responses)
+    assert "Note: collected" in out
+    assert f"tables: {Path('x') / 'probe'}" in err
+
+
+def test_json_and_default_place(swerve: Swerve, requests: list[ProbeRequest], folder: Path, responses: Path) -> None:
+    status, out, _ = swerve(*arguments(responses, folder, "--json", "--ends", "eos", "--template", "raw"))
+    assert status == 0
+    assert json.loads(out) == {"notes": ["collected"]}
+    assert requests[0].out.path == Path("probe-dpo")
+    assert (requests[0].responses.provenance["ends"], requests[0].responses.provenance["template"]) == ("eos", "raw")
+    assert requests[0].responses.sequences[0].completion_ids[-1] == 2
+
+
+def test_prompts_from_a_file_and_named_fields(
+    swerve: Swerve, requests: list[ProbeRequest], folder: Path, tmp_path: Path
+) -> None:
+    path, problems = tmp_path / "r.json", tmp_path / "problems.json"
+    path.write_text(json.dumps({"a": {"text": " 2"}}))
+    problems.write_text(json.dumps([{"unique_id": "a", "problem": "1 + 1 =", "answer": "2"}]))
+    status, _, err = swerve(*arguments(path, folder, "--problems", str(problems), "--field", "response=text"))
+    assert status == 0, err
+    (sequence,) = requests[0].responses.sequences
+    assert (sequence.problem.question, sequence.problem.answer, sequence.population) == ("1 + 1 =", "2", "imported")
+
+
+def test_a_run_brings_models_problems_and_its_grader(
+    swerve: Swerve, requests: list[ProbeRequest], run: RunDirectory, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"id": "p", "response": " 6 + 4 + 0 = 1 0 write 0 carry 0 ; answer 0 0 0"}))
+    status, _, err = swerve("probe", "mine", "--use-responses", str(path))
+    assert status == 0, err
+    (request,) = requests
+    assert request.reference.label == "sft-5"
+    assert [one.label for one in request.checkpoints] == ["rl-1", "rl-3"]  # not the one that only serves resuming
+    assert request.steps == {"sft-5": 5, "rl-1": 6, "rl-3": 8}
+    assert request.baseline is None
+    assert request.out.path == Path("runs/mine/probe-mine")
+    (sequence,) = request.responses.sequences
+    assert (sequence.problem.family, sequence.problem.kind, sequence.population) == (
+        "addition",
+        "1 carry",
+        "imported_wrong",
+    )
+    assert dict(sequence.wrong)[11] == "1"
+    chosen = ["--checkpoint", "rl-1", "--checkpoint", "end=rl", "--reference", "mine:sft", "--baseline", "step_000007"]
+    status, _, err = swerve("probe", "mine", "probe.top_k=2", "--use-responses", str(path), *chosen)
+    assert status == 0, err
+    request = requests[1]
+    assert [one.label for one in request.checkpoints] == ["rl-1", "end"]
+    assert request.checkpoints[1].path == Path("runs/mine/checkpoints/step_000008")
+    assert request.baseline is not None
+    assert (request.reference.label, request.baseline.label, request.config.probe.top_k) == ("sft-5", "rl-2", 2)
+
+
+def test_order_and_steps(swerve: Swerve, requests: list[ProbeRequest], run: RunDirectory, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({"id": "p", "response": " 6 + 4"}))
+    command = ["probe", "mine", "--use-responses", str(path), "--checkpoint", "end=rl", "--checkpoint", "rl-1"]
+    assert swerve(*command)[0] == 0
+    assert [one.label for one in requests[0].checkpoints] == ["rl-1", "end"]  # by step
+    assert requests[0].steps == {"sft-5": 5, "rl-1": 6, "end": 8}
+    assert swerve(*command, "--reference", "rl-2")[0] == 0
+    assert requests[1].steps == {"rl-2": 0, "rl-1": 1, "end": 2}  # the reference is not the first by step
+
+
+def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr("swerve.cli.pipeline.run_probe", lambda *args, **options: called.append((args, options)))
+    assert swerve("probe", "mine", "probe.top_k=2", "--json")[0] == 0
+    assert [(run, list(overrides), options) for (run, overrides), options in called] == [
+        ("mine", ["probe.top_k=2"], {"as_json": True})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ([], 2, "give RUN, whose rollouts are probed, or --use-responses FILE with --reference MODEL and --checkpoint"),
+        (["probe.top_k=2"], 2, "give RUN, whose rollouts are probed"),
+        (["mine", "--checkpoint", "rl"], 2, "--checkpoint needs --use-responses FILE"),
+        (["mine", "--reference", "rl"], 2, "--reference needs --use-responses FILE"),
+        (["mine", "--baseline", "rl"], 2, "--baseline needs --use-responses FILE"),
+        (["mine", "--problems", "p"], 2, "--problems needs --use-responses FILE"),
+        (["mine", "--field", "id=x"], 2, "--field needs --use-responses FILE"),
+        (["mine", "--template", "raw"], 2, "--template needs --use-responses FILE"),
+        (["mine", "--ends", "eos"], 2, "--ends needs --use-responses FILE"),
+        (["mine", "--out", "x"], 2, "--out needs --use-responses FILE"),
+        (["--use-responses", "R"], 2, "--use-responses without RUN needs --reference MODEL and --checkpoint MODEL"),
+        (["--use-responses", "R", "--reference", "M"], 2, "without RUN needs --checkpoint MODEL"),
+        (["--use-responses", "R", "--reference", "M", "--checkpoint", "M"], 2, "two models are called 'one'"),
+        (
+            ["--use-responses", "R", "--reference", "M", "--checkpoint", "b c=M"],
+            2,
+            "the name before '=' may have letters",
+        ),
+        (["--use-responses", "R", "--reference", "M", "--checkpoint", "b="], 2, "there is no model after '='"),
+        (
+            ["--use-responses", "R", "--reference", "M", "--checkpoint", "x"],
+            1,
+            "checkpoint x does not exist; give a folder",
+        ),
+        (["--use-responses", "R", "--reference", "M", "--checkpoint", "x:rl"], 1, "run directory x does not exist"),
+        (["none", "--use-responses", "R"], 1, "run directory none does not exist"),
+        (["--use-responses", "none.jsonl", "OK"], 1, "none.jsonl does not exist; give a file that ends in .json"),
+        (["--use-responses", "bad.jsonl", "OK"], 1, "bad.jsonl, line 2 is not JSON"),
+        (["--use-responses", "bare.jsonl", "OK"], 1, "bare.jsonl: no prompt for 1 of 1 responses (problems 'p'); give"),
+        (["--use-responses", "R", "OK", "--problems", "none.json"], 1, "none.json does not exist"),
+        (["--use-responses", "R", "OK", "--field", "respons=x"], 2, "unknown name 'respons'; did you mean 'response'"),
+        (["--use-responses", "R", "OK", "--field", "response=x"], 1, "has no field 'x' (--field response=x)"),
+        (["--use-responses", "R", "OK", "--template", "chat"], 2, "template 'chat' is not allowed; use auto or raw"),
+        (["--use-responses", "R", "OK", "--ends", "x"], 2, "ends 'x' is not allowed; use none or eos"),
+        (["--use-responses", "R", "OK", "probe.top_q=2"], 2, "unknown key 'probe.top_q'"),
+        (["--use-responses", "R", "OK", "task.digits=2"], 2, "unknown key 'task'"),
+        (["--use-responses", "R", "OK", "probe.top_k=no"], 2, "probe.top_k"),
+    ],
+)
+def test_wrong_input(
+    swerve: Swerve,
+    requests: list[ProbeRequest],
+    folder: Path,
+    responses: Path,
+    tmp_path: Path,
+    given: list[str],
+    status: int,
+    message: str,
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(json.dumps(RESPONSES[0]) + "\n{oops")
+    (tmp_path / "bare.jsonl").write_text('{"id": "p", "response": "2"}')
+    texts = {"R": str(responses), "M": str(folder), "b c=M": f"b c={folder}"}
+    models = ["--reference", str(folder), "--checkpoint", f"late={folder}"]
+    filled = [part for text in given for part in (models if text == "OK" else [texts.get(text, text)])]
+    found, out, err = swerve("probe", *filled)
+    assert (found, out) == (status, "")
+    assert message in err.splitlines()[-1]
+    assert err.splitlines()[-1].startswith("swerve: error: ")
+    assert not requests
+
+
+def test_models_by_name(tmp_path: Path, folder: Path, run: RunDirectory) -> None:
+    assert resolve_model("owner/name#v2").path == "owner/name#v2"
+    assert resolve_model("owner/name#v2").label == "name"
+    assert resolve_model("late=owner/name").label == "late"
+    assert resolve_model(f"mine:{'rl-1'}").label == "rl-1"
+    assert resolve_model("rl", run=run).step == 8
+    assert resolve_model("models/one", run=run).path == Path("models/one")
+    with pytest.raises(CheckpointError, match=r"models/two does not exist; .*, or a name on the hub"):
+        resolve_model("models/two")  # a folder that is missing, since `models` is one that is there
+    with pytest.raises(CheckpointError, match="has no checkpoint 'rl-9'; it has sft-5, rl-1, rl-2, rl-3"):
+        resolve_model("rl-9", run=run)
+    for name in ("mine:rl-9", "mine"):
+        with pytest.raises(CheckpointError) as caught:
+            resolve_model(name)
+        assert "hub" not in str(caught.value)
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    assert split_name("a=b") == (None, "a=b")
+    assert split_name("x=a=b") == ("x", "a=b")
+    with pytest.raises(ConfigError, match="the name before '=' may have"):
+        split_name("=a")
+
+
+def test_settings_without_a_recipe() -> None:
+    settings = load_settings(ProbeSettings, ["probe.spikes.method=absolute", "max_new_tokens=9"])
+    assert (settings.probe.spikes.method, settings.max_new_tokens, settings.seed) == ("absolute", 9, 0)
+    with pytest.raises(ConfigError, match=r"override 'probe.top_q=1': unknown key 'probe.top_q'; did you mean 'top_k'"):
+        load_settings(ProbeSettings, ["probe.top_q=1"])
+
+
+def test_runs_without_enough_stages(run: RunDirectory, responses: Path, swerve: Swerve, requests: list[Any]) -> None:
+    for one in run.checkpoints():
+        if one.stage == "rl":
+            run.remove_checkpoint(one)
+    status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
+    assert (status, "name the reference with --reference" in err) == (2, True)
+    run.remove_checkpoint(run.checkpoints()[0])
+    status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
+    assert (status, "has no checkpoints; train it first" in err) == (1, True)
+
+
+def test_help_needs_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom swerve.cli import main\n"
+        "try:\n    main(['probe', '--help'])\nexcept SystemExit:\n    pass\n"
+        "import swerve.cli.probe_command\nassert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    for option in ("--use-responses", "--reference", "--checkpoint", "--baseline", "--problems", "--field", "--out"):
+        assert option in done.stdout

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+from swerve.errors import ArtifactError
+from swerve.formats.export import export_table
+from swerve.formats.imported_problems import ProblemRecord
+from swerve.formats.imported_responses import (
+    ResponseRecord,
+    read_provenance,
+    read_responses,
+    response_rows,
+    write_responses,
+)
+
+FULL = ResponseRecord(
+    place="r.jsonl, line 1",
+    problem=ProblemRecord(
+        id="p1",
+        prompt_ids=(1, 2),
+        prompt="Q: 1 + 1?",
+        messages=(("system", "s"), ("user", "u\u2028\x00é")),
+        prefix="<think>",
+        question="1 + 1?",
+        gold="2",
+        alternatives=("two",),
+        kind="level 1",
+        family="math",
+        grader="math",
+        grading={"extraction": ["boxed"]},
+        difficulty=2.0,
+        metadata={"subject": "Algebra"},
+    ),
+    response="=2\n\x00é",
+    completion_ids=(3, 4),
+    spans=((0, 1), (1, 5)),
+    boundary="split",
+    correct=True,
+    reward=-0.25,
+    extracted="2",
+    set="dev",
+    label="rl-20",
+    step=20,
+    sample=3,
+    finish_reason="stop",
+    dialect="swerve",
+    extra={"logprob": [0.5, None], "n": {"a": 1}},
+)
+BARE = ResponseRecord(
+    place="r.jsonl, line 2", problem=ProblemRecord(id="p2", question="q"), response="", sample=0, dialect="swerve"
+)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+    table = tmp_path / "t.parquet"
+    write_responses(table, [FULL, BARE], {})
+    if name == "t.jsonl":
+        export_table(table, tmp_path / name, format="jsonl")
+    found = read_responses(tmp_path / name)
+    assert [replace(one, place="") for one in found] == [replace(one, place="") for one in (FULL, BARE)]
+    assert [one.place.rsplit(" ", 1)[1] for one in found] == ["1", "2"]
+
+
+def test_the_same_input_gives_the_same_bytes_and_says_where_it_is_from(tmp_path: Path) -> None:
+    provenance = {"source": {"name": "r.jsonl", "sha256": "0" * 64}, "format": "plain"}
+    for name in ("a", "b"):
+        write_responses(tmp_path / f"{name}.parquet", [FULL, BARE], provenance)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert read_provenance(tmp_path / "a.parquet") == provenance
+    assert pq.read_schema(tmp_path / "a.parquet").metadata[b"swerve_table"] == b"responses"
+    (tmp_path / "c.parquet").write_text("no table")
+    assert [read_provenance(tmp_path / name) for name in ("c.parquet", "none.parquet", "r.jsonl")] == [{}, {}, {}]
+
+
+def test_samples_are_numbered_within_problem_label_and_step() -> None:
+    records = [
+        replace(BARE, sample=None, problem=ProblemRecord(id=name, question="q"), label=label)
+        for name, label in (("a", "x"), ("b", "x"), ("a", "x"), ("a", "y"))
+    ]
+    assert [row["sample"] for row in response_rows(records)] == [0, 0, 1, 0]
+    assert [row["sample"] for row in response_rows([replace(records[0], sample=8), records[2]])] == [8, 1]
+
+
+def _row(**changes: Any) -> dict[str, Any]:
+    return {**response_rows([FULL])[0], **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_starts": [0]}, "must hold one integer per completion token"),
+        ({"token_ends": [1, 4]}, "do not cover the response from beginning to end"),
+        ({"token_starts": [0, 2]}, "do not cover the response from beginning to end"),
+        ({"token_starts": [0, 6], "token_ends": [6, 5]}, "do not cover the response from beginning to end"),
+        ({"problem_details": "[]"}, "line 1: problem_details is not JSON of its kind"),
+        ({"extra": {}}, "line 1: extra must be JSON as text"),
+        ({"extra": "{"}, "line 1: extra is not JSON of its kind; import the file again"),
+    ],
+)
+def test_damaged_rows_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps(_row(**changes)))
+    with pytest.raises(ArtifactError, match=message):
+        read_responses(path)
+
+
+def test_rollouts_of_a_run(tmp_path: Path) -> None:
+    empty = dict.fromkeys(ROLLOUTS_SCHEMA.names)
+    row = {**empty, "group": 0, "problem_id": "p", "prompt_ids": [1], "completion_ids": [2], "text": "x", "reward": 1.0}
+    write_table(tmp_path / "step_000003.parquet", [{**row, "version": 2, "finish_reason": "length"}], ROLLOUTS_SCHEMA)
+    (one,) = read_responses(tmp_path / "step_000003.parquet")
+    assert (one.problem.id, one.problem.prompt_ids, one.completion_ids, one.response) == ("p", (1,), (2,), "x")
+    assert (one.step, one.reward, one.finish_reason, one.extra) == (3, 1.0, "length", {"group": 0})
