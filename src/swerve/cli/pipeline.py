@@ -39,7 +39,7 @@ def _progress() -> Progress:
 def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress) -> RunDirectory:
     set_thread_environment(config)
     run = continue_run(config, out) if resume else new_run(config, out)
-    from swerve.train.loop import train
+    from swerve.train import train
 
     progress.note(f"run directory: {run.path}")
     train(config, run, resume=resume, progress=progress)
