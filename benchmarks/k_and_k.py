@@ -16,8 +16,9 @@ import time
 
 from benchmarks.process import print_line
 from swerve.config import KAndKTask
-from swerve.problems.k_and_k import KAndK, prove_source
-from swerve.rewards.k_and_k import grade_k_and_k
+from swerve.problems.knights.grade_k_and_k import grade_k_and_k
+from swerve.problems.knights.k_and_k import KAndK
+from swerve.problems.knights.rows import prove_source
 
 PUZZLES = 1000
 

@@ -347,7 +347,8 @@ def test_metrics_are_documented(small_run):
 
 
 def test_traces_shown_are_what_the_families_write():
-    from swerve.problems import Addition, KnightsKnaves
+    from swerve.problems.addition import Addition
+    from swerve.problems.knights.knights_knaves import KnightsKnaves
 
     shown = " ".join((DOCS / "tasks.md").read_text(encoding="utf-8").split())
     addition = Addition(configuration.AdditionTask())
@@ -367,7 +368,7 @@ def test_traces_shown_are_what_the_families_write():
 
 def test_numbers_of_structures_are_those_of_the_generator():
     from swerve.problems.family import is_heldout
-    from swerve.problems.knights_logic import all_structures
+    from swerve.problems.knights.knights_knaves import all_structures
 
     texts = [text for text, _ in all_structures(2)]
     misread = [text for text in texts if re.search(r" (if|or) ", text)]

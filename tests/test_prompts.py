@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from swerve.config import PromptConfig
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.problems.prompt_formats import with_prompt
+from swerve.problems.prompt import with_prompt
 from swerve.prompts import encode_prompts
 from swerve.types import Message, Problem
 

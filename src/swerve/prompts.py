@@ -13,8 +13,6 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.types import Message, Problem, Prompt
 
-__all__ = ["encode_completion", "encode_prompts", "refuse_long_solutions"]
-
 _NUM_MEASURED = 256
 
 
@@ -80,7 +78,7 @@ def encode_completion(tokenizer: PreTrainedTokenizerBase, problem: Problem, text
     return (*_known(tokenizer, ids, problem), tokenizer.eos_token_id)
 
 
-def refuse_long_solutions(
+def check_solution_lengths(
     config: Config,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -88,7 +86,7 @@ def refuse_long_solutions(
     *,
     checks_solutions: bool = True,
 ) -> None:
-    """Do nothing if the longest problems and their solutions fit the run's length limit and the model's positions.
+    """Check that the longest problems and their solutions fit the length limit and the model's positions.
 
     Args:
         config: the run's.

@@ -19,7 +19,7 @@ from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
 from swerve.formats.records import Record, read_records
 from swerve.problems.deepscaler import DeepScaler
 from swerve.problems.gsm8k import Gsm8k
-from swerve.problems.k_and_k.rows import prove_row
+from swerve.problems.knights.rows import prove_row
 from swerve.problems.math import Math
 from swerve.rewards import grade_all
 from swerve.statistics import bootstrap_mean, bootstrap_ratio, share

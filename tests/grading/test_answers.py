@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.config.grading import ExtractionForm
 from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, find_answer
+from swerve.grading.policies import ExtractionForm
 
 
 def extract(text: str, *forms: str) -> str | None:

@@ -193,7 +193,7 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
         part = at(tokens, sequence_id=one["sequence_id"], checkpoint="rl-2", reference="dpo-1")
         assert [row["token_id"] for row in part] == one["completion_ids"]
         assert [row["position"] for row in part] == list(range(len(one["completion_ids"])))
-        assert part[-1].category == "format"
+        assert part[-1]["category"] == "format"
         assert one["first_wrong"] == one["wrong_positions"][0]
     assert min(min(row["kl_forward"], row["kl_reverse"], row["js"]) for row in tokens) >= 0
     assert max(row["js"] for row in tokens) <= math.log(2)

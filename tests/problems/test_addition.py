@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from swerve.config import AdditionTask
 from swerve.errors import ConfigError
-from swerve.problems import Addition, load_family
+from swerve.problems import load_family
+from swerve.problems.addition import Addition
 from swerve.rewards import grade
 from swerve.types import StepMark
 

@@ -4,13 +4,14 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from swerve.config import ArithmeticSequenceTask, PromptConfig
 from swerve.errors import ConfigError
-from swerve.problems import ArithmeticSequence
-from swerve.problems.arithmetic_sequence import next_terms
+from swerve.problems.arithmetic_sequence import ArithmeticSequence, next_terms
 from swerve.rewards import grade
-from swerve.types import StepMark
+from swerve.types import Problem, StepMark
 
 FAMILY = ArithmeticSequence(ArithmeticSequenceTask())
 PROBLEM = FAMILY.problem(8, 3, 4)
@@ -138,3 +139,36 @@ def test_slips_replace_terms_and_the_next_ones_follow_from_them() -> None:
     assert 3.5 < sum(num_slips) / len(traces) < 4.5
     assert {len(trace.split()) for trace in traces} == {8}
     assert min(num_slips) <= 1 < 7 <= max(num_slips)
+
+
+GRADED = Problem(id="p", family="arithmetic_sequence", question="8 , 3 : 9 , 4", answer="7 2 6 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "terms"),
+    [
+        ("7 2 6 1", 1.0, 1.0),
+        ("7,2,6,1", 1.0, 1.0),
+        (" 7 , 2 , 6 , 1\n", 1.0, 1.0),
+        ("7 2 6", 0.0, 0.75),
+        ("7 2 6 1 5", 0.0, 1.0),
+        ("7 3 6 1", 0.0, 0.25),
+        ("2 6 1", 0.0, 0.0),
+        ("7261", 0.0, 0.0),
+        ("07 2 6 1", 0.0, 0.0),
+        ("the next are 7 2 6 1", 0.0, 0.0),
+    ],
+)
+def test_values_and_share_of_right_terms(text, value, terms) -> None:
+    reward = grade(GRADED, text)
+    assert (reward.value, reward.parts["terms"]) == (value, terms)
+
+
+def test_nothing_is_unparsed() -> None:
+    assert grade(GRADED, " , ,").status == "unparsed"
+
+
+@given(st.text(alphabet="0123456789 ,", max_size=12) | st.text())
+def test_nothing_else_is_right(text) -> None:
+    reward = grade(GRADED, text)
+    assert (reward.value == 1.0) == (text.replace(",", " ").split() == ["7", "2", "6", "1"])

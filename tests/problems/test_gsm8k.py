@@ -11,8 +11,8 @@ import pytest
 from swerve.config import Gsm8kTask, PromptConfig
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import read_source
 from swerve.problems.gsm8k import Gsm8k
-from swerve.problems.sources import read_source
 
 FAMILY = Gsm8k(Gsm8kTask())
 ROW = {

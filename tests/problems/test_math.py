@@ -11,8 +11,8 @@ import pytest
 from swerve.config import MathGrading, MathTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import read_source
 from swerve.problems.math import Math, last_boxed
-from swerve.problems.sources import read_source
 
 FAMILY = Math(MathTask())
 ROW = {"problem": "What is half of 9?", "solution": r"Half of 9 is $\boxed{\frac{9}{2}}$.", "level": "Level 3"}

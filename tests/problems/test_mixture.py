@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve import problems as families
 from swerve.config import AdditionTask, KnightsKnavesTask, MixturePart, MixtureTask
 from swerve.errors import ConfigError
+from swerve.problems import load_family
 from swerve.problems.family import SolvedFamily
 from swerve.problems.mixture import Mixture, Quota, family_of, mixed_parts
+from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
 ADDITION = AdditionTask(digits=2, num_train=60, num_heldout=20)
@@ -58,7 +59,7 @@ def test_parts_are_interleaved_by_weight_until_the_shorter_is_used_up():
 
 def test_problems_of_a_part_are_those_of_its_family_with_the_part_in_the_kind():
     mixture = _mixture((ADDITION, 1.0), (PUZZLES, 1.0))
-    (alone, own) = (families.load_family(ADDITION), [])
+    (alone, own) = (load_family(ADDITION), [])
     for one in mixture.problems("heldout", seed=4):
         if one.family == "addition":
             assert family_of(mixture, one).name == "addition"
@@ -72,7 +73,7 @@ def test_traces_and_step_checks_are_those_of_the_problems_own_family():
     mixture = _mixture((ADDITION, 1.0), (PUZZLES, 1.0))
     assert mixture.checks_steps
     for one in mixture.problems("train", seed=0)[:6]:
-        own = families.load_family(ADDITION if one.family == "addition" else PUZZLES)
+        own = load_family(ADDITION if one.family == "addition" else PUZZLES)
         assert mixture.trace(one, random.Random(1)) == own.trace(one, random.Random(1))
         assert mixture.check(one, one.solution) == []
         assert mixture.check(one, "nonsense") == own.check(one, "nonsense") != []
@@ -80,7 +81,7 @@ def test_traces_and_step_checks_are_those_of_the_problems_own_family():
 
 def test_words_are_those_of_all_parts_once():
     mixture = _mixture((ADDITION, 1.0), (PUZZLES, 1.0))
-    first, second = (families.load_family(task).words for task in (ADDITION, PUZZLES))
+    first, second = (load_family(task).words for task in (ADDITION, PUZZLES))
     assert sorted(mixture.words) == sorted({*first, *second})
 
 
@@ -101,7 +102,8 @@ class _Fixed(SolvedFamily):
 
 def _fixed(monkeypatch, *parts: _Fixed) -> Mixture:
     waiting = list(parts)
-    monkeypatch.setattr(families, "load_family", lambda _task: waiting.pop(0))
+    kinds = {"addition": TaskKind(AdditionTask, lambda _task: waiting.pop(0))}
+    monkeypatch.setattr("swerve.problems.mixture.TASKS", kinds)
     return _mixture(*((ADDITION, 1.0) for _ in parts))
 
 
@@ -144,7 +146,7 @@ def test_weighted_parts_leave_out_parts_without_problems():
     ]
     only = [one for one in found if one.family == "knights_knaves"]
     assert [entry[0] for entry in mixed_parts(mixture, only)] == ["knights_knaves"]
-    assert mixed_parts(families.load_family(ADDITION), found) == [("", 1.0, found)]
+    assert mixed_parts(load_family(ADDITION), found) == [("", 1.0, found)]
 
 
 def test_a_part_that_cannot_be_drawn_is_named():

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
+import time
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from swerve.config import PalindromeTask, PromptConfig
 from swerve.errors import ConfigError
-from swerve.problems import Palindrome, load_family
-from swerve.problems.palindrome import count_palindromes
+from swerve.problems import load_family
+from swerve.problems.palindrome import Palindrome, count_palindromes
 from swerve.rewards import grade
+from swerve.types import Problem
 
 TASK = PalindromeTask(num_train=300, num_heldout=100)
 FAMILY = Palindrome(TASK)
@@ -73,3 +79,88 @@ def test_the_solution_has_the_form_that_the_prompt_asks_for() -> None:
         assert problem.solution == solution
         assert problem.messages
         assert grade(problem, solution).value == 1.0
+
+
+PROBLEM = Problem(id="p", family="palindrome", question="letters: a, b, b, a, c", answer="abcba")
+SPACED = Problem(id="p", family="palindrome", question="a b b a c =", answer="a b c b a")
+HALVES = st.text(alphabet="abc", max_size=6)
+
+
+def test_any_palindrome_of_the_letters_is_right() -> None:
+    for answer in ("abcba", "bacab", "BACAB", "<answer>bacab</answer>", r"\boxed{bacab}", "b, a, c?\nbacab\n"):
+        reward = grade(PROBLEM, answer)
+        assert (reward.value, reward.parts) == (1.0, {"palindrome": 1.0, "letters": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("answer", "palindrome", "letters"),
+    [
+        ("abcab", 0.0, 1.0),
+        ("abba", 1.0, 0.0),
+        ("abcbaa", 0.0, 0.0),
+        ("aabbcbbaa", 1.0, 0.0),
+        ("a b c b a", 1.0, 0.0),
+        ("'abcba'", 1.0, 0.0),
+        ("abcba.", 0.0, 0.0),
+        ("bacab bacab", 1.0, 0.0),
+        ("abcbа", 0.0, 0.0),  # noqa: RUF001 - the last letter is Cyrillic
+    ],
+)
+def test_wrong_answers_and_what_is_wrong_with_them(answer, palindrome, letters) -> None:
+    reward = grade(PROBLEM, answer)
+    assert (reward.value, reward.status) == (0.0, "graded")
+    assert reward.parts == {"palindrome": palindrome, "letters": letters}
+
+
+def test_a_text_without_an_answer_is_unparsed() -> None:
+    for text in ("", "  \n", "<answer></answer>", r"\boxed{", "abcba</think>"):
+        assert grade(PROBLEM, text).status == "unparsed"
+
+
+def test_spaces_belong_to_the_spaced_form_only() -> None:
+    assert grade(SPACED, "b a c a b").value == 1.0
+    assert grade(SPACED, "bacab").value == 0.0
+    assert grade(SPACED, "ba c ab").value == 0.0
+
+
+def test_verdicts_on_the_score_cases_of_reasoning_gym(shared_data) -> None:
+    with gzip.open(shared_data("reasoning_gym_scores") / "score_cases.jsonl.gz", "rt") as lines:
+        cases = [case for case in map(json.loads, lines) if case["task"] == "palindrome_generation"]
+    table = Counter()
+    for case in cases:
+        gold = next(other["answer"] for other in cases if other["letters"] == case["letters"])
+        problem = Problem(id="p", family="palindrome", question=case["question"], answer=gold)
+        reward = grade(problem, case["answer"] or "")
+        table[case["expected_score"], reward.status, reward.value] += 1
+    assert table == {
+        (1.0, "graded", 1.0): 10,
+        (0.05, "graded", 0.0): 10,
+        (0.02, "graded", 0.0): 10,
+        (0.0, "unparsed", None): 20,
+    }
+
+
+@given(HALVES, st.sampled_from(["", "d"]))
+def test_own_palindromes_are_right_and_changed_ones_are_wrong(half, middle) -> None:
+    palindrome = half + middle + half[::-1]
+    if not palindrome:
+        return
+    problem = Palindrome(PalindromeTask()).problem(sorted(palindrome), palindrome)
+    arranged = "".join(sorted(half))
+    assert grade(problem, arranged + middle + arranged[::-1]).value == 1.0
+    assert grade(problem, palindrome + "e").value == 0.0
+    assert grade(problem, f"e{palindrome}e").value == 0.0
+    if half and middle:
+        assert grade(problem, half + half[::-1] + middle).value == float(set(half) == {middle})
+
+
+@given(st.text())
+def test_no_text_raises(text) -> None:
+    assert grade(PROBLEM, text).status in ("graded", "unparsed")
+
+
+@pytest.mark.parametrize("piece", ["a", "a ", "\ud800", "\\boxed{", "<answer>"])
+def test_a_megabyte_takes_no_time(piece) -> None:
+    began = time.process_time()
+    assert grade(PROBLEM, piece * (1_000_000 // len(piece))).value != 1.0
+    assert time.process_time() - began < 1.0

@@ -12,7 +12,7 @@ import pytest
 from swerve.config import PromptConfig, TableTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
-from swerve.problems.records import problem_record
+from swerve.problems.problem_records import problem_record
 from swerve.problems.table import Table
 from swerve.types import Problem
 

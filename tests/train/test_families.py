@@ -21,12 +21,12 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, read_table
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.eval import evaluate
+from swerve.grading.grader import GraderEntry
 from swerve.probe.from_run import plan_run
 from swerve.probe.rollouts.population import probe_sequences
 from swerve.problems.family import SolvedFamily
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.rewards import registry
 from swerve.train import rollouts, train
 from swerve.types import Problem, Reward
 
@@ -238,7 +238,7 @@ def _grade_with(monkeypatch: pytest.MonkeyPatch, grader: Callable[[Problem, str]
     def load(self: Any) -> Callable[[Problem, str], Reward]:
         return grader
 
-    monkeypatch.setattr(registry.GraderEntry, "load", load)
+    monkeypatch.setattr(GraderEntry, "load", load)
 
 
 FAILING = [

@@ -17,7 +17,7 @@ from swerve.errors import ArtifactError, ConfigError, nearest
 if TYPE_CHECKING:
     from swerve.config import TaskConfig
     from swerve.problems.family import ProblemFamily
-    from swerve.problems.k_and_k import ProofSummary
+    from swerve.problems.knights.rows import ProofSummary
     from swerve.types import Problem
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.")]
@@ -34,12 +34,10 @@ _NUM_DEFECTS = 20
 
 def _kinds() -> dict[str, Any]:
     """Return the configuration of each kind of task."""
-    from typing import get_args
+    from swerve.config import MixtureTask
+    from swerve.problems.registry import TASKS
 
-    from swerve.config import TaskConfig
-
-    union = get_args(TaskConfig)[0]
-    return {kind.model_fields["kind"].default: kind for kind in get_args(union)}
+    return {**{kind: task.config for kind, task in TASKS.items()}, "mixture": MixtureTask}
 
 
 def list_tasks(as_json: Json = False) -> None:
@@ -156,7 +154,7 @@ def write_problems(
     import json
 
     from swerve.artifacts.files import write_text
-    from swerve.problems.records import problem_record
+    from swerve.problems.problem_records import problem_record
 
     config, _ = _task(task, changes or ())
     check_output("--out", out, ending=".jsonl", read=_sources(config))
@@ -170,9 +168,10 @@ def write_problems(
 
 def _sources(task: TaskConfig) -> list[Path]:
     """Return what a task reads, as paths; some may be names on the hub."""
-    from swerve.problems.sources import parse_spec
+    from swerve.config import MixtureTask
+    from swerve.problems.data_specs import parse_spec
 
-    tasks = [part.task for part in task.parts] if task.kind == "mixture" else [task]
+    tasks = [part.task for part in task.parts] if isinstance(task, MixtureTask) else [task]
     specs = [spec for one in tasks for key in _SPLITS for spec in getattr(one, key, ())]
     return [parse_spec(spec).path for spec in specs]
 
@@ -182,7 +181,7 @@ def prove_puzzles(
     as_json: Json = False,
 ) -> None:
     """Prove knights-and-knaves puzzles again: one solution, the one that is stored, from statements and text."""
-    from swerve.problems.k_and_k import prove_source
+    from swerve.problems.knights.rows import prove_source
 
     found = [(source, prove_source(source)) for source in _files(sources)]
     if as_json:

@@ -1,7 +1,10 @@
 """The configuration: frozen models with the defaults, and nothing else. Free of torch.
 
-Reading recipes and overrides is in `swerve.recipes`.
+Reading recipes and overrides is in `swerve.recipes`. The classes of tasks are defined beside their
+problems, in `swerve.problems`.
 """
+
+from typing import Any
 
 from swerve.config.curricula import (
     Curriculum,
@@ -10,18 +13,7 @@ from swerve.config.curricula import (
     StageFilter,
     SuccessRateCurriculum,
 )
-from swerve.config.data_tasks import (
-    DataTask,
-    DeepScalerTask,
-    FilterConfig,
-    Gsm8kTask,
-    MathTask,
-    PromptConfig,
-    PromptFormat,
-    TableTask,
-)
 from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
-from swerve.config.grading import ExtractionForm, KAndKGrading, MathGrading
 from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
 from swerve.config.objectives import (
     CollapseConfig,
@@ -42,33 +34,22 @@ from swerve.config.probe import (
 )
 from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
 from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
-from swerve.config.tasks import (
-    AdditionTask,
-    ArithmeticSequenceTask,
-    CountdownTask,
-    KAndKTask,
-    KnightsKnavesTask,
-    MixturePart,
-    MixtureTask,
-    PalindromeTask,
-    ReasoningGymTask,
-    SingleTaskConfig,
-    TaskConfig,
-)
+from swerve.grading.policies import ExtractionForm, MathGrading
+from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
+from swerve.problems.knights.grade_k_and_k import KAndKGrading
+from swerve.problems.mixture import MixturePart, MixtureTask
+from swerve.problems.prompt import PromptConfig, PromptFormat
+from swerve.problems.reading import DataTask, FilterConfig
 
 __all__ = [
     "PRESETS",
-    "AdditionTask",
-    "ArithmeticSequenceTask",
     "AttributionConfig",
     "CausalConfig",
     "CollapseConfig",
     "Config",
-    "CountdownTask",
     "CrossSamplingConfig",
     "Curriculum",
     "DataTask",
-    "DeepScalerTask",
     "DifficultyCurriculum",
     "DistillStage",
     "DivergenceName",
@@ -78,24 +59,18 @@ __all__ = [
     "ExtractionForm",
     "FilterConfig",
     "GaeAdvantages",
-    "Gsm8kTask",
     "KAndKGrading",
-    "KAndKTask",
-    "KnightsKnavesTask",
     "MathGrading",
-    "MathTask",
     "MixturePart",
     "MixtureTask",
     "ModelConfig",
     "OptimizerConfig",
-    "PalindromeTask",
     "PivotConfig",
     "PopulationName",
     "PretrainedModel",
     "ProbeConfig",
     "PromptConfig",
     "PromptFormat",
-    "ReasoningGymTask",
     "ReportConfig",
     "RlStage",
     "RolloutConfig",
@@ -109,8 +84,17 @@ __all__ = [
     "StageFilter",
     "SuccessRateCurriculum",
     "SwapSelector",
-    "TableTask",
     "TaskConfig",
     "TinyModel",
     "TorchEngineConfig",
 ]
+
+_TASKS = {task.config.__name__: task.config for task in TASKS.values()}
+__all__ += sorted(_TASKS)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Return the configuration of a task, such as `AdditionTask`."""
+    if name in _TASKS:
+        return _TASKS[name]
+    raise AttributeError(f"module 'swerve.config' has no attribute {name!r}")

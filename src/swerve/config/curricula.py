@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, Positive, PositiveInt, Probability, Share
-from swerve.config.data_tasks import Words
+from swerve.settings import Model, Positive, PositiveInt, Probability, Share, Words
 
 
 class StageFilter(Model):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from swerve.config.base import Model
+from swerve.settings import Model
 
 
 class TorchEngineConfig(Model):

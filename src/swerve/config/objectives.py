@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Choice, Model, NonNegative, Positive, PositiveInt, Probability, Share
+from swerve.settings import Choice, Model, NonNegative, Positive, PositiveInt, Probability, Share
 
 Deviation = Literal["sample", "population"]
 

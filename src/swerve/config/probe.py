@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, Positive, PositiveInt
+from swerve.settings import Model, Positive, PositiveInt
 
 __all__ = [
     "AttributionConfig",

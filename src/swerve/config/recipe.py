@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, Positive, PositiveInt
 from swerve.config.engines import RolloutConfig
 from swerve.config.models import ModelConfig
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
-from swerve.config.tasks import TaskConfig
+from swerve.problems import TaskConfig
+from swerve.settings import Model, Positive, PositiveInt
 
 
 class EvalConfig(Model):

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from swerve.config.base import Model, NonNegative, Positive, PositiveInt, Probability
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.objectives import (
     AdvantageConfig,
@@ -24,6 +23,7 @@ from swerve.config.objectives import (
     check_kl,
 )
 from swerve.config.presets import Preset, with_preset
+from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
 
 
 class OptimizerConfig(Model):

@@ -14,11 +14,12 @@ from swerve.artifacts.files import remove, sha256_file, write_text
 from swerve.config import Gsm8kTask
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
-from swerve.problems.records import problem_from_record
+from swerve.problems.problem_records import problem_from_record
 from swerve.progress import Progress
 from swerve.recipes.loader import parse_override
 from swerve.rewards import grade_all, known_graders
-from swerve.rewards.checks import POLICIES, check_graders
+from swerve.rewards.checks import check_graders
+from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
 from swerve.statistics.intervals import share
 from swerve.types import Problem, Reward
@@ -148,7 +149,7 @@ def _as_text(value: Any) -> str:
 def _golds(gold: Any, record: Record, *, needed: bool) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """Return the gold answers, and what a mapping of names to roles says beyond them."""
     if isinstance(gold, dict) and gold and all(isinstance(role, str) for role in gold.values()):
-        from swerve.rewards.k_and_k import answer_text
+        from swerve.problems.knights.english import answer_text
 
         present = {name: role for name, role in gold.items() if role is not None}
         return (answer_text(present),), {"names": list(present)}
@@ -187,7 +188,7 @@ def grading_task(
 
 def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
     given = {".".join(one.keys): one.value for one in map(parse_override, overrides)}
-    if grader in POLICIES and isinstance(given.get("extraction"), str):
+    if GRADERS[grader].policies and isinstance(given.get("extraction"), str):
         given["extraction"] = [given["extraction"]]
     return _reward_file(given) if grader == "python" else given
 
@@ -196,7 +197,7 @@ def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the policies differ in from the grader's defaults: by the task's own, or as given."""
     if grader in ("python", "reasoning_gym"):
         return dict(given)
-    if grader not in POLICIES:
+    if GRADERS[grader].policies is None:
         return _no_policies(grader, given)
     own = _OWN_POLICIES.get(grader)
     chosen = {**(own.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}

@@ -139,7 +139,8 @@ def _evaluate_checkpoint(
         weights_sha256=checkpoint.weights_sha256,
         settings=_settings(config),
         **dict(summarise(rows, confidence=config.eval.confidence)),
-        responses=None if family.words else ResponseForm(**response_metrics(greedy)),
+        # The texts of a task with a vocabulary of its own are no prose.
+        responses=ResponseForm(**response_metrics(greedy)) if family.is_prose else None,
     )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none

@@ -19,7 +19,7 @@ from swerve.behaviours.signs import SIGNS
 from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_responses import ResponseRecord, read_responses
-from swerve.problems.prompt_formats import FORMATS
+from swerve.problems.prompt import FORMATS
 from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from swerve.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMATS = ".json, .jsonl, .csv (each also with .gz) or .parquet"
 """The endings that are read."""
@@ -150,6 +150,9 @@ def _header(cells: list[str], place: str) -> list[str]:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     _check_exists(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -171,6 +174,8 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 def is_plain(kind: pa.DataType) -> bool:
     """Return whether a column's values are plain Python as Arrow gives them; those of others go through `plain`."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return is_plain(kind.value_type)
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
@@ -178,6 +183,8 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def _is_of_whole_numbers(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_integer(kind.value_type))
 

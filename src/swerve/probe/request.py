@@ -13,8 +13,8 @@ from pydantic import Field
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RuntimeConfig
-from swerve.config.base import Model, PositiveInt
 from swerve.errors import CheckpointError, ConfigError
+from swerve.settings import Model, PositiveInt
 
 
 class ProbeSettings(Model):

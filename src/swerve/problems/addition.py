@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
-from swerve.config import AdditionTask
-from swerve.problems.family import Split, distinct_problems, is_heldout
-from swerve.problems.walk import Walk, find_marks, fixed, slot, write_solution, write_trace
-from swerve.types import Problem, StepMark
+from pydantic import Field
 
-__all__ = ["Addition", "count_carries"]
+from swerve.problems.family import GeneratedFamily, Split, is_heldout
+from swerve.problems.task import FINAL_ANSWER, Task, TaskKind
+from swerve.problems.walk import Walk, WalkedFamily, fixed, slot, write_solution
+from swerve.settings import PositiveInt, Probability
+from swerve.types import Problem
+
+
+class AdditionTask(Task):
+    """Column addition written out digit by digit."""
+
+    kind: Literal["addition"] = "addition"
+    digits: Annotated[int, Field(ge=2, le=12)] = 4
+    num_train: PositiveInt = 16000
+    """Distinct training problems; operand pairs never occur in both splits."""
+    num_heldout: PositiveInt = 400
+    mistake_rate: Probability = 0.75
+    """Share of columns that sum to 10 or 11 whose carry the supervised traces forget."""
+    slip_rate: Probability = 0.005
+    """Share of the digits of column sums that are replaced by a random one."""
+
 
 _DIGITS = tuple("0123456789")
 _FORGOTTEN_SUMS = (10, 11)
@@ -61,7 +78,7 @@ def _walk(first: Sequence[str], second: Sequence[str]) -> Walk:
         yield slot(digit, _DIGITS)
 
 
-class Addition:
+class Addition(WalkedFamily, GeneratedFamily[AdditionTask]):
     """Sums of two numbers of a fixed number of digits.
 
     Example: the question `1 2 3 4 + 0 0 6 6 =` has the right trace `4 + 6 + 0 = 1 0 write 0 carry 1 ; 3 + 6 + 1 = 1 0
@@ -73,32 +90,16 @@ class Addition:
     """
 
     name = "addition"
-    checks_steps = True
+    too_few = "lower it or raise task.digits"
     words = (*_DIGITS, "+", "=", ";", "write", "carry", "answer")
 
-    def __init__(self, task: AdditionTask) -> None:
-        self._task = task
-
-    def problems(self, split: Split, *, seed: int) -> list[Problem]:
-        """Return the distinct problems of a split, operands uniform over all numbers of `digits` digits.
-
-        Raises:
-            ConfigError: there are too few operand pairs of so few digits.
-        """
-        rng = random.Random(f"addition {split} {seed}")
-        setting = "num_train" if split == "train" else "num_heldout"
-        return distinct_problems(
-            lambda: self._draw(split, rng),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.digits"},
-        )
-
-    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems of operands that are uniform over all numbers of `digits` digits."""
         size = self._task.digits
-        first, second = (f"{rng.randrange(10**size):0{size}d}" for _ in range(2))
-        if is_heldout("+".join(sorted((first, second)))) != (split == "heldout"):
-            return None
-        return self.problem(first, second)
+        while True:
+            first, second = (f"{rng.randrange(10**size):0{size}d}" for _ in range(2))
+            held_out = is_heldout("+".join(sorted((first, second))))
+            yield self.problem(first, second) if held_out == (split == "heldout") else None
 
     def problem(self, first: str, second: str) -> Problem:
         """Return the problem of two numbers with the same number of digits.
@@ -118,11 +119,9 @@ class Addition:
             metadata={"carries": carries},
         )
 
-    def trace(self, problem: Problem, rng: random.Random) -> str:
-        """Return a supervised trace: carries forgotten at `mistake_rate`, digits replaced at `slip_rate`."""
-        walk = _walk(*_operands(problem.question))
-        return write_trace(walk, rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
+    def walk(self, problem: Problem) -> Walk:
+        """Return a fresh walk of a problem's trace."""
+        return _walk(*_operands(problem.question))
 
-    def check(self, problem: Problem, text: str) -> list[StepMark]:
-        """Return a mark for every wrong word of a completion, given the words before it."""
-        return find_marks(_walk(*_operands(problem.question)), text)
+
+TASK = TaskKind(AdditionTask, Addition, FINAL_ANSWER)

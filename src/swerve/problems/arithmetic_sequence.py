@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import product
+from typing import Annotated, Literal
 
-from swerve.config import ArithmeticSequenceTask
+from pydantic import Field
+
 from swerve.errors import ConfigError
+from swerve.grading.grader import GraderEntry
 from swerve.problems.family import SolvedFamily, Split, is_heldout
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.walk import Walk, find_marks, slot, write_trace
-from swerve.types import Problem, StepMark
+from swerve.problems.prompt import PromptConfig, with_prompt
+from swerve.problems.task import Task, TaskKind
+from swerve.problems.walk import Walk, WalkedFamily, slot
+from swerve.settings import PositiveInt, Probability
+from swerve.types import Problem, Reward
 
-__all__ = ["ArithmeticSequence", "next_terms"]
+
+class ArithmeticSequenceTask(Task):
+    """Continue a sequence of constant difference modulo a number: a toy that a tiny model learns in minutes."""
+
+    kind: Literal["arithmetic_sequence"] = "arithmetic_sequence"
+    max_number: Annotated[int, Field(ge=2, le=1000)] = 9
+    """Terms are taken modulo this."""
+    num_terms: PositiveInt = 8
+    """Terms asked for, at most."""
+    restate: bool = False
+    """Whether the answer begins with the two given terms, so that every next term stands right after the two that it
+    follows from."""
+    num_train: PositiveInt = 400
+    num_heldout: PositiveInt = 80
+    mistake_rate: Probability = 0.0
+    """Share of the terms that wrap around whose supervised traces are one too high."""
+    slip_rate: Probability = 0.0
+    """Share of the terms that are replaced by a random one; the terms after it follow from it."""
+    prompt: PromptConfig = PromptConfig()
+
 
 _QUESTION = re.compile(r"\s*(\d+)\s*,\s*(\d+)\s*:\s*(\d+)\s*,\s*(\d+)\s*", re.ASCII)
 
@@ -33,7 +58,7 @@ def next_terms(question: str) -> list[int]:
     return [(second + (second - first) * step) % modulus for step in range(1, count + 1)]
 
 
-class ArithmeticSequence(SolvedFamily):
+class ArithmeticSequence(WalkedFamily, SolvedFamily):
     """Two terms, a modulus and a count: the question `8 , 3 : 9 , 4` asks for the next 4 terms modulo 9, `7 2 6 1`.
 
     The questions are those of verl's end-to-end test (`8,3:9,4`) with spaces: every number is one word. The completion
@@ -47,7 +72,6 @@ class ArithmeticSequence(SolvedFamily):
     """
 
     name = "arithmetic_sequence"
-    checks_steps = True
 
     def __init__(self, task: ArithmeticSequenceTask) -> None:
         if task.prompt.format != "plain":
@@ -65,21 +89,20 @@ class ArithmeticSequence(SolvedFamily):
             ConfigError: there are too few of them.
         """
         task = self._task
-        setting = "num_train" if split == "train" else "num_heldout"
-        wanted = getattr(task, setting)
-        pairs = [
-            (first, second)
-            for first in range(task.max_number)
-            for second in range(task.max_number)
+        wanted = task.num_train if split == "train" else task.num_heldout
+        cases = [
+            (first, second, count)
+            for first, second in product(range(task.max_number), repeat=2)
             if is_heldout(f"{first},{second}:{task.max_number}") == (split == "heldout")
+            for count in range(1, task.num_terms + 1)
         ]
-        if wanted > len(pairs) * task.num_terms:
+        if wanted > len(cases):
             raise ConfigError(
-                f"there are only {len(pairs) * task.num_terms} distinct problems for task.{setting}={wanted}; lower it "
-                "or raise task.max_number or task.num_terms"
+                f"there are only {len(cases)} distinct problems for task.num_{split}={wanted}; lower it or raise "
+                "task.max_number or task.num_terms"
             )
-        drawn = random.Random(f"arithmetic_sequence {split} {seed}").sample(range(len(pairs) * task.num_terms), wanted)
-        return [self.problem(*pairs[number // task.num_terms], number % task.num_terms + 1) for number in drawn]
+        drawn = random.Random(f"arithmetic_sequence {split} {seed}").sample(cases, wanted)
+        return [self.problem(*case) for case in drawn]
 
     def problem(self, first: int, second: int, count: int) -> Problem:
         """Return the problem of two terms that asks for the next `count`.
@@ -109,13 +132,9 @@ class ArithmeticSequence(SolvedFamily):
         )
         return with_prompt(problem, self._task.prompt)
 
-    def trace(self, problem: Problem, rng: random.Random) -> str:
-        """Return a supervised completion: wrapping terms too high at `mistake_rate`, replaced ones at `slip_rate`."""
-        return write_trace(_walk(problem), rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
-
-    def check(self, problem: Problem, text: str) -> list[StepMark]:
-        """Return a mark for every wrong term of a completion, given the two terms before it."""
-        return find_marks(_walk(problem), text)
+    def walk(self, problem: Problem) -> Walk:
+        """Return a fresh walk of a problem's terms."""
+        return _walk(problem)
 
 
 def _walk(problem: Problem) -> Walk:
@@ -130,3 +149,35 @@ def _walk(problem: Problem) -> Walk:
         misread = str((term + 1) % modulus) if wraps else None
         stated = yield slot(str(term), choices, misread, slips=True)
         before, last = last, int(stated)
+
+
+def grade_arithmetic_sequence(problem: Problem, text: str) -> Reward:
+    """Return 1 if a completion is exactly the terms of the problem's answer, else 0; never raises on any text.
+
+    Terms are separated by white space or commas and compared as they are written. An empty completion is unparsed. The
+    part `terms` is the share of the answer's terms that are right before the first wrong one.
+
+    >>> problem = Problem(id="p", family="arithmetic_sequence", question="8 , 3 : 9 , 4", answer="7 2 6 1")
+    >>> grade_arithmetic_sequence(problem, "7,2,6,1").value
+    1.0
+    >>> grade_arithmetic_sequence(problem, "7 2 5 1").parts
+    {'terms': 0.5}
+    """
+    given = text.replace(",", " ").split()
+    if not given:
+        return Reward(value=None, status="unparsed")
+    wanted = problem.answer.split()
+    right = 0
+    while right < min(len(given), len(wanted)) and given[right] == wanted[right]:
+        right += 1
+    return Reward(
+        value=float(given == wanted),
+        status="graded",
+        parts={"terms": right / len(wanted) if wanted else 0.0},
+        extracted=" ".join(given),
+    )
+
+
+TASK = TaskKind(
+    ArithmeticSequenceTask, ArithmeticSequence, GraderEntry(module=__name__, function="grade_arithmetic_sequence")
+)

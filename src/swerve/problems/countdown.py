@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from swerve.config import CountdownTask
-from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.stated_solution import stated_solution
-from swerve.types import Problem
+from pydantic import Field, model_validator
 
-__all__ = ["Countdown", "find_expression"]
+from swerve.grading.answers import STATED, find_answer
+from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
+from swerve.grading.grader import GraderEntry
+from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
+from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
+from swerve.problems.task import Task, TaskKind
+from swerve.settings import PositiveInt
+from swerve.types import Problem, Reward
+
+
+class CountdownTask(Task):
+    """Reach a target from the given numbers, each used at most once, with + - * /; many answers are right."""
+
+    kind: Literal["countdown"] = "countdown"
+    min_numbers: Annotated[int, Field(ge=2, le=6)] = 3
+    max_numbers: Annotated[int, Field(ge=2, le=6)] = 4
+    max_value: PositiveInt = 50
+    max_target: PositiveInt = 200
+    use_all: bool = True
+    """Whether every number must be used."""
+    spaced: bool = False
+    """Short questions and answers with a space between symbols, for word tokenizers such as the tiny model's."""
+    num_train: PositiveInt = 4000
+    num_heldout: PositiveInt = 200
+    prompt: PromptConfig = PromptConfig()
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> CountdownTask:
+        if self.min_numbers > self.max_numbers:
+            raise ValueError(f"min_numbers ({self.min_numbers}) must be at most max_numbers ({self.max_numbers})")
+        return self
+
 
 _QUESTION = (
     "Using {which} of the numbers {numbers}, {times}, write an arithmetic expression with the value {target}. You may "
@@ -82,7 +110,7 @@ def _written(words: Sequence[str]) -> str:
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
 
-class Countdown(SolvedFamily):
+class Countdown(GeneratedFamily[CountdownTask]):
     """Numbers and a target that at least one expression of them reaches; many do, and all of them are right.
 
     A problem is made from its own solution: numbers are drawn, then joined at random, with every value on the way a
@@ -94,25 +122,17 @@ class Countdown(SolvedFamily):
     """
 
     name = "countdown"
+    too_few = "lower it or raise task.max_numbers, max_value or max_target"
 
     def __init__(self, task: CountdownTask) -> None:
-        self._task = task
+        super().__init__(task)
         largest = max(task.max_value, task.max_target)
         self.words = (*map(str, range(1, largest + 1)), *_SIGNS) if task.spaced else ()
 
-    def problems(self, split: Split, *, seed: int) -> list[Problem]:
-        """Return the distinct problems of a split.
-
-        Raises:
-            ConfigError: there are too few problems of so few and so small numbers.
-        """
-        rng = random.Random(f"countdown {split} {seed}")
-        setting = "num_train" if split == "train" else "num_heldout"
-        return distinct_problems(
-            lambda: self._draw(split, rng),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_numbers, max_value or max_target"},
-        )
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems; None where numbers cannot be joined, or are of the other split."""
+        while True:
+            yield self._draw(split, rng)
 
     def _draw(self, split: Split, rng: random.Random) -> Problem | None:
         size = rng.randint(self._task.min_numbers, self._task.max_numbers)
@@ -179,3 +199,50 @@ def _random_expression(numbers: Sequence[int], max_target: int, rng: random.Rand
 
 def _is_whole(value: Fraction, largest: int) -> bool:
     return value.denominator == 1 and 1 <= value <= largest
+
+
+def grade_countdown(problem: Problem, text: str) -> Reward:
+    r"""Return 1 if a completion states an expression with the target's value from the numbers given, else 0.
+
+    Of the stated answer (`swerve.grading.answers.STATED`) dollar signs around it and one `= target` after it are left
+    out; the rest must be arithmetic (`swerve.grading.arithmetic`), computed exactly. Every given number may be used
+    once (metadata `use_all`: must be) and no other number. The parts say whether it is arithmetic, whether the numbers
+    are right and whether the value is. An expression beyond the parser's limits is a timeout. Never raises on any text.
+
+    >>> problem = Problem(id="p", family="countdown", question="?", answer="(8 + 2) * 3",
+    ...     metadata={"numbers": [2, 3, 8], "target": 30, "use_all": True})
+    >>> grade_countdown(problem, r"\boxed{3 \times (2 + 8) = 30}").value
+    1.0
+    >>> grade_countdown(problem, "30").value
+    0.0
+    """
+    try:
+        numbers = [int(number) for number in problem.metadata["numbers"]]
+        target, use_all = int(problem.metadata["target"]), bool(problem.metadata.get("use_all", True))
+    except (KeyError, TypeError, ValueError) as error:
+        return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
+    stated = find_answer(text, STATED)
+    if stated is None:
+        return Reward(value=None, status="unparsed")
+    try:
+        found = parse_arithmetic(_without_target(stated, target))
+    except ArithmeticLimitError as error:
+        return Reward(value=None, status="timeout", extracted=stated, detail=str(error))
+    except ParseError:
+        found = None
+    parts = dict.fromkeys(("expression", "numbers", "target"), 0.0)
+    if found is not None:
+        used, given = Counter(found.numbers), Counter(numbers)
+        is_allowed = used == given if use_all else used <= given
+        parts = {"expression": 1.0, "numbers": float(is_allowed), "target": float(found.value == target)}
+    return Reward(value=float(all(parts.values())), status="graded", parts=parts, extracted=stated)
+
+
+def _without_target(stated: str, target: int) -> str:
+    if len(stated) > 1 and stated.startswith("$") and stated.endswith("$"):
+        stated = stated.strip("$").strip()
+    expression, equals, value = stated.rpartition("=")
+    return expression if equals and value.strip() == str(target) else stated
+
+
+TASK = TaskKind(CountdownTask, Countdown, GraderEntry(module=__name__, function="grade_countdown"))

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
-from swerve.config import DeepScalerTask
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import Split, problem_id
-from swerve.problems.fields import has_value, list_of_texts, number_of, text_of
-from swerve.problems.minerva import answer_of_asked_part
-from swerve.problems.read_problems import MathsFamily
+from swerve.problems.math import last_boxed
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
+from swerve.problems.record_values import has_value, list_of_texts, number_of, text_of
+from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
-__all__ = ["DeepScaler"]
+
+class DeepScalerTask(MathsDataTask):
+    """Contest problems for training (DeepScaleR) and AIME, AMC, MATH, Minerva and Olympiad sets for evaluation."""
+
+    kind: Literal["deepscaler"] = "deepscaler"
+    train: Sources = ("train@agentica-org/DeepScaleR-Preview-Dataset",)
+    heldout: Specs = ("train@HuggingFaceH4/aime_2024",)
+    prompt: PromptConfig = PromptConfig(format="step_by_step")
+
 
 _GIVEN_ANSWER = "given_answer"
 _DOLLAR = re.compile(r"(?<!\\)\$")
@@ -41,7 +51,7 @@ _FACTS = (
 """Fields that are kept as they are, in the problem's metadata."""
 
 
-class DeepScaler(MathsFamily[DeepScalerTask]):
+class DeepScaler(ReadFamily[DeepScalerTask]):
     """Rows with `problem` and `answer` or `final_answer`, in the layouts of DeepScaleR and its evaluation sets.
 
     Gold: texts as they are, without dollar signs and leading zeros (AIME's `025`); whole floats without a fraction
@@ -50,7 +60,7 @@ class DeepScaler(MathsFamily[DeepScalerTask]):
     Several answers that are all asked for stand in one text (OlympiadBench's `$2,-1,-18$`). OlympiadBench's `error` is
     an absolute difference and becomes `rel_tolerance` of the problem's grading.
     Kind: the set, by the row's fields, such as `AIME 2024`; `contest` where they do not tell. Difficulty: the field, on
-    the source's scale; 0 is none in rows of MATH, whose levels are 1 to 5.
+    the source's scale; 0 means unknown in rows of MATH, whose levels are 1 to 5.
     """
 
     name = "deepscaler"
@@ -89,17 +99,15 @@ class DeepScaler(MathsFamily[DeepScalerTask]):
             metadata=metadata,
         )
 
-    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
-        """Return all problems, and how many have another gold answer than their row gives."""
-        notes = []
-        for split, problems in splits.items():
-            replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
-            if replaced:
-                notes.append(
-                    f"{split}: {len(replaced)} of Minerva have the answer of an earlier part of their question; "
-                    f"their gold is the solution's ({', '.join(replaced[:3])}{', ...' if len(replaced) > 3 else ''})"
-                )
-        return {split: list(problems) for split, problems in splits.items()}, notes
+    def remarks(self, split: Split, problems: Sequence[Problem]) -> list[str]:
+        """Return how many problems have another gold answer than their row gives."""
+        replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
+        if not replaced:
+            return []
+        return [
+            f"{split}: {len(replaced)} of Minerva have the answer of an earlier part of their question; "
+            f"their gold is the solution's ({', '.join(replaced[:3])}{', ...' if len(replaced) > 3 else ''})"
+        ]
 
 
 def _cleaned(answer: str) -> str:
@@ -141,3 +149,36 @@ def _is_number(text: Any) -> bool:
         return text is not None and float(text) == float(text)
     except (TypeError, ValueError):
         return False
+
+
+_PYTHON = re.compile(r"np\.(?=[a-z])")
+_POWER_OF_TEN = re.compile(r"\\times\s*10\^(?:\{(-?\d+)\}|(-?\d+))")
+_FRACTION = re.compile(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_FORM = re.compile(r"\\left|\\right|\\[ ,;]|[\s{}()$\\]")
+
+
+def answer_of_asked_part(question: str, answers: Iterable[str], solution: str) -> str | None:
+    r"""Return what the solution's last box holds if the answers given do not belong to what is asked, else None.
+
+    A question that continues an earlier part quotes that part with its boxed answer. In the file of the project rLLM
+    33 of the 70 such questions have the earlier part's answer as gold. Other questions are not looked at: there an
+    answer that differs from the box is a correction of it.
+
+    >>> question = r"Part 0: Mass? Solution: $m = \boxed{2}$. Part 1: Force?"
+    >>> answer_of_asked_part(question, ["2"], r"$F = \boxed{6}$")
+    '6'
+    >>> answer_of_asked_part(question, ["6"], r"$F = \boxed{6}$")
+    """
+    asked = last_boxed(solution)
+    if not asked or not last_boxed(question) or _answer_key(asked) in map(_answer_key, answers):
+        return None
+    return _PYTHON.sub(r"\\", asked)
+
+
+def _answer_key(answer: str) -> str:
+    r"""Return what `4.4 \times 10^{7}` and `4.4e7`, `\frac{x}{2}` and `x / 2` share."""
+    text = _POWER_OF_TEN.sub(lambda found: f"e{found[1] or found[2]}", _PYTHON.sub("", answer))
+    return _FORM.sub("", _FRACTION.sub(r"\1/\2", text))
+
+
+TASK = TaskKind(DeepScalerTask, DeepScaler, MATHS)

@@ -1,18 +1,19 @@
-"""What a family of generated problems offers to training, evaluation and the probe."""
+"""What a family of problems offers to training, evaluation and the probe, and what families share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from hashlib import sha1
-from typing import Literal, Protocol
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from swerve.errors import ConfigError
+from swerve.settings import Model
 from swerve.types import Problem, StepMark
 
-__all__ = ["ProblemFamily", "SolvedFamily", "Split", "distinct_problems", "is_heldout", "problem_id"]
-
 Split = Literal["train", "heldout"]
+TaskT = TypeVar("TaskT", bound=Model)
 
 _HELDOUT_ONE_IN = 6
 _MAX_FRUITLESS_DRAWS = 1000
@@ -28,6 +29,10 @@ class ProblemFamily(Protocol):
     @property
     def words(self) -> tuple[str, ...]:
         """Every word that questions and traces use; empty: the texts have no fixed vocabulary."""
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether the texts have no fixed vocabulary."""
 
     @property
     def checks_steps(self) -> bool:
@@ -58,6 +63,11 @@ class SolvedFamily:
     words: tuple[str, ...] = ()
     checks_steps = False
 
+    @property
+    def is_prose(self) -> bool:
+        """Whether the texts have no fixed vocabulary."""
+        return not self.words
+
     def trace(self, problem: Problem, rng: random.Random) -> str:
         """Return the problem's solution.
 
@@ -74,6 +84,30 @@ class SolvedFamily:
     def check(self, problem: Problem, text: str) -> list[StepMark]:
         """Return no marks: no step of any text is looked at."""
         return []
+
+
+class GeneratedFamily(SolvedFamily, ABC, Generic[TaskT]):
+    """Problems that are drawn at random until there are as many distinct ones as the task asks for."""
+
+    name: ClassVar[str]
+    too_few: ClassVar[str]
+    """What to do where there are fewer."""
+
+    def __init__(self, task: TaskT) -> None:
+        self._task = task
+
+    @abstractmethod
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems of a split without end; None where a draw is of no use."""
+
+    def problems(self, split: Split, *, seed: int) -> list[Problem]:
+        """Return the distinct problems of a split.
+
+        Raises:
+            ConfigError: there are too few.
+        """
+        draws = self.draws(split, random.Random(f"{self.name} {split} {seed}"))
+        return distinct_problems(draws, getattr(self._task, f"num_{split}"), split=split, too_few=self.too_few)
 
 
 def is_heldout(key: str) -> bool:
@@ -97,23 +131,20 @@ def problem_id(family: str, question: str) -> str:
     return f"{family}-{sha1(question.encode(), usedforsecurity=False).hexdigest()[:12]}"
 
 
-def distinct_problems(draw: Callable[[], Problem | None], count: int, *, advice: Mapping[str, str]) -> list[Problem]:
+def distinct_problems(draws: Iterator[Problem | None], count: int, *, split: Split, too_few: str) -> list[Problem]:
     """Return `count` problems with different ids from a source that may repeat itself or (None) find nothing.
 
     Raises:
-        ConfigError: 1,000 draws in a row gave nothing new; `advice` names the setting (`setting`) and what
-            to do (`fix`).
+        ConfigError: 1,000 draws in a row gave nothing new; `too_few` says what to do.
     """
     found: dict[str, Problem] = {}
     fruitless = 0
     while len(found) < count:
-        problem = draw()
+        problem = next(draws)
         new = problem is not None and problem.id not in found
         fruitless = 0 if new else fruitless + 1
         if problem is not None and new:
             found[problem.id] = problem
         if fruitless == _MAX_FRUITLESS_DRAWS:
-            raise ConfigError(
-                f"found only {len(found)} distinct problems for {advice['setting']}={count}; {advice['fix']}"
-            )
+            raise ConfigError(f"found only {len(found)} distinct problems for task.num_{split}={count}; {too_few}")
     return list(found.values())

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
-from swerve.config import Gsm8kTask
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.grading.policies import MathGrading
+from swerve.problems.data_specs import Sources, Specs
 from swerve.problems.family import problem_id
-from swerve.problems.fields import has_value, list_of_texts, text_of
-from swerve.problems.read_problems import MathsFamily
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import MATHS, MathsDataTask, ReadFamily
+from swerve.problems.record_values import has_value, list_of_texts, text_of
+from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
-__all__ = ["Gsm8k"]
+
+class Gsm8kTask(MathsDataTask):
+    """Grade-school word problems whose answer is an integer (GSM8K)."""
+
+    kind: Literal["gsm8k"] = "gsm8k"
+    train: Sources = ("train@openai/gsm8k:main",)
+    heldout: Specs = ("test@openai/gsm8k:main",)
+    prompt: PromptConfig = PromptConfig(format="hash")
+    grading: MathGrading = MathGrading(extraction=("hash", "boxed", "phrase", "last_number"))
+
 
 _CALCULATION = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
-class Gsm8k(MathsFamily[Gsm8kTask]):
+class Gsm8k(ReadFamily[Gsm8kTask]):
     """Rows with `question` and `answer`: a rationale with calculator marks `<<48/2=24>>`, then `#### 72`.
 
     Gold: the number after `####` without thousands commas; where the answer has none, the field `final_answer`.
@@ -60,3 +73,6 @@ def _gold(record: Record, text: str) -> str | None:
     if not _NUMBER.fullmatch(number):
         raise ArtifactError(f"{record.place}: the final answer {text.strip()!r} is not a number")
     return number
+
+
+TASK = TaskKind(Gsm8kTask, Gsm8k, MATHS)

@@ -3,27 +3,45 @@ r"""MATH: competition problems of five levels and seven subjects, each with a `\
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from swerve.config import MathTask
+from pydantic import Field
+
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
-from swerve.problems.family import Split, problem_id
-from swerve.problems.fields import has_value, list_of_texts, number_text, text_of
-from swerve.problems.read_problems import MathsFamily
+from swerve.problems.data_specs import Sources, Specs
+from swerve.problems.family import problem_id
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import MATHS, Condition, MathsDataTask, ReadFamily
+from swerve.problems.record_values import has_value, list_of_texts, number_text, text_of
+from swerve.problems.task import TaskKind
+from swerve.settings import Words
 from swerve.types import Problem
 
-__all__ = ["Math", "last_boxed"]
+
+class MathTask(MathsDataTask):
+    """Competition problems of five levels and seven subjects (MATH)."""
+
+    kind: Literal["math"] = "math"
+    train: Sources = ("train@DigitalLearningGmbH/MATH-lighteval",)
+    heldout: Specs = ("test@HuggingFaceH4/MATH-500",)
+    levels: Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], Field(strict=False)] = ()
+    """Levels used, 1 to 5; none: all, also problems without one."""
+    subjects: Words = ()
+    """Subjects used, such as Algebra; none: all."""
+    prompt: PromptConfig = PromptConfig(format="boxed")
+
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?=[\s{])\s*")
 _LEVEL = re.compile(r"(?:Level )?([1-5])")
 
 
-class Math(MathsFamily[MathTask]):
+class Math(ReadFamily[MathTask]):
     r"""Rows with `problem`, `solution`, `level` (3 or `Level 3`), `subject` or `type`, and maybe `answer`, `unique_id`.
 
     Gold: the field `answer`, or what the last `\boxed` of the solution holds. Id: `unique_id`, such as
-    `test/algebra/2584.json`. Difficulty: the level; `Level ?` is none. Kind: `level 3`.
+    `test/algebra/2584.json`. Difficulty: the level; `Level ?` means unknown. Kind: `level 3`.
     """
 
     name = "math"
@@ -54,26 +72,17 @@ class Math(MathsFamily[MathTask]):
             metadata={name: str(fact) for name, fact in facts.items() if fact is not None},
         )
 
-    def choose(self, splits: Mapping[Split, Sequence[Problem]]) -> tuple[dict[Split, list[Problem]], list[str]]:
-        """Return the problems of the levels and subjects that are asked for, and how many others were left out.
+    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+        """Return the conditions of the task's levels and subjects.
 
         Raises:
             ConfigError: no problem is of a subject that is asked for.
         """
-        subjects = self._subjects([problem for problems in splits.values() for problem in problems])
-        levels = self._task.levels
-        kept: dict[Split, list[Problem]] = {}
-        notes = []
-        for split, problems in splits.items():
-            of_level = [one for one in problems if not levels or one.difficulty in levels]
-            kept[split] = [one for one in of_level if not subjects or one.metadata.get("subject") in subjects]
-            for name, number in (
-                ("levels", len(problems) - len(of_level)),
-                ("subjects", len(of_level) - len(kept[split])),
-            ):
-                if number:
-                    notes.append(f"{split}: {number:,} left out by {name}")
-        return kept, notes
+        subjects, levels = self._subjects(problems), self._task.levels
+        return [
+            ("levels", lambda one: not levels or one.difficulty in levels),
+            ("subjects", lambda one: not subjects or one.metadata.get("subject") in subjects),
+        ]
 
     def _subjects(self, problems: Sequence[Problem]) -> set[str]:
         """Return the subjects that are asked for, as the source writes them."""
@@ -107,7 +116,7 @@ def _level(record: Record) -> int | None:
 def last_boxed(text: str) -> str:
     r"""Return what the last `\boxed{...}` with balanced braces holds, or the word after a `\boxed` without braces.
 
-    An empty text where there is none, and where the last one is empty.
+    An empty text without one, and where the last one is empty.
 
     >>> last_boxed(r"Not $\boxed{1}$ but $\boxed{\frac{1}{2}}$.")
     '\\frac{1}{2}'
@@ -124,3 +133,6 @@ def last_boxed(text: str) -> str:
             if depth == 0:
                 return text[box.end() + 1 : box.end() + brace.start()].strip()
     return ""
+
+
+TASK = TaskKind(MathTask, Math, MATHS)

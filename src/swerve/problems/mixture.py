@@ -8,14 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from swerve.config import MixtureTask
+from pydantic import Field
+
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
+from swerve.problems.reading import question_key
+from swerve.problems.registry import TASKS, SingleTaskConfig
+from swerve.problems.task import Task
+from swerve.settings import Model, Positive
 from swerve.types import Problem, StepMark
 
-__all__ = ["Mixture", "Quota", "family_of", "mixed_parts"]
+
+class MixturePart(Model):
+    """One task of a mixture."""
+
+    task: SingleTaskConfig
+    weight: Positive = 1.0
+    """Share of the problems drawn, relative to the other parts."""
+
+
+class MixtureTask(Task):
+    """Several tasks side by side, drawn in the proportion of their weights."""
+
+    kind: Literal["mixture"] = "mixture"
+    parts: Annotated[tuple[MixturePart, ...], Field(min_length=2, strict=False)]
+
 
 _PART = "mixture_part"
 """Key of `Problem.metadata`: the number of the part that a problem came from."""
@@ -37,7 +56,7 @@ class Quota:
         """Make the quota.
 
         Args:
-            weights: one a part, above 0; only their proportions count.
+            weights: one per part, above 0; only their proportions count.
             order: which of two parts comes first where both could; the given one by default.
         """
         exact = [Fraction(str(weight)) for weight in weights]
@@ -93,10 +112,8 @@ class Mixture:
     name = "mixture"
 
     def __init__(self, task: MixtureTask) -> None:
-        from swerve.problems import load_family
-
         self._weights = [part.weight for part in task.parts]
-        self._families = [load_family(part.task) for part in task.parts]
+        self._families = [TASKS[part.task.kind].family(part.task) for part in task.parts]
         self._labels = _labels([family.name for family in self._families])
         self._known: dict[tuple[Split, int], list[list[Problem]]] = {}
         self._notes: tuple[str, ...] = ()
@@ -106,6 +123,11 @@ class Mixture:
         """The words of all parts; none where a part has no fixed vocabulary."""
         every = [family.words for family in self._families]
         return tuple(dict.fromkeys(word for words in every for word in words)) if all(every) else ()
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether a part's texts have no fixed vocabulary."""
+        return not self.words
 
     @property
     def checks_steps(self) -> bool:
@@ -133,7 +155,7 @@ class Mixture:
             drawn = [self._drawn(number, split, seed) for number in range(len(self._families))]
             taken: set[str] = set()
             if split == "train":
-                taken = {_content(one) for part in self._parts("heldout", seed) for one in part}
+                taken = {question_key(one.question) for part in self._parts("heldout", seed) for one in part}
             self._known[split, seed] = self._apart(split, drawn, taken)
         return self._known[split, seed]
 
@@ -151,7 +173,7 @@ class Mixture:
         for number, (label, problems) in enumerate(zip(self._labels, drawn, strict=True)):
             kept: list[Problem] = []
             for one in problems:
-                if (content := _content(one)) not in seen:
+                if (content := question_key(one.question)) not in seen:
                     seen.add(content)
                     kept.append(_marked(one, number, label, unique=ids[one.id] == 1))
             if not kept:
@@ -229,11 +251,6 @@ def _labels(names: Sequence[str]) -> tuple[str, ...]:
 
 def _part(problem: Problem) -> int:
     return int(problem.metadata[_PART])
-
-
-def _content(problem: Problem) -> str:
-    """Return what makes two problems the same: the question, white space and letter case aside."""
-    return " ".join(problem.question.split()).casefold()
 
 
 def _marked(problem: Problem, number: int, label: str, *, unique: bool) -> Problem:

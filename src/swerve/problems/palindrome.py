@@ -5,16 +5,39 @@ from __future__ import annotations
 import random
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import factorial, prod
+from typing import Annotated, Literal
 
-from swerve.config import PalindromeTask
-from swerve.problems.family import SolvedFamily, Split, distinct_problems, is_heldout, problem_id
-from swerve.problems.prompt_formats import with_prompt
-from swerve.problems.stated_solution import stated_solution
-from swerve.types import Problem
+from pydantic import Field, model_validator
 
-__all__ = ["Palindrome", "count_palindromes"]
+from swerve.grading.answers import STATED, find_answer
+from swerve.grading.grader import GraderEntry
+from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
+from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
+from swerve.problems.task import Task, TaskKind
+from swerve.settings import PositiveInt
+from swerve.types import Problem, Reward
+
+
+class PalindromeTask(Task):
+    """Form a palindrome from all the given letters; many answers are right."""
+
+    kind: Literal["palindrome"] = "palindrome"
+    min_length: Annotated[int, Field(ge=1, le=40)] = 3
+    max_length: Annotated[int, Field(ge=1, le=40)] = 10
+    spaced: bool = False
+    """Short questions and answers with a space between letters, for word tokenizers such as the tiny model's."""
+    num_train: PositiveInt = 4000
+    num_heldout: PositiveInt = 200
+    prompt: PromptConfig = PromptConfig()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> PalindromeTask:
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length ({self.min_length}) must be at most max_length ({self.max_length})")
+        return self
+
 
 _QUESTION = """Your task is, given a list of letters, to form a valid palindrome.
 
@@ -40,7 +63,7 @@ def count_palindromes(letters: Sequence[str]) -> int:
     return factorial(sum(count // 2 for count in counts)) // prod(factorial(count // 2) for count in counts)
 
 
-class Palindrome(SolvedFamily):
+class Palindrome(GeneratedFamily[PalindromeTask]):
     """Letters that form at least one palindrome, asked in the words of reasoning-gym's `palindrome_generation`.
 
     Any palindrome of the letters is right; `answer` is one of them. With `spaced` the question is short and a space
@@ -51,34 +74,22 @@ class Palindrome(SolvedFamily):
     """
 
     name = "palindrome"
+    too_few = "lower it or raise task.max_length"
 
     def __init__(self, task: PalindromeTask) -> None:
-        self._task = task
+        super().__init__(task)
         self.words = (*string.ascii_lowercase, "=") if task.spaced else ()
 
-    def problems(self, split: Split, *, seed: int) -> list[Problem]:
-        """Return the distinct problems of a split: the number of letters is uniform, then the letters of one half are.
-
-        Raises:
-            ConfigError: there are too few sets of letters of these lengths.
-        """
-        rng = random.Random(f"palindrome {split} {seed}")
-        setting = "num_train" if split == "train" else "num_heldout"
-        return distinct_problems(
-            lambda: self._draw(split, rng),
-            getattr(self._task, setting),
-            advice={"setting": f"task.{setting}", "fix": "lower it or raise task.max_length"},
-        )
-
-    def _draw(self, split: Split, rng: random.Random) -> Problem | None:
-        length = rng.randint(self._task.min_length, self._task.max_length)
-        half = rng.choices(string.ascii_lowercase, k=length // 2)
-        middle = rng.choices(string.ascii_lowercase, k=length % 2)
-        palindrome = "".join([*half, *middle, *reversed(half)])
-        letters = rng.sample(palindrome, length)
-        if is_heldout("".join(sorted(letters))) != (split == "heldout"):
-            return None
-        return self.problem(letters, palindrome)
+    def draws(self, split: Split, rng: random.Random) -> Iterator[Problem | None]:
+        """Yield problems: the number of letters is uniform, then the letters of one half are."""
+        while True:
+            length = rng.randint(self._task.min_length, self._task.max_length)
+            half = rng.choices(string.ascii_lowercase, k=length // 2)
+            middle = rng.choices(string.ascii_lowercase, k=length % 2)
+            palindrome = "".join([*half, *middle, *reversed(half)])
+            letters = rng.sample(palindrome, length)
+            held_out = is_heldout("".join(sorted(letters)))
+            yield self.problem(letters, palindrome) if held_out == (split == "heldout") else None
 
     def problem(self, letters: Sequence[str], palindrome: str) -> Problem:
         """Return the problem of letters in this order, and one right answer.
@@ -99,3 +110,36 @@ class Palindrome(SolvedFamily):
             metadata={"letters": list(letters), "num_answers": count_palindromes(letters)},
         )
         return with_prompt(problem, self._task.prompt)
+
+
+def grade_palindrome(problem: Problem, text: str) -> Reward:
+    """Return 1 if a completion states a palindrome of all the problem's letters, else 0; never raises on any text.
+
+    The letters are those of the gold answer, so any palindrome of them is right. Of the stated answer
+    (`swerve.grading.answers.STATED`) the white space around it is left out and the case of ASCII letters is ignored;
+    spaces between the letters count as wrong, except for a problem whose gold answer has them. The parts say whether it
+    is a palindrome and whether it has the letters.
+
+    >>> problem = Problem(id="p", family="palindrome", question="letters: a, b, b, a", answer="abba")
+    >>> grade_palindrome(problem, "baab").value, grade_palindrome(problem, "abab").value
+    (1.0, 0.0)
+    """
+    stated = find_answer(text, STATED)
+    if stated is None:
+        return Reward(value=None, status="unparsed")
+    spaced = " " in problem.answer
+    letters = tuple(stated.split()) if spaced else tuple(stated)
+    if stated.isascii():
+        letters = tuple(letter.lower() for letter in letters)
+    wanted = problem.answer.split() if spaced else problem.answer
+    is_palindrome = letters == letters[::-1]
+    has_letters = len(letters) == len(wanted) and Counter(letters) == Counter(wanted)
+    return Reward(
+        value=float(is_palindrome and has_letters),
+        status="graded",
+        parts={"palindrome": float(is_palindrome), "letters": float(has_letters)},
+        extracted=stated,
+    )
+
+
+TASK = TaskKind(PalindromeTask, Palindrome, GraderEntry(module=__name__, function="grade_palindrome"))

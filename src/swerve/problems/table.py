@@ -5,21 +5,63 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from swerve.config import PromptConfig, TableTask
-from swerve.errors import ArtifactError, ConfigError
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
-from swerve.problems.fields import has_value, list_of_texts, missing_field, number_of, text_of
-from swerve.problems.read_problems import ReadFamily
-from swerve.problems.records import is_problem_record, problem_from_record
+from swerve.problems.problem_records import is_problem_record, problem_from_record
+from swerve.problems.prompt import PromptConfig
+from swerve.problems.reading import DataTask, ReadFamily
+from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
+from swerve.problems.task import TaskKind
 from swerve.types import Problem
 
-__all__ = ["Table"]
+_MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "difficulty")
+_TABLE_FIELDS = ("id", *_MADE_FROM)
+
+
+class TableTask(DataTask):
+    """Your own problems: JSON, JSONL, CSV or Parquet, with any names of the fields."""
+
+    kind: Literal["table"] = "table"
+    fields: dict[str, str] = Field(default_factory=dict)
+    """The file's field for each of id, question, answer, alternatives, solution, kind, difficulty, where it has another
+    name. An id is read only if it is named here; otherwise it is made from the question."""
+    grader: str | None = None
+    """Name of the grader; null: math, or the problem's own where swerve wrote the file. `python`: the function
+    `reward(problem, text)` of `reward_file`."""
+    grading: dict[str, JsonValue] = Field(default_factory=dict)
+    """Policies of the grader that differ from its defaults."""
+    reward_file: str | None = None
+    """Python file with a function `reward(problem, text)`; it runs in the graders' processes. A relative path is taken
+    from the current folder and kept as an absolute one, so that later commands find the file from anywhere."""
+
+    @field_validator("fields")
+    @classmethod
+    def _check_fields(cls, fields: dict[str, str]) -> dict[str, str]:
+        for name in fields:
+            if name not in _TABLE_FIELDS:
+                raise ValueError(
+                    f"{name!r} is not a field of a problem ({', '.join(_TABLE_FIELDS)}){nearest(name, _TABLE_FIELDS)}"
+                )
+        return fields
+
+    @field_validator("reward_file")
+    @classmethod
+    def _make_absolute(cls, path: str | None) -> str | None:
+        return None if path is None else str(Path(path).expanduser().absolute())
+
+    @model_validator(mode="after")
+    def _check_reward_file(self) -> TableTask:
+        if (self.grader == "python") != (self.reward_file is not None):
+            raise ValueError("grader 'python' and a reward_file go together; give both or neither")
+        return self
+
 
 _PYTHON = "python"
-_MADE_FROM = ("question", "answer", "alternatives", "solution", "kind", "difficulty")
 
 
 class Table(ReadFamily[TableTask]):
@@ -114,3 +156,6 @@ class Table(ReadFamily[TableTask]):
         used = {self._task.fields.get(name, name) for name in _MADE_FROM}
         used.add(self._task.fields.get("id", ""))
         return {name: value for name, value in record.values.items() if name not in used and value is not None}
+
+
+TASK = TaskKind(TableTask, Table)

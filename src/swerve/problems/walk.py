@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from swerve.types import StepMark
-
-__all__ = ["Slot", "Walk", "find_marks", "fixed", "slot", "write_solution", "write_trace"]
+from swerve.types import Problem, StepMark
 
 _WORD = re.compile(r"\S+")
 
@@ -108,3 +107,23 @@ def find_marks(walk: Walk, text: str) -> list[StepMark]:
         except StopIteration:
             step = None
     return marks
+
+
+class WalkedFamily(ABC):
+    """A family whose completions are walks; its task has a `mistake_rate` and a `slip_rate`."""
+
+    checks_steps = True
+    _task: Any
+
+    @abstractmethod
+    def walk(self, problem: Problem) -> Walk:
+        """Return a fresh walk of a problem's trace."""
+
+    def trace(self, problem: Problem, rng: random.Random) -> str:
+        """Return a supervised trace: planted mistakes at the task's `mistake_rate`, slips at its `slip_rate`."""
+        walk = self.walk(problem)
+        return write_trace(walk, rng, mistake_rate=self._task.mistake_rate, slip_rate=self._task.slip_rate)
+
+    def check(self, problem: Problem, text: str) -> list[StepMark]:
+        """Return a mark for every wrong word of a completion, given the words before it."""
+        return find_marks(self.walk(problem), text)

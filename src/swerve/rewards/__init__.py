@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from swerve.grading.text import grade_final_answer
-from swerve.rewards.registry import GRADERS, entry_for
+from swerve.rewards.graders import GRADERS, entry_for
 from swerve.types import Problem, Reward
 
 __all__ = ["grade", "grade_all", "grade_final_answer", "known_graders"]

@@ -9,20 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.config import KAndKGrading, MathGrading
-from swerve.config.base import Model
 from swerve.errors import ConfigError, nearest
-from swerve.rewards.registry import GRADERS
+from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
-
-POLICIES: Mapping[str, type[Model]] = {
-    "deepscaler": MathGrading,
-    "gsm8k": MathGrading,
-    "k_and_k": KAndKGrading,
-    "math": MathGrading,
-    "math_verify": MathGrading,
-}
-"""Grader -> the model of its policies; the other graders take none, or check them themselves."""
 
 
 def check_graders(problems: Iterable[Problem]) -> None:
@@ -50,7 +39,7 @@ def _check(name: str, grading: Mapping[str, Any]) -> None:
         if not isinstance(file, str):
             raise ConfigError("the grader python needs a file; set task.reward_file")
         check_reward_file(Path(file))
-    model = POLICIES.get(name)
+    model = GRADERS[name].policies
     if model is None:
         return
     unknown = [key for key in grading if key not in model.model_fields]

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from swerve.config.grading import MathGrading
 from swerve.grading.answers import find_answer
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached, check_limits
 from swerve.grading.maths.rationals import NeedsNumbers
+from swerve.grading.policies import MathGrading
 from swerve.types import Problem, Reward
 
 _LONGEST_TEXT = 4_000_000
@@ -20,8 +20,8 @@ _LONGEST_TEXT = 4_000_000
 def grade_math(problem: Problem, text: str) -> Reward:
     r"""Return 1 if the answer in a text is the gold answer or one of its alternatives, else 0; never raises.
 
-    `problem.grading` holds the policies that differ from `swerve.config.grading.MathGrading`. A text without an answer
-    is `unparsed`; an answer past a limit of size is `timeout`, unless it is the gold answer's own text. It may take
+    `problem.grading` holds the policies that differ from those of `MathGrading`. A text without an answer is
+    `unparsed`; an answer past a limit of size is `timeout`, unless it is the gold answer's own text. It may take
     seconds on answers that are made to take long, so it belongs into a worker process that can be killed.
 
     >>> problem = Problem(id="p", family="math", question="1/3 + 1/6?", answer=r"\frac{1}{2}")

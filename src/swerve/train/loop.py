@@ -25,7 +25,7 @@ from swerve.models.model_folder import load_model, resolve_device, save_checkpoi
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import refuse_long_solutions
+from swerve.prompts import check_solution_lengths
 from swerve.recipes.loader import config_hash, dump_yaml
 from swerve.rewards.checks import check_graders
 from swerve.rewards.sandbox.pool import configure_pool
@@ -144,7 +144,7 @@ class _Training:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished."""
         config, done = self.config, newest.step if newest else 0
         model, tokenizer = self._model(newest)
-        refuse_long_solutions(config, model, tokenizer, self.problems, checks_solutions=bool(self.family.words))
+        check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
             stage.label: stage_draws(stage, self.family, self.problems, seed=config.seed) for stage in config.stages
         }
@@ -181,7 +181,7 @@ class _Training:
             path = checkpoint.path if checkpoint is not None else _chosen_path(cast(PretrainedModel, model))
             loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
             return loaded.model, loaded.tokenizer
-        if not self.family.words:
+        if self.family.is_prose:
             raise ConfigError(
                 f"task '{self.config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
                 "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "

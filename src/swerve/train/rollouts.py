@@ -179,7 +179,7 @@ def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageCon
         "num_refills": found.num_refills,
         **found.draw_metrics,
         # The texts of a task with a vocabulary of its own are no prose.
-        **({} if context.family.words else _response_metrics(found, context.world)),
+        **(_response_metrics(found, context.world) if context.family.is_prose else {}),
     }
 
 

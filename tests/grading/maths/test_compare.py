@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.config.grading import MathGrading
 from swerve.grading.maths.compare import same_answer
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NeedsNumbers
+from swerve.grading.policies import MathGrading
 
 
 @pytest.mark.parametrize(

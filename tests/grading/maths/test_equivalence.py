@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from swerve.config.grading import MathGrading
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
+from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import quick_math
 from swerve.types import Problem
 

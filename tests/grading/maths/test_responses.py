@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.config.grading import MathGrading
 from swerve.grading.answers import find_answer
 from swerve.grading.maths.equivalence import equivalent
+from swerve.grading.policies import MathGrading
 
 POLICY = MathGrading(extraction=("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line"))
 

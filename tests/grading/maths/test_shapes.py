@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from swerve.config.grading import MathGrading
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.expressions import Call, Matrix
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.shapes import folded
+from swerve.grading.policies import MathGrading
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from swerve.config.grading import MathGrading
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
+from swerve.grading.policies import MathGrading
 
 
 def same(gold: str, answer: str) -> bool:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from swerve.errors import SwerveError
-from swerve.rewards import registry
-from swerve.rewards.registry import GraderEntry
+from swerve.grading.grader import GraderEntry
 from swerve.rewards.sandbox import pool
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.rewards.sandbox.pool import GraderPool
@@ -22,9 +21,9 @@ WORKER = """
 import builtins, os, random, sys, types
 from pathlib import Path
 from swerve.errors import MissingExtraError
-from swerve.rewards import registry
+from swerve.rewards import graders
 from swerve.rewards.sandbox import worker
-from swerve.rewards.registry import GraderEntry
+from swerve.grading.grader import GraderEntry
 from swerve.types import Problem, Reward
 
 def verdict(extracted):
@@ -67,11 +66,11 @@ fake.grade = grade
 grade.__module__ = "swerve.rewards.fake"
 sys.modules["swerve.rewards.fake"] = fake
 entries = {
-    "fake": GraderEntry(module="rewards.fake", function="grade", isolated=True),
-    "free": GraderEntry(module="rewards.fake", function="grade", isolated=True, confined=False),
-    "absent": GraderEntry(module="rewards.absent", function="grade", isolated=True),
+    "fake": GraderEntry(module="swerve.rewards.fake", function="grade", isolated=True),
+    "free": GraderEntry(module="swerve.rewards.fake", function="grade", isolated=True, confined=False),
+    "absent": GraderEntry(module="swerve.rewards.absent", function="grade", isolated=True),
 }
-worker.GRADERS = registry.GRADERS = entries
+worker.GRADERS = graders.GRADERS = entries
 worker._MAX_SERVED = 5
 worker.main(sys.argv[1:])
 """
@@ -83,7 +82,7 @@ def graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script.write_text(WORKER)
     monkeypatch.setattr(pool, "COMMAND", (sys.executable, str(script)))
     entry = GraderEntry(module="", function="", isolated=True)
-    monkeypatch.setattr(registry, "GRADERS", {"fake": entry, "free": entry, "absent": entry})
+    monkeypatch.setattr("swerve.rewards.graders.GRADERS", {"fake": entry, "free": entry, "absent": entry})
     with GraderPool(num_workers=1) as graders:
         yield graders
 
@@ -152,7 +151,7 @@ def test_a_missing_package_ends_the_batch_with_its_name(graders: GraderPool) -> 
 LATE_IMPORTS = r"""
 import json, sys
 from swerve.rewards.sandbox import worker
-from swerve.rewards.registry import GRADERS
+from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
 entry = GRADERS["math"]

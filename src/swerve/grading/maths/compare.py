@@ -73,7 +73,7 @@ def same_answer(
         NeedsNumbers: it takes numerical values, and they are not allowed.
         LimitReached: a value is too large to compute.
 
-    >>> from swerve.config.grading import MathGrading
+    >>> from swerve.grading.policies import MathGrading
     >>> from swerve.grading.maths.parser import parse
     >>> same_answer(parse("x = 1/2"), parse("0.5"), MathGrading())
     True

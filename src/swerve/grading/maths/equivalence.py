@@ -51,7 +51,7 @@ def equivalent(gold: str, answer: str, policy: MathPolicy, *, numerically: bool 
         LimitReached: the answers are larger than what is compared.
         NeedsNumbers: it takes numerical values, and they are not allowed.
 
-    >>> from swerve.config.grading import MathGrading
+    >>> from swerve.grading.policies import MathGrading
     >>> equivalent(r"\frac{1}{2}", "0.5", MathGrading()), equivalent("(1, 2)", "(2, 1)", MathGrading())
     (True, False)
     """

@@ -94,7 +94,8 @@ Counted = tuple[int, Correlation | None]
 def _correlations(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> dict[str, Counted]:
     """Return the correlation with each property of a rollout, and last that over tokens (`token`)."""
     means = _rollout_means(data, data.columns[divergence][index])
-    levels = [difficulty(one.problem.kind) for one in data.sequences]
+    read = [one.problem for one in data.sequences]
+    levels = [difficulty(one.kind) if one.difficulty is None else one.difficulty for one in read]
     correlates: dict[str, Floats] = {
         "correct": np.array([one.correct for one in data.sequences], dtype=np.float64),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),

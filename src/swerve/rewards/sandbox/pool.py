@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from swerve.errors import SwerveError
-from swerve.rewards.registry import entry_for
+from swerve.rewards.graders import entry_for
 from swerve.rewards.sandbox import wire
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.types import Problem, Reward

@@ -19,7 +19,8 @@ import time
 from contextlib import suppress
 
 from swerve.errors import MissingExtraError
-from swerve.rewards.registry import GRADERS, GraderEntry
+from swerve.grading.grader import GraderEntry
+from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox import wire
 from swerve.rewards.sandbox.confinement import (
     Confinement,
@@ -112,13 +113,6 @@ _EXIT_SECONDS = 1.0
 _CHUNK = 1 << 16
 _CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-_PRELOADED = {
-    "grade_math": ("mpmath",),
-    "grade_math_verify": ("math_verify",),
-    "grade_reasoning_gym": ("sympy", "reasoning_gym"),
-}
-"""What a grader imports when it first judges; it must not count as CPU time of that answer."""
 
 
 class PoolGoneError(Exception):
@@ -280,7 +274,7 @@ class Worker:
 def _load(entry: GraderEntry) -> None:
     """Import a grader and what it needs, and keep the result out of the garbage collector of the children."""
     entry.load()
-    for module in _PRELOADED.get(entry.function, ()):
+    for module in entry.preloads:
         with suppress(ImportError):  # the grader says itself what it misses
             importlib.import_module(module)
     gc.collect()

@@ -1,0 +1,44 @@
+"""How a grader is named, imported and run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swerve.settings import Model
+from swerve.types import Problem, Reward
+
+Grader = Callable[[Problem, str], Reward]
+"""Judges a text as an answer to a problem; never raises on any text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraderEntry:
+    """A grader, imported when it is first used."""
+
+    module: str
+    function: str
+    isolated: bool = False
+    """Whether it runs in a worker process that can be killed, under limits of CPU time and memory."""
+    confined: bool = True
+    """Of isolated ones: whether the worker also refuses to run text as code, to open files for writing, and so on."""
+    quick: str | None = None
+    """Of isolated ones: a function of the module that answers easy cases where it is called, `(problem, text)` to a
+    reward or None."""
+    preloads: tuple[str, ...] = ()
+    """Modules that it imports when it first judges; a worker imports them before, outside an answer's CPU time."""
+    policies: type[Model] | None = None
+    """The model of `Problem.grading`; None: it has no policies, or checks them itself."""
+
+    def load(self) -> Grader:
+        """Import the grader."""
+        grader: Grader = getattr(importlib.import_module(self.module), self.function)
+        return grader
+
+    def load_quick(self) -> Callable[[Problem, str], Reward | None] | None:
+        """Import the function for easy cases, where there is one."""
+        if self.quick is None:
+            return None
+        found: Callable[[Problem, str], Reward | None] = getattr(importlib.import_module(self.module), self.quick)
+        return found

@@ -1,0 +1,304 @@
+"""Data specs, and the files, folders and data sets of the hub that they name.
+
+Data sets of the hub and folders written by `save_to_disk` are read by the package `datasets` (extra `hub`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from swerve.errors import ArtifactError, ConfigError, MissingExtraError, nearest
+from swerve.formats.records import FORMATS, Record, read_records
+from swerve.settings import Words
+
+Specs = Words
+"""One data spec or several: `[split@]source[:config][#revision]`."""
+Sources = Annotated[Specs, Field(min_length=1)]
+"""At least one data spec."""
+
+_MESSAGE_CHARS = 300
+_SPLIT = re.compile(r"[\w.-]+")
+_HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
+_ENDING = re.compile(r"\.(?:(?:json|jsonl|csv)(?:\.gz)?|parquet)$")
+_SHARD = re.compile(r"(?P<split>.+?)-(?P<number>\d+)(?:-of-(?P<count>\d+))?(?:-[0-9a-f]{16})?")
+"""`train-00000-of-00002`, also with the fingerprint that older exports add."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """Where problems are: `[split@]source[:config][#revision]`."""
+
+    source: str
+    """A file, a folder, or the name `owner/name` of a data set on the hub."""
+    split: str | None = None
+    config: str | None = None
+    """Which of several data sets under one name; in a folder: the subfolder."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub."""
+
+    @property
+    def path(self) -> Path:
+        """The source as a path, `~` replaced by the home directory."""
+        return Path(os.path.expanduser(self.source))
+
+    def __str__(self) -> str:
+        parts = (f"{self.split}@" if self.split else "", self.source, f":{self.config}" if self.config else "")
+        return "".join(parts) + (f"#{self.revision}" if self.revision else "")
+
+
+def parse_spec(text: str) -> DataSpec:
+    """Return what a data spec says. Where the marks `@`, `:`, `#` are part of a path that exists, the path wins.
+
+    Raises:
+        ConfigError: the source, or what should stand beside a mark, is empty.
+
+    >>> parse_spec("train@openai/gsm8k:main#v1")
+    DataSpec(source='openai/gsm8k', split='train', config='main', revision='v1')
+    """
+    readings = list(_readings(text))
+    existing = (spec for spec in readings if spec.source and os.path.exists(spec.path))
+    spec = next(existing, readings[-1])
+    if not spec.source.strip() or "" in (spec.split, spec.config, spec.revision):
+        raise ConfigError(f"data spec {text!r} is incomplete; write [split@]source[:config][#revision]")
+    return spec
+
+
+def _readings(text: str) -> Iterator[DataSpec]:
+    """Yield the ways to read a spec, from the whole text as a path to the one in which every mark counts."""
+    splits: list[tuple[str | None, str]] = [(None, text)]
+    split, mark, rest = text.partition("@")
+    if mark and (not split or _SPLIT.fullmatch(split)):
+        splits.append((split, rest))
+    for split_name, after in splits:
+        for before_revision, revision in ((after, None), _cut(after, "#")):
+            for source, config in ((before_revision, None), _cut(before_revision, ":")):
+                yield DataSpec(source, split_name, config, revision)
+
+
+def _cut(text: str, mark: str) -> tuple[str, str | None]:
+    before, found, after = text.rpartition(mark)
+    return (before, after) if found else (text, None)
+
+
+def read_source(spec: str, *, default_split: str | None = None) -> list[Record]:
+    """Return the records of a file, of a folder's split or of a data set's split on the hub, in their order.
+
+    A folder holds the split `train` as `train.jsonl` (or another ending), as `train-00000-of-00002.parquet` and so on,
+    as files of a subfolder `train`, each also under `data/`, or as a data set saved by `save_to_disk`.
+
+    Args:
+        spec: `[split@]source[:config][#revision]`.
+        default_split: The split where the spec names none; None: the source must have only one.
+
+    Raises:
+        ConfigError: there is no such source or split, or the hub cannot be reached.
+        ArtifactError: a file cannot be read.
+        MissingExtraError: the package `datasets` is needed and missing.
+    """
+    found = parse_spec(spec)
+    if os.path.isdir(found.path):
+        return _read_folder(found, found.split or default_split)
+    if os.path.exists(found.path):
+        _refuse_part(found, "split", f"{found.path} is one file")
+        _refuse_part(found, "config", f"{found.path} is one file")
+        _refuse_part(found, "revision", f"{found.path} is a file, which has no revisions")
+        return read_records(found.path)
+    if _HUB_NAME.fullmatch(found.source) and not _ENDING.search(found.source):
+        return read_hub_dataset(
+            found.source, split=found.split or default_split, config=found.config, revision=found.revision
+        )
+    raise ConfigError(
+        f"data source {found.source!r} does not exist; give a file that ends in {FORMATS}, a folder, or the name "
+        "owner/name of a data set on the hub"
+    )
+
+
+def _refuse_part(spec: DataSpec, part: str, reason: str) -> None:
+    if getattr(spec, part) is not None:
+        raise ConfigError(f"data spec '{spec}' names the {part} {getattr(spec, part)!r}, but {reason}; leave it out")
+
+
+def _read_folder(spec: DataSpec, split: str | None) -> list[Record]:
+    _refuse_part(spec, "revision", f"{spec.path} is a folder, which has no revisions")
+    root = spec.path
+    if spec.config is not None:
+        folders = [folder.name for folder in root.iterdir() if folder.is_dir()]
+        if spec.config not in folders:
+            raise ConfigError(
+                f"folder {root} has no subfolder {spec.config!r} for the config of '{spec}'"
+                f"{nearest(spec.config, folders)}"
+            )
+        root = root / spec.config
+    if (root / "state.json").is_file():
+        _refuse_part(spec, "split", f"{root} is one saved data set")
+        return read_saved_dataset(root, split=None)
+    if (root / "dataset_dict.json").is_file():
+        return read_saved_dataset(root, split=split)
+    splits = _splits(root)
+    if split is None and len(splits) == 1:
+        split = next(iter(splits))
+    if split is None or split not in splits:
+        raise _unknown_split(spec, root, split, splits)
+    return [record for path in _in_order(splits[split]) for record in read_records(path)]
+
+
+def _splits(root: Path) -> dict[str, list[Path]]:
+    """Return the data files of each split of a folder; files before subfolders before those under `data/`."""
+    found: dict[str, list[Path]] = {}
+    for folder in (root, root / "data"):
+        here: dict[str, list[Path]] = {}
+        for path in _data_files(folder):
+            here.setdefault(_split_of(path), []).append(path)
+        subfolders = sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else []
+        for subfolder in subfolders:
+            files = _data_files(subfolder)
+            if files and subfolder.name != "data":
+                here.setdefault(subfolder.name, files)
+        for split, paths in here.items():
+            found.setdefault(split, paths)
+    return found
+
+
+def _data_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path for path in folder.iterdir() if path.is_file() and _ENDING.search(path.name) and path.name[0] != "."
+    )
+
+
+def _stem(path: Path) -> str:
+    return _ENDING.sub("", path.name)
+
+
+def _split_of(path: Path) -> str:
+    shard = _SHARD.fullmatch(_stem(path))
+    return shard["split"] if shard else _stem(path)
+
+
+def _in_order(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return a split's files in the order of their shard numbers.
+
+    Raises:
+        ConfigError: they are copies of the split in several formats, or a shard is missing.
+    """
+    stems = [_stem(path) for path in paths]
+    if len({_split_of(path) for path in paths}) > 1:  # a subfolder of files with names of their own
+        if len(set(stems)) < len(stems):
+            raise _several(paths)
+        return paths
+    shards = [shard for shard in map(_SHARD.fullmatch, stems) if shard]
+    numbers = [int(shard["number"]) for shard in shards]
+    if len(paths) == 1 and not shards:
+        return paths
+    if len(shards) < len(paths) or len(set(numbers)) < len(numbers):
+        raise _several(paths)
+    count = max(int(shard["count"] or 0) for shard in shards)
+    missing = sorted(set(range(count)) - set(numbers))
+    if missing:
+        raise ArtifactError(
+            f"{paths[0].parent} has {len(paths)} of {count} parts of {shards[0]['split']!r}; "
+            f"part {missing[0]} is missing"
+        )
+    return [path for _, path in sorted(zip(numbers, paths, strict=True))]
+
+
+def _several(paths: Sequence[Path]) -> ConfigError:
+    names = ", ".join(path.name for path in paths)
+    return ConfigError(f"{paths[0].parent} holds one split several times ({names}); give the path of the one to read")
+
+
+def _unknown_split(spec: DataSpec, root: Path, split: str | None, splits: dict[str, list[Path]]) -> ConfigError:
+    names = sorted(splits)
+    if split is None:
+        return ConfigError(f"folder {root} has {len(names)} splits ({', '.join(names)}); write SPLIT@{spec.source}")
+    configs = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and split in _splits(folder))
+    if configs:
+        return ConfigError(
+            f"folder {root} has the split {split!r} in {', '.join(configs)}; write {split}@{spec.source}:{configs[0]}"
+        )
+    what = f"it has {', '.join(names)}" if names else f"no file in it ends in {FORMATS}"
+    return ConfigError(f"folder {root} has no split {split!r}; {what}{nearest(split, names)}")
+
+
+def read_hub_dataset(name: str, *, split: str | None, config: str | None, revision: str | None) -> list[Record]:
+    """Return the rows of a split of a data set on the hub, or of its copy in the cache of `datasets`.
+
+    Args:
+        name: `owner/name`.
+        split: None: the data set must have only one.
+        config: Which of its configurations, where it has several.
+        revision: Commit, tag or branch; None: the newest.
+
+    Raises:
+        ConfigError: there is no such data set, config or split, or the hub cannot be reached.
+        MissingExtraError: the package `datasets` is missing.
+    """
+    datasets = _datasets(f"reading '{name}' from the hub")
+    try:
+        found = datasets.load_dataset(name, config, split=split, revision=revision)
+    except ValueError as error:  # an unknown split or config; its message lists the known ones
+        raise ConfigError(f"data set '{name}' cannot be read as asked: {_one_line(error)}") from None
+    except (OSError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(
+            f"'{name}' is neither a local path nor a data set that can be reached on the hub ({_one_line(error)}); "
+            "without a network, fetch it where there is one (hf download --repo-type dataset --local-dir FOLDER "
+            f"{name}) and write the folder in place of the name"
+        ) from None
+    return _rows(found, split, name if config is None else f"{name}:{config}")
+
+
+def read_saved_dataset(folder: Path, *, split: str | None) -> list[Record]:
+    """Return the rows of a folder that was written by `save_to_disk`.
+
+    Args:
+        folder: It holds one data set, or one for each split.
+        split: Which of several; None: there must be only one.
+
+    Raises:
+        ConfigError: there is no such split.
+        ArtifactError: the folder is damaged.
+        MissingExtraError: the package `datasets` is missing.
+    """
+    datasets = _datasets(f"reading {folder}, written by save_to_disk,")
+    try:
+        found = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{folder} cannot be read as a saved data set: {_one_line(error)}") from None
+    return _rows(found, split, str(folder))
+
+
+def _datasets(purpose: str) -> ModuleType:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", "hub", purpose) from None
+    module: ModuleType = datasets
+    return module
+
+
+def _rows(found: Any, split: str | None, name: str) -> list[Record]:
+    if isinstance(found, Mapping):  # all splits by name
+        if split is None and len(found) == 1:
+            split = next(iter(found))
+        if split not in found:
+            names = ", ".join(sorted(found))
+            asked = f"no split {split!r}" if split else f"{len(found)} splits"
+            raise ConfigError(
+                f"data set '{name}' has {asked} ({names}); write SPLIT@{name}{nearest(split or '', list(found))}"
+            )
+        found = found[split]
+    place = f"{split}@{name}" if split else name
+    return [Record(f"{place}, row {number}", dict(row)) for number, row in enumerate(found, start=1)]
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:_MESSAGE_CHARS] or type(error).__name__

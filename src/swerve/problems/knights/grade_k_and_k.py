@@ -1,0 +1,239 @@
+"""Knights and knaves: the format of a completion, and who it says is what.
+
+The two parts and their values are those of Logic-RL (arXiv:2502.14768): the tags `<think> </think> <answer> </answer>`,
+each exactly once and in this order, and the answer, which is judged only where the format is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from swerve.problems.knights.english import answer_text
+from swerve.settings import Model
+from swerve.types import Problem, Reward
+
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_KNOWN_ROLES = (("knight", "knave"), ("true", "false"))
+_MAX_SHOWN = 200
+
+_TOKEN = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*|[^\w\s]|_")
+_SILENT = frozenset(",;.:()[]{}*_`-\u2022\u2013\u2014#=>\u2192|\"'")
+_COPULAS = frozenset(("is", "are", "a", "an", "the", "both", "all"))
+_LEAD = frozenset(("so", "therefore", "thus", "hence", "the", "final", "answer", "solution", "is"))
+_GOLD_ENTRY = re.compile(r"(?:and )?(?:\(\d+\) )?(?P<name>\S.*?) is (?:an? )?(?P<role>[\w-]+)\.?")
+
+
+class KAndKGrading(Model):
+    """The rewards of knights and knaves: a part for the format and a part for the answer."""
+
+    format_right: float = 1.0
+    format_wrong: float = -1.0
+    answer_right: float = 2.0
+    answer_wrong: float = -1.5
+    answer_missing: float = -2.0
+    """Also where the answer is not understood or the format is wrong."""
+    scale: Literal["parts", "correct"] = "correct"
+    """parts: the value is the sum of the parts; correct: 1 if format and answer are right, else 0."""
+    tags: Literal["required", "optional"] = "required"
+    """optional: the format is always right; without `<answer>` the answer is what follows `</think>`, or the text."""
+    reading: Literal["plain", "logic_rl"] = "plain"
+    """plain: the answer says who is what and nothing else; logic_rl: the rule of the Logic-RL code, which looks for
+    `NAME is a ROLE` and takes no notice of other words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gold:
+    people: Mapping[str, str]
+    """Name -> role."""
+    roles: tuple[str, ...]
+    with_article: bool
+    """Whether it is `is a knight` or, as for truth values, `is true`."""
+
+
+def grade_k_and_k(problem: Problem, text: str) -> Reward:
+    """Return the reward of a completion; its parts are `format`, `answer` and `correct`. Never raises.
+
+    The policies are `KAndKGrading`, from `problem.grading`. What the model was given of its answer (`problem.prefix`)
+    is put before the text unless the text begins with it. The part `correct` is 1 if format and answer are right, else
+    0. With `scale="parts"` every text has a value, the sum of the other two. With `scale="correct"` it is the part
+    `correct`, and the status is `unparsed` where the text holds no answer that says who is what.
+
+    >>> problem = Problem(id="p", family="k_and_k", question="...", answer="Zoey is a knave, Owen is a knight")
+    >>> grade_k_and_k(problem, "<think> Owen ... </think> <answer> Owen is a knight, Zoey is a knave </answer>").value
+    1.0
+    >>> grade_k_and_k(problem, "<think> Owen ... </think> <answer> I do not know </answer>").status
+    'unparsed'
+    """
+    try:
+        policy = KAndKGrading(**problem.grading)
+        gold = _gold(problem)
+    except (TypeError, ValueError) as error:
+        return Reward(value=None, status="error", detail=f"{problem.id}: {str(error)[:_MAX_SHOWN]}")
+    if problem.prefix and not text.lstrip().startswith(problem.prefix.strip()):
+        text = f"{problem.prefix}{text}"
+    return _judged(text, gold, policy)
+
+
+def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
+    format_right = policy.tags == "optional" or has_right_format(text)
+    answer = _answer_in(text, tags_needed=policy.tags == "required")
+    read = _read_by_search if policy.reading == "logic_rl" else _read_plain
+    said = read(answer, gold) if answer else None
+    right = said == gold.people
+    correct = float(right and format_right)
+    scored = {
+        "format": policy.format_right if format_right else policy.format_wrong,
+        "answer": policy.answer_missing
+        if said is None or not format_right
+        else policy.answer_right
+        if right
+        else policy.answer_wrong,
+    }
+    parts = {**scored, "correct": correct}
+    extracted = None if not answer else answer[:_MAX_SHOWN] if said is None else answer_text(said)
+    if policy.scale == "parts":
+        return Reward(value=sum(scored.values()), status="graded", parts=parts, extracted=extracted)
+    if said is None:
+        detail = "the answer does not say who is what" if answer else "no answer in the text"
+        return Reward(value=None, status="unparsed", parts=parts, extracted=extracted, detail=detail)
+    return Reward(value=correct, status="graded", parts=parts, extracted=extracted)
+
+
+def has_right_format(text: str) -> bool:
+    """Return whether `<think>`, `</think>`, `<answer>` and `</answer>` occur exactly once each and in this order.
+
+    >>> has_right_format("<think> a </think> <answer> b </answer>"), has_right_format("<answer> b </answer>")
+    (True, False)
+    """
+    places = [text.find(tag) for tag in _TAGS]
+    return all(text.count(tag) == 1 for tag in _TAGS) and places == sorted(places)
+
+
+def _answer_in(text: str, *, tags_needed: bool) -> str:
+    """Return the last answer in the text, empty without one."""
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
+    if start >= 0:
+        return text[start + len("<answer>") : end].strip()
+    if tags_needed or "<answer>" in text:
+        return ""
+    _, closing, after = text.rpartition("</think>")
+    return after.strip() if closing or "<think>" not in after else ""
+
+
+def _gold(problem: Problem) -> _Gold:
+    entries = [_GOLD_ENTRY.fullmatch(" ".join(piece.split())) for piece in re.split(r"[,\n]", problem.answer.strip())]
+    people = {entry["name"]: entry["role"].lower() for entry in entries if entry}
+    if len(people) < len(entries):
+        raise ValueError(f"the gold answer {problem.answer!r} does not say for each person who is what")
+    if len({name.casefold() for name in people}) < len(people):
+        raise ValueError(f"the names in {problem.answer!r} differ only in letter case")
+    named = problem.metadata.get("roles")
+    stated = tuple(dict.fromkeys(people.values()))
+    pairs = (tuple(str(word).lower() for word in named.values()),) if isinstance(named, Mapping) else _KNOWN_ROLES
+    roles = next((pair for pair in pairs if all(pair) and set(stated) <= set(pair)), stated)
+    return _Gold(people=people, roles=roles, with_article=bool(re.search(r" is an? ", problem.answer)))
+
+
+def _read_plain(answer: str, gold: _Gold) -> dict[str, str] | None:
+    return parse_answer(answer, tuple(gold.people), gold.roles)
+
+
+def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[str, str] | None:
+    """Return the role of each person (in the order of `names`) if that is what a text says, and nothing else.
+
+    Read are lists and sentences such as `Zoey is a knave, Owen is a knight`, `(1) Zoey is a knave (2) Owen is a
+    knight`, `Zoey: knave; Owen: knight`, `(Zoey, knave), (Owen, knight)`, `Zoey and Owen are knights`, with any letter
+    case, marks of emphasis and a few words before, such as `The answer is`. None where a person is missing or is said
+    to be two things, or where any other word stands, so that `Zoey is not a knight` or `Zoey is a knight or a knave` is
+    never read as an assignment. Takes time linear in the text's length.
+
+    >>> parse_answer("Therefore **Owen** is a Knight and Zoey is a knave.", ("Zoey", "Owen"), ("knight", "knave"))
+    {'Zoey': 'knave', 'Owen': 'knight'}
+    >>> parse_answer("Owen is a knight, so Zoey is a knave", ("Zoey", "Owen"), ("knight", "knave")) is None
+    True
+    """
+    reader = _Reader(names, roles)
+    tokens = _TOKEN.findall(text.casefold())
+    position = 0
+    while position < len(tokens):
+        used = reader.take(tokens, position)
+        if used == 0:
+            return None
+        position += used
+    return reader.found()
+
+
+def _longest_first(entry: tuple[list[str], str]) -> int:
+    return -len(entry[0])
+
+
+class _Reader:
+    """Reads tokens from left to right: names wait until a role follows."""
+
+    def __init__(self, names: Sequence[str], roles: Sequence[str]) -> None:
+        self._names = names
+        self._by_first: dict[str, list[tuple[list[str], str]]] = {}
+        for tokens, name in sorted(((_TOKEN.findall(name.casefold()), name) for name in names), key=_longest_first):
+            self._by_first.setdefault(tokens[0], []).append((tokens, name))
+        self._singular = {role.casefold(): role for role in roles}
+        self._plural = {f"{role.casefold()}s": role for role in roles}
+        self._waiting: list[str] = []
+        self._said: dict[str, str] = {}
+
+    def take(self, tokens: list[str], position: int) -> int:
+        """Return the number of tokens read here; 0: what stands here makes the text no plain answer."""
+        token = tokens[position]
+        for parts, name in self._by_first.get(token, ()):
+            if tokens[position : position + len(parts)] == parts:
+                self._waiting.append(name)
+                return len(parts)
+        if token in self._singular:
+            return int(len(self._waiting) == 1 and self._assign(self._singular[token]))
+        if token in self._plural:
+            return int(bool(self._waiting) and self._assign(self._plural[token]))
+        return int(self._may_be_skipped(token))
+
+    def _may_be_skipped(self, token: str) -> bool:
+        if token in _SILENT or token.isdecimal() or token == "and":
+            return True
+        if self._waiting:
+            return token in _COPULAS
+        return not self._said and token in _LEAD
+
+    def _assign(self, role: str) -> bool:
+        """Return whether nobody waiting was said to be something else before."""
+        for name in self._waiting:
+            if self._said.setdefault(name, role) != role:
+                return False
+        self._waiting = []
+        return True
+
+    def found(self) -> dict[str, str] | None:
+        if self._waiting or len(self._said) < len(self._names):
+            return None
+        return {name: self._said[name] for name in self._names}
+
+
+def _read_by_search(answer: str, gold: _Gold) -> dict[str, str] | None:
+    """Return the roles by Logic-RL's rule: as many role words as people, and `NAME is a ROLE` somewhere for each.
+
+    Of truth values, as in formulas (`A is true`), not the words alone are counted but `is true` and `is false`.
+    """
+    counted = [role if gold.with_article else f"is {role}" for role in gold.roles]
+    if sum(answer.lower().count(words) for words in counted) != len(gold.people):
+        return None
+    article = {True: r"an\s+", False: r"a\s+"}
+    roles = "|".join(
+        f"{article[role[0] in 'aeiou'] if gold.with_article else ''}{re.escape(role)}" for role in gold.roles
+    )
+    said = {}
+    for name in gold.people:
+        found = re.search(rf"\b{re.escape(name)}\b\s+is\s+(?:{roles})\b", answer, re.IGNORECASE)
+        if found is None:
+            return None
+        said[name] = found[0].split()[-1].lower()
+    return said

@@ -1,0 +1,1 @@
+"""Data sets of the package reasoning-gym, and what judges their answers."""

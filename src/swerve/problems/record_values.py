@@ -1,0 +1,102 @@
+"""Values of a record's fields, each checked where it is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+
+from swerve.errors import ArtifactError, nearest
+from swerve.formats.records import Record
+
+_CHARS_SHOWN = 60
+
+
+def has_value(record: Record, name: str) -> bool:
+    """Whether a record has a field and it is not null."""
+    return record.values.get(name) is not None
+
+
+def text_of(record: Record, *names: str) -> str:
+    """Return the first of the named fields that the record has, a text that is not empty.
+
+    Raises:
+        ArtifactError: it has none of them, or it is not such a text.
+    """
+    name = next((name for name in names if has_value(record, name)), None)
+    if name is None:
+        raise missing_field(record, names[0])
+    value = record.values[name]
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(record, name, "a text that is not empty")
+    return value
+
+
+def number_of(record: Record, name: str) -> float | None:
+    """Return a field that is a number, or a text that writes one; None where it is missing or null.
+
+    Raises:
+        ArtifactError: it is something else.
+    """
+    value = record.values.get(name)
+    if value is None:
+        return None
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _wrong(record, name, "a number")
+    return number
+
+
+def list_of_texts(record: Record, name: str, clean: Callable[[str], str] = str.strip) -> tuple[str, ...]:
+    """Return a field that is a text, a number or a list of them as distinct texts without the empty ones.
+
+    Args:
+        record: The record.
+        name: The field; missing and null are no texts.
+        clean: What is done to each text.
+
+    Raises:
+        ArtifactError: it is something else.
+    """
+    value = record.values.get(name)
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    found: dict[str, str] = {}
+    for one in values:
+        if not isinstance(one, str | int | float):
+            raise _wrong(record, name, "a text, a number or a list of them")
+        text = clean(number_text(one))
+        found.setdefault("".join(text.split()), text)
+    found.pop("", None)
+    return tuple(found.values())
+
+
+def number_text(value: str | float) -> str:
+    """Return a value as text, whole numbers without a fraction and truth values in small letters.
+
+    >>> [number_text(value) for value in (142.0, 0.5, True, "1/2")]
+    ['142', '0.5', 'true', '1/2']
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
+def missing_field(record: Record, name: str, *, fix: str = "") -> ArtifactError:
+    """Return the error that a record has no value for a field; `fix` says what to do."""
+    state = "has no value for the field" if name in record.values else "has no field"
+    return ArtifactError(
+        f"{record.place} {state} {name!r}; it has {', '.join(record.values) or 'none'}"
+        f"{nearest(name, [one for one in record.values if one != name])}{fix}"
+    )
+
+
+def _wrong(record: Record, name: str, wanted: str) -> ArtifactError:
+    shown = re.sub(r"\s+", " ", json.dumps(record.values[name], default=str, ensure_ascii=False))
+    shown = shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}..."
+    return ArtifactError(f"{record.place}: the field {name!r} is {shown}; expected {wanted}")

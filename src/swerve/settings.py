@@ -1,0 +1,39 @@
+"""The base class of configuration models, and the types of their fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(strict=False)]
+"""One text or a list of them."""
+
+
+class Model(BaseModel):
+    """Frozen, strict, and without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class Choice(Model):
+    """One of several kinds: `kind` names a function, and the other keys are its keywords."""
+
+    own_keys: ClassVar[frozenset[str]] = frozenset()
+    """Further keys that are not the function's."""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of the function that `kind` names."""
+        return {name: value for name, value in self if name != "kind" and name not in self.own_keys}

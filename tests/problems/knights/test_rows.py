@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from swerve.errors import ArtifactError
+from swerve.formats.records import Record
+from swerve.problems.knights.english import parse_puzzle, render_puzzle
+from swerve.problems.knights.rows import prove_row, prove_source, row_problem
+
+RAJ_SAYS = "Uma is a sage or Raj is a sage"
+QUIZ = (
+    "A very special island is inhabited only by sages and fools. Sages always tell the truth, and fools always lie. "
+    'You meet 2 inhabitants: Uma, and Raj. Uma said, "Raj is a fool." '
+    f"Raj told you that {RAJ_SAYS}. So who is a sage and who is a fool?"
+)
+ROW = {
+    "quiz": QUIZ,
+    "names": ["Uma", "Raj"],
+    "knight_knave": {"knight": "sage", "knave": "fool"},
+    "solution": [False, True],
+    "solution_text_format": "(1) Uma is a fool\n(2) Raj is a sage",
+    "statements": "(('lying', 1), ('or', ('telling-truth', 0), ('telling-truth', 1)))",
+    "variant": "random_pair",
+}
+
+
+def record(**changes) -> Record:
+    values = {**ROW, **changes}
+    return Record("rows.jsonl, line 3", {name: value for name, value in values.items() if value is not None})
+
+
+def test_a_row_becomes_a_problem():
+    problem = row_problem(record())
+    assert problem.question == QUIZ
+    assert problem.answer == "Uma is a fool, Raj is a sage"
+    assert (problem.kind, problem.difficulty) == ("2 people", 2.0)
+    assert problem.metadata == {
+        "names": ["Uma", "Raj"],
+        "roles": {"knight": "sage", "knave": "fool"},
+        "solution": [False, True],
+        "statements": ROW["statements"],
+        "variant": "random_pair",
+    }
+    assert problem.solution is not None
+    assert problem.solution.startswith("<think> Let's go through the cases")
+    assert problem.solution.endswith("</think>\n<answer> Uma is a fool, Raj is a sage </answer>")
+
+
+def test_a_row_s_own_reasoning_is_the_solution():
+    steps = ["Uma cannot be a sage.", "Assume Uma is a fool."]
+    problem = row_problem(record(cot_head="Let us see.", cot_repeat_steps=steps, cot_foot="This fits."))
+    assert problem.solution == (
+        "<think> Let us see.\nUma cannot be a sage.\nAssume Uma is a fool.\nThis fits. </think>\n"
+        "<answer> Uma is a fool, Raj is a sage </answer>"
+    )
+
+
+def test_the_text_alone_is_enough():
+    problem = row_problem(Record("here", {"question": QUIZ}))
+    assert problem.answer == "Uma is a fool, Raj is a sage"
+    assert problem.id == row_problem(record()).id
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"solution": [True, True]},
+            "line 3: the field 'solution' does not hold: the proved one is: Uma is a fool, Raj",
+        ),
+        ({"solution": ["False", "True"]}, "'solution' does not hold"),
+        ({"statements": "(('lying', 1), ('lying', 1))"}, "'statements' does not hold: the text says"),
+        ({"statements": "(('lying', 1), open('x'))"}, "'statements' does not hold: .* not a tuple"),
+        ({"names": ["Raj", "Uma"]}, "'names' does not hold: the text names Uma, Raj"),
+        ({"knight_knave": {"knight": "fool", "knave": "sage"}}, "by the text a sage tells the truth and a fool lies"),
+        ({"solution_text_format": "(1) Uma is a sage\n(2) Raj is a fool"}, "'solution_text_format' does not hold"),
+        ({"quiz": QUIZ.replace("Uma said", "Uma sang")}, "'quiz' does not hold: no claim in a known phrasing"),
+        ({"quiz": QUIZ.replace(RAJ_SAYS, "Raj is a fool")}, "'quiz' does not hold: it has 0 solutions"),
+        ({"quiz": QUIZ.replace(RAJ_SAYS, "Uma is a fool")}, "'quiz' does not hold: it has 2 solutions"),
+        ({"quiz": None}, "line 3 has no field 'quiz'"),
+    ],
+)
+def test_a_row_that_does_not_hold_is_refused_by_its_place(changes, message):
+    with pytest.raises(ArtifactError, match=message):
+        row_problem(record(**changes))
+
+
+def test_statements_may_be_lists():
+    statements = [["lying", 1], ["or", ["telling-truth", 0], ["telling-truth", 1]]]
+    assert not prove_row(record(statements=statements)).differences
+    assert prove_row(record(statements=statements[::-1])).differences.keys() == {"statements"}
+
+
+def test_a_source_is_proved_and_what_is_wrong_is_listed_by_place(tmp_path):
+    path = tmp_path / "puzzles.jsonl"
+    puzzle = parse_puzzle(QUIZ)
+    assert render_puzzle(puzzle) == QUIZ
+    rows = [
+        ROW,
+        {**ROW, "solution": [True, False]},
+        {"quiz": QUIZ},
+        {**ROW, "quiz": "What is 1 + 1?"},
+        {**ROW, "quiz": QUIZ.replace(RAJ_SAYS, "Raj is a fool")},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    summary = prove_source(str(path))
+    assert (summary.num_puzzles, summary.num_read, summary.num_unique) == (5, 4, 3)
+    assert (summary.num_with_solution, summary.num_solution_equal) == (4, 1)
+    assert (summary.num_with_statements, summary.num_statements_equal) == (4, 2)
+    assert summary.by_people == {2: 4}
+    assert [problem.split(": ")[0].rsplit(", ", 1)[1] for problem in summary.problems] == ["line 2", "line 4", "line 5"]
+    assert "solution: the proved one is: Uma is a fool, Raj is a sage" in summary.problems[0]
+
+
+@pytest.mark.parametrize("name", ["kk_logic_rl/5ppl_test.parquet", "kk_mem_kk_logic/test_flip_role.jsonl.gz"])
+def test_published_files_hold(shared_data, name):
+    folder, file = name.split("/")
+    summary = prove_source(str(shared_data(folder) / file))
+    count = {"5ppl_test.parquet": 100, "test_flip_role.jsonl.gz": 700}[file]
+    assert summary.problems == ()
+    assert (
+        summary.num_puzzles == summary.num_unique == summary.num_solution_equal == summary.num_statements_equal == count
+    )
