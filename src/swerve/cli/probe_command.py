@@ -102,8 +102,7 @@ def probe(
     summary = probe_responses(request, progress=progress)
     if is_main_process():
         progress.note(f"tables: {request.out.probe_path}")
-        text = "\n".join(probe_lines(None if summary is None else summary.model_dump(mode="json")))
-        print_result(summary, text, as_json=as_json)
+        print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
 
 
 def _probe_run(run: str | None, overrides: list[str], options: Mapping[str, Any], *, as_json: bool) -> None:
