@@ -324,10 +324,10 @@ class _Notes(SilentProgress):
 
 @pytest.fixture
 def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    from swerve.eval import evaluation
+    from swerve.eval import heldout
     from swerve.train import loop
 
-    for module in (loop, evaluation):
+    for module in (loop, heldout):
         monkeypatch.setattr(module, "load_family", lambda _task: _Prose())
 
     def configured(model: str) -> Any:

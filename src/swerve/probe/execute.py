@@ -16,6 +16,7 @@ from swerve.artifacts.files import remove
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
+from swerve.models.runtime import apply_runtime
 from swerve.probe.causal.causal_tests import CausalTests
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
@@ -26,7 +27,6 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import sequence_rows
 from swerve.probe.summary_entries import Findings, cut_off_notes, summary_notes
 from swerve.progress import Progress, SilentProgress
-from swerve.rewards.sandbox.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
 
@@ -64,13 +64,7 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
         CheckpointError: a model is missing or damaged.
         DiskFullError: no room.
     """
-    if plan.runtime.threads is not None:
-        torch.set_num_threads(plan.runtime.threads)
-    configure_pool(
-        num_workers=plan.runtime.grader_workers,
-        cpu_seconds=plan.runtime.grader_cpu_seconds,
-        memory_mb=plan.runtime.grader_memory_mb,
-    )
+    apply_runtime(plan.runtime)
     return _Execution(plan=plan, progress=progress, world=world or World()).run()
 
 
