@@ -13,6 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -54,6 +55,49 @@ def tiny():
     tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
     model = build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=1).eval()
     return model, tokenizer
+
+
+def _filled(schema: dict[str, Any], given: Any, schemas: dict[str, Any]) -> Any:
+    """Return `given` with the required keys that it lacks: null where allowed, else empty, 0 or the first choice."""
+    options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    if given is None or len(options) > 1:
+        return given
+    kind = schemas[options[0]["$ref"].rpartition("/")[2]] if "$ref" in options[0] else options[0]
+    if "properties" in kind and isinstance(given, dict):
+        known = {name: _filled(kind["properties"].get(name, {}), value, schemas) for name, value in given.items()}
+        # Earlier versions wrote some means as `share`.
+        lacking = [
+            name for name in kind.get("required", []) if name not in known and not (name == "mean" and "share" in known)
+        ]
+        return known | {name: _empty(kind["properties"][name], schemas) for name in lacking}
+    if isinstance(given, dict):
+        values = kind.get("additionalProperties")
+        return (
+            {name: _filled(values, one, schemas) for name, one in given.items()} if isinstance(values, dict) else given
+        )
+    return [_filled(kind.get("items", {}), one, schemas) for one in given] if isinstance(given, list | tuple) else given
+
+
+def _empty(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    if "anyOf" in schema:
+        return None
+    if "enum" in schema:
+        return schema["enum"][0]
+    empty = {"string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {}}
+    kind = schema.get("type", "object")
+    return _filled(schema, {}, schemas) if kind == "object" else empty[kind]
+
+
+@pytest.fixture(scope="session")
+def filled() -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+    """Complete some literal keys of a typed record's JSON, so that a test names only those it is about."""
+
+    def fill(record: Any, given: dict[str, Any]) -> dict[str, Any]:
+        schema = record.model_json_schema()
+        complete: dict[str, Any] = _filled(schema, given, schema.get("$defs", {}))
+        return complete
+
+    return fill
 
 
 SMALL_RECIPE = """

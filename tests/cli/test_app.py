@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+import swerve as swerve_package
 from swerve import __version__
-from swerve.artifacts.files import write_json
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
@@ -49,7 +50,8 @@ SUMMARY = ProbeSummary(
 class Stages:
     """Stand-ins for the stages, recording how they were called."""
 
-    def __init__(self) -> None:
+    def __init__(self, filled: Any) -> None:
+        self.filled = filled
         self.calls: list[tuple[str, Config | ReportConfig, Path, bool | None]] = []
         self.error: BaseException | None = None
         self.environment: dict[str, str | None] = {}
@@ -62,13 +64,13 @@ class Stages:
             run.create(config_yaml=dump_yaml(config), provenance={})
         self.calls.append(("train", config, run.path, resume))
 
-    def evaluate(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[dict[str, Any]]:
+    def evaluate(self, config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
         self.calls.append(("evaluate", config, run.path, None))
-        entry = {"checkpoint": "rl-80", "stage": "rl", "num_problems": 4}
-        write_json(
-            run.path / "eval" / "step_000588.json", {**entry, "accuracy": {"mean": 0.5, "low": 0.1, "high": 0.9}}
-        )
-        return [entry]
+        accuracy = {"mean": 0.5, "low": 0.1, "high": 0.9}
+        given = {"checkpoint": "rl-80", "stage": "rl", "step": 588, "num_problems": 4, "accuracy": accuracy}
+        evaluation = Evaluation.model_validate(self.filled(Evaluation, given))
+        evaluation.write(run.path / "eval" / "step_000588.json")
+        return [evaluation]
 
     def probe_run(self, config: Config, run: RunDirectory, *, progress: Progress) -> ProbeSummary:
         self.calls.append(("probe", config, run.path, None))
@@ -80,12 +82,13 @@ class Stages:
 
 
 @pytest.fixture
-def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
-    stages = Stages()
+def stages(monkeypatch: pytest.MonkeyPatch, filled: Any) -> Stages:
+    stages = Stages(filled)
     names = {"train": "train", "eval": "evaluate", "probe": "probe_run", "report": "build_report"}
     for package, function in names.items():
         module = ModuleType(f"swerve.{package}")
         setattr(module, function, getattr(stages, function))
+        module.__path__ = [str(Path(swerve_package.__file__).parent / package)]  # its other modules are the real ones
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return stages
 

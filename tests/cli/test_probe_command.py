@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.files import atomic_directory, write_json
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
 from swerve.cli import main
@@ -50,13 +51,13 @@ def swerve(capsys: pytest.CaptureFixture[str]) -> Swerve:
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequest]:
+def requests(monkeypatch: pytest.MonkeyPatch, filled: Any) -> list[ProbeRequest]:
     """Collect what the command hands to the probe, instead of probing."""
     collected: list[ProbeRequest] = []
 
-    def collect(request: ProbeRequest, *, progress: Any) -> dict[str, Any]:
+    def collect(request: ProbeRequest, *, progress: Any) -> ProbeSummary:
         collected.append(request)
-        return {"notes": ["collected"]}
+        return ProbeSummary.model_validate(filled(ProbeSummary, {"notes": ["collected"]}))
 
     monkeypatch.setattr("swerve.probe.from_responses.probe_responses", collect)
     return collected
@@ -139,7 +140,7 @@ def test_models_and_sequences_without_a_run(
 def test_json_and_default_place(swerve: Swerve, requests: list[ProbeRequest], folder: Path, responses: Path) -> None:
     status, out, _ = swerve(*arguments(responses, folder, "--json", "--ends", "eos", "--template", "raw"))
     assert status == 0
-    assert json.loads(out) == {"notes": ["collected"]}
+    assert json.loads(out)["notes"] == ["collected"]
     assert requests[0].out.path == Path("probe-dpo")
     assert (requests[0].responses.provenance["ends"], requests[0].responses.provenance["template"]) == ("eos", "raw")
     assert requests[0].responses.sequences[0].completion_ids[-1] == 2

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import write_json
+import pytest
+
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import RunDirectory
-from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
+from swerve.cli import summary as cli
 
 
 def estimate(mean: float, low: float, high: float) -> dict[str, float]:
@@ -14,7 +18,9 @@ def estimate(mean: float, low: float, high: float) -> dict[str, float]:
 
 def evaluation(checkpoint: str, mean: float, low: float, high: float, **more: Any) -> dict[str, Any]:
     stage = checkpoint.split("-")[0]
-    record = {"checkpoint": checkpoint, "stage": stage, "num_problems": 400, "accuracy": estimate(mean, low, high)}
+    step = int(checkpoint.split("-")[1])
+    record = {"checkpoint": checkpoint, "stage": stage, "step": step, "num_problems": 400}
+    record |= {"accuracy": estimate(mean, low, high)}
     return {**record, "trace_right": None, "mean_reward": None, **more}
 
 
@@ -25,6 +31,8 @@ EVALUATIONS = [
     evaluation("rl-80", 0.9925, 0.978, 0.997, trace_right=estimate(0.985, 0.967, 0.993)),
 ]
 PROBE: dict[str, Any] = {
+    "divergence": "js",
+    "spike_method": "zscore",
     "reference": "dpo-8",
     "final": "rl-80",
     "num_problems": 400,
@@ -48,7 +56,7 @@ PROBE: dict[str, Any] = {
             "checkpoint": "rl-80",
             "divergence": "js",
             "num_rollouts": 200,
-            "top_on_wrong": {"share": None, "low": None, "high": None},
+            "top_on_wrong": None,
             "top_on_first_wrong": None,
             "chance_wrong": None,
             "chance_first_wrong": None,
@@ -75,19 +83,40 @@ PROBE: dict[str, Any] = {
 }
 
 
-def test_summary_of_a_whole_chain() -> None:
-    text = run_summary(EVALUATIONS, PROBE, seconds=95.2, report=Path("runs/demo/report/index.html"))
+@pytest.fixture(scope="module")
+def evaluated(filled: Any) -> Callable[[Sequence[dict[str, Any]]], list[Evaluation]]:
+    return lambda entries: [Evaluation.model_validate(filled(Evaluation, one)) for one in entries]
+
+
+@pytest.fixture(scope="module")
+def probed(filled: Any) -> Callable[[dict[str, Any]], ProbeSummary]:
+    return lambda entries: ProbeSummary.model_validate(filled(ProbeSummary, entries))
+
+
+@pytest.fixture(scope="module")
+def evaluation_lines(evaluated: Any) -> Callable[..., list[str]]:
+    return lambda entries, **options: cli.evaluation_lines(evaluated(entries), **options)
+
+
+@pytest.fixture(scope="module")
+def probe_lines(probed: Any) -> Callable[[dict[str, Any]], list[str]]:
+    return lambda entries: cli.probe_lines(probed(entries))
+
+
+def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
+    probe = probed(PROBE)
+    text = cli.run_summary(evaluated(EVALUATIONS), probe, seconds=95.2, report=Path("runs/demo/report/index.html"))
     assert text == (
         "Held-out problems: 400, answered greedily (intervals in brackets).\n"
         "  sft-500: accuracy 47.0% [42.1, 51.9]\n"
         "  dpo-8: accuracy 46.2% [41.4, 51.2], mean reward of samples 45.0% [43.0, 47.0]\n"
         "  rl-80: accuracy 99.2% [97.8, 99.7], trace fully right 98.5% [96.7, 99.3]\n"
-        "Of 400 problems dpo-8 has 215 wrong; rl-80 has 208 of these right.\n"
+        "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets 208 of those right.\n"
         "Mean divergence: not measured.\n"
         "The highest spike between dpo-8 and rl-80, 200 rollouts, falls\n"
-        "  forward KL: on a wrong token in 90.0% [85.0, 93.4] of rollouts (chance 3.0%), "
+        "  Forward KL: on a wrong token in 90.0% [85.0, 93.4] of rollouts (chance 3.0%), "
         "on the first wrong token in 80.5% [74.4, 85.4] of rollouts (chance 2.6%)\n"
-        "  Jensen-Shannon: on a wrong token in not measured of rollouts (chance not measured), "
+        "  JS: on a wrong token in not measured of rollouts (chance not measured), "
         "on the first wrong token in not measured of rollouts (chance not measured)\n"
         "Causal test, 100 rollouts x 16 continuations by dpo-8: its own token replaced by the one of rl-80\n"
         "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
@@ -97,27 +126,32 @@ def test_summary_of_a_whole_chain() -> None:
     )
 
 
-def test_what_was_not_measured_is_said() -> None:
-    assert run_summary([], None, seconds=None, report=None) == (
+def test_all_problems_that_turned_right_are_called_all(probe_lines: Any) -> None:
+    turned = {**PROBE, "num_reference_wrong_final_right": 215}
+    assert probe_lines(turned)[0] == "Of 400 problems dpo-8 gets 215 wrong; rl-80 gets all 215 of those right."
+
+
+def test_what_was_not_measured_is_said(probe_lines: Any) -> None:
+    assert cli.run_summary([], None, seconds=None, report=None) == (
         "Held-out accuracy: not measured.\nProbe: not measured.\nWall time: not measured.\nReport: not written\n"
     )
     empty = {**PROBE, "num_reference_wrong": None, "spikes": [], "causal": None, "reliable": False, "notes": ["few"]}
     assert probe_lines(empty) == [
-        "Problems dpo-8 has wrong and rl-80 right: not measured.",
+        "Problems that dpo-8 gets wrong and rl-80 gets right: not measured.",
         "Mean divergence: not measured.",
         "Where the spikes fall: not measured.",
         "Causal test: not measured.",
         "Note: few",
     ]
-    assert probe_lines({**empty, "notes": []})[-1] == "Note: too few rollouts for these figures to be relied upon."
+    assert probe_lines({**empty, "notes": []})[-1] == "Note: too few rollouts for these metrics to be relied upon."
 
 
-def test_data_cannot_break_the_lines() -> None:
-    hostile = {**PROBE, "notes": ["[/bold]\x1b[2J\nSecond"], "spikes": None, "causal": None}
+def test_data_cannot_break_the_lines(probe_lines: Any) -> None:
+    hostile = {**PROBE, "notes": ["[/bold]\x1b[2J\nSecond"], "spikes": [], "causal": None}
     assert probe_lines(hostile)[-1] == "Note: [/bold]\ufffd[2J Second"
 
 
-def test_every_checkpoint_or_the_last_of_each_stage() -> None:
+def test_every_checkpoint_or_the_last_of_each_stage(evaluation_lines: Any) -> None:
     assert [line.split(":")[0] for line in evaluation_lines(EVALUATIONS)[1:]] == [
         "  sft-500",
         "  dpo-8",
@@ -127,43 +161,44 @@ def test_every_checkpoint_or_the_last_of_each_stage() -> None:
     assert len(evaluation_lines(EVALUATIONS, last_of_stage=True)) == 4
 
 
-def test_summaries_are_read_from_the_run(tmp_path: Path) -> None:
+def test_summaries_are_read_from_the_run(evaluated: Any, probed: Any, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    assert read_evaluations(run) == []
-    assert read_probe(run) is None
-    for step, entry in zip((500, 508, 513, 588), EVALUATIONS, strict=True):
-        write_json(tmp_path / "eval" / f"step_{step:06d}.json", entry)
-    write_json(tmp_path / "probe" / "summary.json", PROBE)
-    assert read_evaluations(run) == EVALUATIONS
-    assert read_probe(run) == PROBE
+    assert read_evaluations(run) == ()
+    assert read_summary(run) is None
+    evaluations, probe = tuple(evaluated(EVALUATIONS)), probed(PROBE)
+    for one in evaluations:
+        one.write(tmp_path / "eval" / f"{one.file_name}.json")
+    probe.write(tmp_path / "probe" / "summary.json")
+    assert read_evaluations(run) == tuple(sorted(evaluations, key=lambda one: one.step))
+    assert read_summary(run) == probe
 
 
-def test_everything_a_probe_can_find() -> None:
+def test_everything_a_probe_can_find(probe_lines: Any) -> None:
     share = {"mean": 0.5, "low": 0.4, "high": 0.6}
     probe = {
         **PROBE,
         "baseline": "sft-500",
         "divergence": "js",
         "spike_method": "zscore",
-        "mcnemar": {"difference": {"mean": 0.548, "low": 0.496, "high": 0.594}, "p_value": 2.4e-66},
-        "divergences": [{"checkpoint": "rl-80", "reference": "dpo-8", "js": {"mean": 0.008}}],
+        "mcnemar": {"difference": estimate(0.548, 0.496, 0.594), "p_value": 2.4e-66},
+        "divergences": [{"checkpoint": "rl-80", "reference": "dpo-8", "js": estimate(0.008, 0.0, 1.0)}],
         "pairs": [
-            {"checkpoint": "rl-80", "reference": "rl-5", "js": {"mean": 0.3}},
-            {"checkpoint": "dpo-8", "reference": "sft-500", "js": {"mean": 1.1e-5}},
+            {"checkpoint": "rl-80", "reference": "rl-5", "js": estimate(0.3, 0.0, 1.0)},
+            {"checkpoint": "dpo-8", "reference": "sft-500", "js": estimate(1.1e-5, 0.0, 1.0)},
         ],
         "noise_floor": {"js": {"mean": 2e-17, "max": 1e-16}},
         "recovery": {"spikes": [{"divergence": "js", "method": "zscore", "precision": share, "recall": share}]},
-        "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": {"mean": 23.14}}}}},
+        "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": estimate(23.14, 0.0, 1.0)}}}},
         "pivots": {"num_pivots": 9, "num_rollouts": 20, "num_confirmed": 8, "on_spike": {"share": share}},
         "cross_sampling": {
             "directions": [
                 {
                     "direction": "reference_into_checkpoint",
-                    "base": {"mean": 0.9},
-                    "other": {"mean": 0.51},
+                    "base": estimate(0.9, 0.0, 1.0),
+                    "other": estimate(0.51, 0.0, 1.0),
                     "selectors": [
-                        {"selector": "js", "points": [{"budget": 0.02, "accuracy": {"mean": 0.49}}]},
-                        {"selector": "random", "points": [{"budget": 0.02, "accuracy": {"mean": 0.89}}]},
+                        {"selector": "js", "points": [{"budget": 0.02, "accuracy": estimate(0.49, 0.0, 1.0)}]},
+                        {"selector": "random", "points": [{"budget": 0.02, "accuracy": estimate(0.89, 0.0, 1.0)}]},
                     ],
                 }
             ]
@@ -172,8 +207,7 @@ def test_everything_a_probe_can_find() -> None:
     lines = probe_lines(probe)
     assert lines[0].endswith(" Accuracy over all: +54.8 points [+49.6, +59.4], McNemar p 2.4e-66.")
     assert lines[1] == (
-        "Mean Jensen-Shannon divergence, nats a token: rl-80 against dpo-8 0.008, dpo-8 against sft-500 1.1e-05, "
-        "noise 2e-17."
+        "Mean JS divergence, nats per token: rl-80 against dpo-8 0.008, dpo-8 against sft-500 1.1e-05, noise 2e-17."
     )
     assert (
         "Spikes by zscore: on wrong tokens: precision 50.0% [40.0, 60.0], recall 50.0% [40.0, 60.0]; "
@@ -184,25 +218,25 @@ def test_everything_a_probe_can_find() -> None:
         "Cross-sampling, dpo-8 into rl-80: accuracy 90.0% -> 51.0% with all tokens; with 2.0% of them, chosen by "
         "js 49.0%, random 89.0%.",
     ]
-    matched = {"selection": "matched", "effect": share, "alternative_effect": {"mean": -0.09, "low": -0.1, "high": 0.0}}
+    matched = {"selection": "matched", "effect": share, "alternative_effect": estimate(-0.09, -0.1, 0.0)}
     found = probe_lines({**PROBE, "causal": {**PROBE["causal"], "selections": [matched]}})
     assert found[-1] == (
         "  at matched positions: success not measured -> not measured, +50.0 points [+40.0, +60.0]; "
-        "a token of neither: -9.0 points [-10.0, +0.0]"
+        "control token (neither model's choice): -9.0 points [-10.0, +0.0]"
     )
 
 
-def test_responses_from_elsewhere() -> None:
+def test_responses_from_elsewhere(probe_lines: Any) -> None:
     imported = {
         **PROBE,
         "responses": {"path": "responses.jsonl", "num_responses": 339},
         "population": "imported_wrong",
         "num_rollouts": 120,
     }
-    assert probe_lines(imported)[0] == "339 responses of responses.jsonl; the figures are about the 120 wrong ones."
+    assert probe_lines(imported)[0] == "339 responses of responses.jsonl; the metrics are about the 120 wrong ones."
 
 
-def test_a_probe_without_known_wrong_steps_says_so_once() -> None:
+def test_a_probe_without_known_wrong_steps_says_so_once(probe_lines: Any) -> None:
     entry = {"checkpoint": "rl-80", "divergence": "js", "num_rollouts": 0}
     lines = probe_lines({**PROBE, "spikes": [entry, {**entry, "divergence": "kl_forward"}]})
     (line,) = [line for line in lines if "spikes fall" in line]
@@ -215,7 +249,7 @@ def sampled(checkpoint: str, ks: tuple[int, ...], **more: Any) -> dict[str, Any]
     return evaluation(checkpoint, 0.5, 0.4, 0.6, by_num_samples=curve, **more)
 
 
-def test_many_samples_have_a_line_and_few_do_not() -> None:
+def test_many_samples_have_a_line_and_few_do_not(evaluation_lines: Any) -> None:
     entries = [sampled("sft-9", (1, 2, 4)), sampled("rl-5", (1, 2, 4)), sampled("rl-80", (1, 2, 4))]
     assert evaluation_lines(entries, last_of_stage=True)[-1] == (
         "One of 4 samples is right (pass@4): sft-9 70.0% [40.0, 80.0], rl-80 70.0% [40.0, 80.0]."
@@ -223,7 +257,7 @@ def test_many_samples_have_a_line_and_few_do_not() -> None:
     assert len(evaluation_lines([sampled("rl-80", (1, 2))])) == 2
 
 
-def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up() -> None:
+def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up(evaluation_lines: Any) -> None:
     statuses = {"graded": 990, "unparsed": 9, "timeout": 0, "error": 0}
     assert len(evaluation_lines([evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "graded": 991})])) == 2
     some = evaluation("rl-5", 0.5, 0.4, 0.6, statuses={"graded": 98, "unparsed": 2, "timeout": 0, "error": 0})
@@ -234,6 +268,6 @@ def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up() -> No
     )
 
 
-def test_rewards_on_another_scale_are_no_percentages() -> None:
+def test_rewards_on_another_scale_are_no_percentages(evaluation_lines: Any) -> None:
     one = evaluation("rl-80", 0.5, 0.4, 0.6, mean_reward=estimate(-1.0, -1.75, -0.25))
     assert evaluation_lines([one])[1].endswith("mean reward of samples -1 [-1.75, -0.25]")

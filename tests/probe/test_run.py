@@ -202,11 +202,11 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
     assert [row["token_ids"][0] for row in own] == [row["argmax"] for row in last]
     assert [row["token_ids"][0] for row in reference] == [row["argmax_ref"] for row in last]
     spikes = at(found["spikes"], divergence="js")
-    assert {spike.method for spike in spikes} == {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
+    assert {spike["method"] for spike in spikes} == {"zscore", "percentile", "adaptive", "absolute", "calibrated"}
     for spike in at(spikes, method="zscore"):
         place = {name: spike[name] for name in ("sequence_id", "position", "checkpoint")}
         (row,) = at(tokens, **place, reference="dpo-1")
-        assert spike["value"] == row["js"] > spike.threshold
+        assert spike["value"] == row["js"] > spike["threshold"]
     means = {one.checkpoint: one.js.mean for one in summary.divergences}
     assert means["rl-2"] == pytest.approx(sum(row["js"] for row in last) / len(last), rel=1e-6)
 

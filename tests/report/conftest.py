@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import read_json, write_json
-from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.metrics import StepMetrics, append_metrics
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SAMPLES_SCHEMA, SEQUENCES_SCHEMA, read_table, write_table
 from swerve.config import ReportConfig
-from swerve.report import build_report
+from swerve.report.page import all_findings, render_page
+from swerve.report.read import ReportInputs, read_inputs
 
 
 def _beside(name: str) -> ModuleType:
@@ -31,9 +36,13 @@ def _beside(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def synthetic() -> ModuleType:
-    """The module `synthetic_run.py`."""
-    return _beside("synthetic_run")
+def synthetic(filled: Any) -> Any:
+    """The module `synthetic_run.py`, whose runs are made of complete records."""
+    module = _beside("synthetic_run")
+    return SimpleNamespace(
+        **{name: value for name, value in vars(module).items() if name.isupper()},
+        write_synthetic_run=partial(module.write_synthetic_run, filled=filled),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +61,115 @@ def run(synthetic: Any, entries: dict[str, Any], tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def report(run: RunDirectory) -> Path:
+def inputs(run: RunDirectory) -> ReportInputs:
+    """What the report reads of `run`."""
+    return read_inputs(run)
+
+
+@pytest.fixture(scope="session")
+def answers_inputs(answers_only: RunDirectory) -> ReportInputs:
+    """What the report reads of `answers_only`."""
+    return read_inputs(answers_only)
+
+
+@pytest.fixture(scope="session")
+def report(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `run`."""
-    return build_report(run, options=ReportConfig())
+    return _page(inputs, tmp_path_factory.mktemp("page") / "index.html")
+
+
+def _page(inputs: ReportInputs, path: Path) -> Path:
+    path.write_text(render_page(inputs, options=ReportConfig()), encoding="utf-8")
+    return path
+
+
+def evaluation(checkpoint: str, step: int, mean: float, low: float, high: float) -> dict[str, Any]:
+    return {
+        "checkpoint": checkpoint,
+        "step": step,
+        "num_problems": 400,
+        "accuracy": {"mean": mean, "low": low, "high": high},
+        "trace_right": {"mean": 0.96, "low": 0.93, "high": 0.975},
+    }
+
+
+EVALUATIONS = (evaluation("dpo-8", 508, 0.465, 0.417, 0.514), evaluation("rl-80", 588, 0.9925, 0.978, 0.997))
+SUMMARY: dict[str, Any] = {
+    "reference": "dpo-8",
+    "final": "rl-80",
+    "divergence": "js",
+    "spike_method": "zscore",
+    "population": "reference_wrong_final_right",
+    "selection": "greedy",
+    "num_reference_wrong": 215,
+    "num_reference_wrong_final_right": 208,
+    "num_rollouts": 200,
+    "reliable": True,
+    "spikes": [
+        {
+            "checkpoint": "rl-80",
+            "divergence": "js",
+            "num_rollouts": 200,
+            "top_on_wrong": {"share": 0.92, "low": 0.87, "high": 0.95},
+            "top_on_first_wrong": {"share": 0.9, "low": 0.85, "high": 0.94},
+            "chance_wrong": 0.03,
+            "chance_first_wrong": 0.026,
+        }
+    ],
+    "causal": {
+        "selections": [
+            {"selection": "spike", "effect": {"mean": 0.874, "low": 0.825, "high": 0.916}},
+            {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high": 0.029}},
+        ]
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def inputs_of(filled: Any) -> Callable[..., ReportInputs]:
+    """Make a run of literal keys: of two evaluations, a probe whose other keys are those of `SUMMARY`, and metrics."""
+
+    def make(
+        evaluations: Sequence[dict[str, Any]] = EVALUATIONS,
+        summary: dict[str, Any] | None = SUMMARY,
+        metrics: Sequence[dict[str, Any]] = (),
+    ) -> ReportInputs:
+        return ReportInputs(
+            run_name="run",
+            provenance={},
+            config_text=None,
+            metrics=tuple(map(StepMetrics.model_validate, metrics)),
+            evaluations=tuple(Evaluation.model_validate(filled(Evaluation, one)) for one in evaluations),
+            summary=None
+            if summary is None
+            else ProbeSummary.model_validate(filled(ProbeSummary, {**SUMMARY, **summary})),
+            tables=None,
+            final_completions={},
+            distinct_right={},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def said(inputs_of: Any) -> Callable[..., tuple[str, ...]]:
+    """Return all sentences of a run of literal keys."""
+
+    def say(*args: Any, **options: Any) -> tuple[str, ...]:
+        return tuple(one for group in all_findings(inputs_of(*args, **options)).values() for one in group)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def told(inputs_of: Any) -> Callable[[dict[str, Any]], dict[str, tuple[str, ...]]]:
+    """Return the sentences of a probe, by heading, with an ordinary minus sign."""
+
+    def tell(summary: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+        found = all_findings(inputs_of(summary=summary))
+        return {name: tuple(one.replace("\N{MINUS SIGN}", "-") for one in group) for name, group in found.items()}
+
+    return tell
 
 
 ODD_KINDS = (
@@ -90,7 +205,7 @@ def _answers_only_evaluation(entry: dict[str, Any], place: int) -> dict[str, Any
 
 
 @pytest.fixture(scope="session")
-def answers_only(synthetic: Any, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def answers_only(synthetic: Any, filled: Any, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of a mixture whose steps nobody checks, with failures, samples, behaviours and a curriculum."""
     run: RunDirectory = synthetic.write_synthetic_run(
         tmp_path_factory.mktemp("runs") / "answers", num_rollouts=3, hostile=False
@@ -117,7 +232,7 @@ def answers_only(synthetic: Any, tmp_path_factory: pytest.TempPathFactory) -> Ru
         }
         append_metrics(run.metrics_path, {"step": step, "stage": "rl", "stage_step": step - 3, **figures})
     for place, path in enumerate(sorted((run.path / "eval").glob("*.json"))):
-        write_json(path, _answers_only_evaluation(read_json(path), place))
+        write_json(path, filled(Evaluation, _answers_only_evaluation(read_json(path), place)))
         answers = ["a b a", "b a b", "a b a", None] if place else ["a b a", "x", None, None]
         rows = [
             {"problem_id": f"p{problem}", "sample": sample, "completion_ids": [1], "text": "", "extracted": answer,
@@ -144,6 +259,6 @@ def _forget_wrong_steps(run: RunDirectory) -> None:
 
 
 @pytest.fixture(scope="session")
-def answers_only_report(answers_only: RunDirectory) -> Path:
+def answers_only_report(answers_inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `answers_only`."""
-    return build_report(answers_only, options=ReportConfig())
+    return _page(answers_inputs, tmp_path_factory.mktemp("page") / "index.html")

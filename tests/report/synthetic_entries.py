@@ -1,12 +1,10 @@
-"""The entries of a probe's summary that need no table of the synthetic run, with literal figures."""
+"""The entries of a probe's summary that need no table of the synthetic run, with literal numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
-
-__all__ = ["probe_entries"]
 
 DIVERGENCES = ("kl_forward", "kl_reverse", "js")
 METHODS = ("zscore", "percentile", "adaptive", "absolute", "calibrated")

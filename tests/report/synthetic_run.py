@@ -6,7 +6,7 @@ probability in the tables is computed from them, so that the files are consisten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import write_json
 from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     EVALUATION_SCHEMA,
@@ -27,9 +29,8 @@ from swerve.artifacts.tables import (
     write_table,
 )
 
-__all__ = ["CHECKPOINTS", "HOSTILE_TEXT", "HOSTILE_TOKENS", "REFERENCE", "write_synthetic_run"]
-
 Floats = NDArray[np.float64]
+Filled = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 
 REFERENCE = "dpo-8"
 CHECKPOINTS = ("rl-5", "rl-10", "rl-20", "rl-30", "rl-40", "rl-60", "rl-70", "rl-80")
@@ -98,7 +99,7 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _model_logits(trace: Trace, strength: float, noise: Floats) -> Floats:
-    """Logits `[T, V]` of a model that has unlearnt the mistake to the degree `strength` (0: the reference)."""
+    """Logits `[T, V]` of a model that has unlearned the mistake to the degree `strength` (0: the reference)."""
     logits = noise.copy()
     for position, word in enumerate(trace.words):
         logits[position, _ID[word]] += 8.0
@@ -252,7 +253,7 @@ def _rate(mean: float, half_width: float) -> dict[str, float]:
 
 
 def _share(share: float, half_width: float) -> dict[str, float]:
-    return {"share": share, "low": max(0.0, share - half_width), "high": min(1.0, share + half_width)}
+    return {"mean": share, "low": max(0.0, share - half_width), "high": min(1.0, share + half_width)}
 
 
 def _accuracy(stage: str, stage_step: int) -> float:
@@ -273,7 +274,7 @@ def _right_trace(trace: Trace) -> str:
     return " ".join([*words, "answer", *trace.gold.split()])
 
 
-def _write_evaluations(run: RunDirectory, traces: Sequence[Trace]) -> None:
+def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Filled) -> None:
     for stage, step, stage_step in _STAGES:
         accuracy = _accuracy(stage, stage_step)
         summary = {
@@ -296,7 +297,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace]) -> None:
             },
         }
         name = f"step_{step:06d}"
-        write_json(run.path / "eval" / f"{name}.json", summary)
+        write_json(run.path / "eval" / f"{name}.json", filled(Evaluation, summary))
         rows = [
             {
                 "problem_id": f"addition-{trace.operands[0]}+{trace.operands[1]}",
@@ -329,6 +330,9 @@ def _probe_summary(means: Mapping[str, Mapping[str, float]], *, reliable: bool) 
         "final": CHECKPOINTS[-1],
         "checkpoints": list(CHECKPOINTS),
         "divergence": "js",
+        "spike_method": "zscore",
+        "population": "reference_wrong_final_right",
+        "selection": "greedy",
         "confidence": 0.95,
         "num_problems": 400,
         "num_reference_wrong": 215,
@@ -402,6 +406,7 @@ def _write_probe(
     *,
     reliable: bool,
     entries: Mapping[str, Any],
+    filled: Filled,
 ) -> None:
     tokens, topk, spikes, interventions = [], [], [], []
     sums: dict[str, dict[str, list[float]]] = {checkpoint: {} for checkpoint in CHECKPOINTS}
@@ -442,7 +447,8 @@ def _write_probe(
     write_table(run.probe_path / "spikes.parquet", spikes, SPIKES_SCHEMA)
     write_table(run.probe_path / "interventions.parquet", interventions, INTERVENTIONS_SCHEMA)
     means = {checkpoint: {name: float(np.mean(v)) for name, v in entry.items()} for checkpoint, entry in sums.items()}
-    write_json(run.probe_path / "summary.json", {**_probe_summary(means, reliable=reliable), **entries})
+    summary = {**_probe_summary(means, reliable=reliable), **entries}
+    write_json(run.probe_path / "summary.json", filled(ProbeSummary, summary))
 
 
 def write_synthetic_run(
@@ -455,10 +461,11 @@ def write_synthetic_run(
     probe: bool = True,
     reliable: bool = True,
     entries: Mapping[str, Any] | None = None,
+    filled: Filled,
 ) -> RunDirectory:
     """Write a run of three stages with ten evaluated and eight probed checkpoints; the last rollout may be hostile.
 
-    `entries` are added to the summary of the probe; without them it is one of few figures.
+    `entries` are added to the summary of the probe; without them it has few metrics. `filled` completes records.
     """
     rng = np.random.default_rng(seed)
     run = RunDirectory(path)
@@ -473,10 +480,11 @@ def write_synthetic_run(
     run.create(config_yaml=f"name: {path.name}\nseed: {seed}\neval:\n  confidence: 0.95\n", provenance=provenance)
     run.set_status("trained")
     for step in range(1, 589):
-        append_metrics(run.metrics_path, {"step": step, "stage": "rl" if step > 508 else "sft", "loss": 1 / step})
+        place = ("rl", step - 508) if step > 508 else ("sft", step)
+        append_metrics(run.metrics_path, {"step": step, "stage": place[0], "stage_step": place[1], "loss": 1 / step})
     traces = _traces(num_rollouts, hostile, rng)
     if evaluation:
-        _write_evaluations(run, traces)
+        _write_evaluations(run, traces, filled)
     if probe:
-        _write_probe(run, traces, rng, reliable=reliable, entries=entries or {})
+        _write_probe(run, traces, rng, reliable=reliable, entries=entries or {}, filled=filled)
     return run

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +52,8 @@ def audit() -> dict[str, Any]:
     }
 
 
-def test_the_figure_shows_something(audit: dict[str, Any], tmp_path: Path) -> None:
+def test_the_figure_shows_something_and_labels_are_not_read_as_formulas(audit: dict[str, Any], tmp_path: Path) -> None:
+    audit["checkpoint"]["name"] = r"$\frac{$"
     written = write_estimator_figure(audit, tmp_path)
     assert [path.name for path in written] == ["estimators.png", "estimators.pdf"]
     pixels = matplotlib.image.imread(written[0])
@@ -70,7 +69,7 @@ def drawn(audit: dict[str, Any]) -> Figure:
     return figure
 
 
-def test_curves_hold_the_figures_of_the_tables(audit: dict[str, Any]) -> None:
+def test_curves_hold_the_numbers_of_the_tables(audit: dict[str, Any]) -> None:
     values, cosine_loss, cosine_reward, bias, noise_loss, noise_reward = drawn(audit).axes
     lines = {line.get_label(): line for line in bias.lines if not str(line.get_label()).startswith("_")}
     assert set(lines) == set(NAMES)
@@ -89,35 +88,25 @@ def test_curves_hold_the_figures_of_the_tables(audit: dict[str, Any]) -> None:
     assert (low, high) == pytest.approx((4 - 4 / 0.1**0.5, 4 + 4 / 0.1**0.5))
 
 
-def test_estimators_are_told_apart_without_colour() -> None:
+def test_estimators_are_distinguishable_without_colour() -> None:
     assert set(estimators._LOOKS) == set(NAMES)
     assert len({look["marker"] for look in estimators._LOOKS.values()}) == len(NAMES)
     assert len({look["color"] for look in estimators._LOOKS.values()}) == len(NAMES)
 
 
-def test_labels_are_not_read_as_formulas(audit: dict[str, Any], tmp_path: Path) -> None:
-    hostile = r"$\frac{$"
-    audit["checkpoint"]["name"] = hostile
-    assert len(write_estimator_figure(audit, tmp_path)) == 2
-
-
-def test_figures_not_measured_leave_gaps(audit: dict[str, Any], tmp_path: Path) -> None:
+def test_what_was_not_measured_leaves_gaps(audit: dict[str, Any]) -> None:
     gaps = copy.deepcopy(audit)
     gaps["deciles"][2]["values"][0]["relative_bias"] = None
     gaps["deciles"][3]["gradients"] = []
-    axes = drawn(gaps).axes
+    figure = drawn(gaps)
+    figure.canvas.draw()
+    axes = figure.axes
     k1 = next(line for line in axes[3].lines if line.get_label() == "k1")
     assert list(k1.get_xdata()) == [0, 1, 3, 4, 5, 6]
     assert len(next(line for line in axes[1].lines if line.get_label() == "k2").get_xdata()) == 6
-    assert len(write_estimator_figure(gaps, tmp_path)) == 2
 
 
 def test_the_same_model_twice_draws_nothing(audit: dict[str, Any], tmp_path: Path) -> None:
     same = {**audit, "deciles": [{**one, "kl_mean": 0.0} for one in audit["deciles"]]}
     assert write_estimator_figure(same, tmp_path) == ()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_needs_no_torch() -> None:
-    code = "import sys, swerve.report.estimators; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,16 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import read_json
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.report import build_report
-from swerve.report.charts import all_charts, dose_charts
-from swerve.report.figures_probe import probe_figures
-from swerve.report.findings import findings, tiles
-from swerve.report.inputs import read_inputs
-from swerve.report.page import json_block, render_page
-from swerve.report.sections import topics
+from swerve.report.page import all_charts, all_findings, all_sections, all_tiles, json_block, render_page
+from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.topics import topics
 
 OWN_ASSETS = ("dom.js", "colour.js", "curves.js", "tooltip.js", "positions.js", "viewer.js", "start.js", "page.html.j2")
 
@@ -160,7 +158,7 @@ def test_probe_figures_on_the_page_are_those_of_the_summary(page: Page, run: Run
     for row, entry in zip(rows, summary["spikes"], strict=True):
         shares = entry["top_on_first_wrong"]
         shown = [float(number) for number in re.findall(r"[\d.]+", row[4])]
-        assert shown == pytest.approx([100 * shares[key] for key in ("share", "low", "high")], abs=0.051)
+        assert shown == pytest.approx([100 * shares[key] for key in ("mean", "low", "high")], abs=0.051)
     assert page.tables["table-categories"][1] == ["number", "6,380", "55.0%", "90.0%", "360", "5.7%", "3.5%"]
     assert "Noise floor" in page.text
 
@@ -308,19 +306,29 @@ def test_names_of_models_in_the_new_entries_are_escaped(synthetic: Any, entries:
     assert "dpo-8 against <img src=x onerror=alert(1)>" in [row[0] for row in Page(rendered).tables["table-pairs"]]
 
 
-def test_any_entry_may_be_missing(synthetic: Any, entries: Any, tmp_path: Path) -> None:
-    run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2, entries=entries)
-    inputs = read_inputs(run)
+def test_any_entry_may_be_missing(inputs: ReportInputs, entries: Any) -> None:
     assert inputs.summary is not None
-    for key in entries:
-        for summary in ({**inputs.summary, key: None}, {k: v for k, v in inputs.summary.items() if k != key}):
-            changed = replace(inputs, summary=summary)
-            assert topics(changed)
-            assert findings(changed)
-            assert len(tiles(changed)) == 4
-            assert all_charts(changed)
-            probe_figures(summary)
-            dose_charts(summary)
+    recorded = inputs.summary.model_dump()
+    optional = [key for key, field in ProbeSummary.model_fields.items() if not field.is_required()]
+    assert set(entries) - set(optional) == {
+        "baseline",
+        "selection",
+        "population",
+        "spike_method",
+        "mcnemar",
+        "reselected",
+    }
+    lacking = [{name: value for name, value in recorded.items() if name != key} for key in optional]
+    lacking += [{**recorded, key: None} for key in ("baseline", "mcnemar", "reselected", "num_reference_wrong")]
+    for one in lacking:
+        changed = replace(inputs, summary=ProbeSummary.model_validate(one))
+        assert all_sections(changed)
+        assert all_findings(changed)
+        assert len(all_tiles(changed)) == 4
+        assert all_charts(changed)
+        for topic in topics():
+            if topic.drawings:
+                list(topic.drawings(changed))
 
 
 def without_estimates(value: Any) -> Any:
@@ -330,10 +338,10 @@ def without_estimates(value: Any) -> Any:
     return [without_estimates(one) for one in value] if isinstance(value, list) else value
 
 
-def test_estimates_may_all_be_missing(synthetic: Any, entries: Any, tmp_path: Path) -> None:
-    run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2, entries=entries)
-    inputs = read_inputs(run)
-    page = Page(render_page(replace(inputs, summary=without_estimates(inputs.summary)), options=ReportConfig()))
+def test_estimates_may_all_be_missing(inputs: ReportInputs) -> None:
+    assert inputs.summary is not None
+    summary = ProbeSummary.model_validate(without_estimates(inputs.summary.model_dump(mode="json")))
+    page = Page(render_page(replace(inputs, summary=summary, tables=None), options=ReportConfig()))
     assert page.tables["table-regions"][1] == ["first", "34.0%", "not measured", "not measured", "2.0%", "2.3%"]
     assert "None" not in page.text.replace("None of them", "")
     assert re.search(r"\bnan\b", page.text) is None
@@ -356,7 +364,7 @@ def test_responses_from_elsewhere_are_told_as_such(synthetic: Any, entries: Any,
     page = render(run)
     assert (
         "310 responses to 400 problems were read from answers.jsonl (200 imported, wrong; 100 imported, right); the "
-        "figures are of the 200 in the population \N{LEFT DOUBLE QUOTATION MARK}imported, wrong"
+        "metrics are about the 200 in the population \N{LEFT DOUBLE QUOTATION MARK}imported, wrong"
         "\N{RIGHT DOUBLE QUOTATION MARK}."
     ) in page.text
     assert ["boundaries", "ids 310"] in page.tables["table-responses"]
@@ -403,7 +411,7 @@ def test_without_evaluations_the_page_says_so(synthetic: Any, tmp_path: Path) ->
 def test_an_unreliable_probe_is_flagged(synthetic: Any, tmp_path: Path) -> None:
     run = synthetic.write_synthetic_run(tmp_path / "run", reliable=False, num_rollouts=2)
     page = render(run)
-    assert "The probe had too few rollouts for its figures to be relied upon." in page.text
+    assert "The probe had too few rollouts for its metrics to be relied upon." in page.text
     assert "12 rollouts, fewer than the 20 asked for: not to be relied upon." in page.text
 
 
@@ -432,7 +440,7 @@ def test_a_damaged_table_is_named(synthetic: Any, tmp_path: Path) -> None:
 
 def test_importing_the_package_is_light() -> None:
     code = (
-        "import sys, swerve.report; "
+        "import sys, swerve.report, swerve.report.estimators; "
         "print([m for m in ('torch', 'transformers', 'matplotlib', 'pandas', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -440,7 +448,9 @@ def test_importing_the_package_is_light() -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
 )
 
 

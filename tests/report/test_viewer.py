@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, read_table
 from swerve.report import viewer
-from swerve.report.inputs import read_inputs
+from swerve.report.read import ReportInputs
 from swerve.report.viewer import outside_spaces, split_pieces, viewer_payload
 
 
 @pytest.fixture(scope="module")
-def payload(run: RunDirectory) -> dict[str, Any]:
-    made = viewer_payload(read_inputs(run), max_rollouts=40)
+def payload(inputs: ReportInputs) -> dict[str, Any]:
+    made = viewer_payload(inputs, max_rollouts=40)
     assert made is not None
     return made
 
@@ -72,16 +72,14 @@ def test_the_final_checkpoints_own_completion_is_joined_by_problem(payload: dict
     assert first["answer"] != first["gold"]
 
 
-def test_rollouts_are_limited_by_option_and_by_size(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = read_inputs(run)
+def test_rollouts_are_limited_by_option_and_by_size(inputs: ReportInputs, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two of the headline population, and at least one of the other.
     assert [rollout["id"] for rollout in viewer_payload(inputs, max_rollouts=2)["rollouts"]] == [0, 1, 12]  # type: ignore[index]
     monkeypatch.setattr(viewer, "MAX_CELLS", 1)
     assert [rollout["id"] for rollout in viewer_payload(inputs, max_rollouts=2)["rollouts"]] == [0]  # type: ignore[index]
 
 
-def test_an_infinite_divergence_is_null_and_leaves_the_scale_finite(run: RunDirectory) -> None:
-    inputs = read_inputs(run)
+def test_an_infinite_divergence_is_null_and_leaves_the_scale_finite(inputs: ReportInputs) -> None:
     assert inputs.tables is not None
     rows = inputs.tables.tokens.to_pylist()
     assert (rows[0]["checkpoint"], rows[0]["reference"]) == ("rl-5", "dpo-8")
@@ -94,8 +92,7 @@ def test_an_infinite_divergence_is_null_and_leaves_the_scale_finite(run: RunDire
     assert json.loads(json.dumps(payload, allow_nan=False))["populations"][0]["total"] == 12
 
 
-def test_populations_are_named_and_the_headline_one_comes_first(run: RunDirectory) -> None:
-    inputs = read_inputs(run)
+def test_populations_are_named_and_the_headline_one_comes_first(inputs: ReportInputs) -> None:
     assert inputs.tables is not None
     backwards = inputs.tables.sequences.take(list(range(13, -1, -1)))
     payload = viewer_payload(replace(inputs, tables=replace(inputs.tables, sequences=backwards)), max_rollouts=4)
@@ -112,8 +109,7 @@ def test_populations_are_named_and_the_headline_one_comes_first(run: RunDirector
     assert other["by_checkpoint"][-1]["spikes"] == {"kl_forward": [], "kl_reverse": [], "js": []}
 
 
-def test_continuations_are_those_of_the_reference_if_there_are_any(run: RunDirectory) -> None:
-    inputs = read_inputs(run)
+def test_continuations_are_those_of_the_reference_if_there_are_any(inputs: ReportInputs) -> None:
     assert inputs.tables is not None
     assert inputs.tables.interventions is not None
     payload = viewer_payload(inputs, max_rollouts=1)
@@ -132,8 +128,8 @@ def test_continuations_are_those_of_the_reference_if_there_are_any(run: RunDirec
     assert {row["policy"] for row in payload["rollouts"][0]["causal"]} == {"checkpoint"}
 
 
-def test_without_a_probe_there_is_nothing_to_view(run: RunDirectory) -> None:
-    assert viewer_payload(replace(read_inputs(run), summary=None), max_rollouts=40) is None
+def test_without_a_probe_there_is_nothing_to_view(inputs: ReportInputs) -> None:
+    assert viewer_payload(replace(inputs, summary=None), max_rollouts=40) is None
 
 
 @given(st.text(max_size=30), st.data())

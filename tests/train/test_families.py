@@ -364,9 +364,9 @@ def test_prose_is_learnt_and_evaluated_without_steps(prose, tmp_path, tiny):
     last = read_metrics(run.metrics_path)[-1]
     assert last["format_rate"] is not None
     assert last["repeated_4gram_share"] is not None
-    (summary,) = [one for one in evaluate(config, run, progress=progress) if one["checkpoint"] == "rl-2"]
-    assert summary["trace_right"] is None
-    assert set(summary["responses"]) >= {"format_rate", "reflections_per_1000_words"}
+    (summary,) = [one for one in evaluate(config, run, progress=progress) if one.checkpoint == "rl-2"]
+    assert summary.trace_right is None
+    assert summary.responses.format_rate is not None
     rows = read_table(run.path / "eval" / "step_000004.parquet", EVALUATION_SCHEMA).to_pylist()
     assert {row["trace_right"] for row in rows} == {None}
 

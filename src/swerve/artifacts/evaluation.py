@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swerve.artifacts.record import Record
+from swerve.artifacts.run import RunDirectory
 from swerve.estimates import Estimate, SamplingCurve
+
+MANY_SAMPLES = 4
+"""From so many samples per problem, pass@k says more than the mean of the samples does."""
 
 
 class Scores(Record):
@@ -73,5 +77,52 @@ class Evaluation(HeldoutMetrics):
     @property
     def confidence(self) -> float | None:
         """Level of the intervals, as the settings say it."""
-        level = self.settings["eval"]["confidence"] if "eval" in self.settings else None
+        level = self.eval_settings.get("confidence")
         return None if level is None else float(level)
+
+    @property
+    def eval_settings(self) -> Mapping[str, Any]:
+        """The section `eval` of the configuration that it was made with."""
+        section: Mapping[str, Any] = self.settings.get("eval") or {}
+        return section
+
+    @property
+    def file_name(self) -> str:
+        """Name of its files in `eval/`, without suffix."""
+        return f"step_{self.step:06d}"
+
+    def sampled(self, k: int) -> SamplingCurve | None:
+        """Return what k samples of a problem are worth, if that was measured."""
+        return next((one for one in self.by_num_samples if one.k == k), None)
+
+    def pass_at(self, k: int) -> Estimate | None:
+        """Return pass@k, if it was measured."""
+        found = self.sampled(k)
+        return None if found is None else found.pass_at_k
+
+    def majority_at(self, k: int) -> Estimate | None:
+        """Return the accuracy of the majority vote of k samples, if it was measured."""
+        found = self.sampled(k)
+        return None if found is None else found.majority_at_k
+
+
+def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
+    """Return the evaluation of every evaluated checkpoint, by global step.
+
+    Raises:
+        ArtifactError: a file is damaged or of another version.
+    """
+    remedy = f"run swerve eval {run.path} again"
+    found = [Evaluation.read(path, remedy=remedy) for path in (run.path / "eval").glob("step_*.json")]
+    return tuple(sorted(found, key=lambda one: one.step))
+
+
+def largest_k(evaluations: Sequence[Evaluation]) -> int:
+    """Return the largest number of samples per problem; 0 where none were evaluated."""
+    return max((one.k for entry in evaluations for one in entry.by_num_samples), default=0)
+
+
+def rewards_are_fractions(evaluations: Sequence[Evaluation]) -> bool:
+    """Return whether no mean reward leaves 0 to 1, so that it reads as a percentage beside the accuracy."""
+    found = [entry.mean_reward for entry in evaluations if entry.mean_reward is not None]
+    return all(one.low >= 0.0 and one.high <= 1.0 for one in found)

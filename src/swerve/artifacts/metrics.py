@@ -1,14 +1,52 @@
-"""`metrics.jsonl`: one object per step, append-only, always written."""
+"""`metrics.jsonl`: a JSON object per step, append-only, always written."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from swerve.artifacts.files import write_text
+from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError
+
+
+class StepMetrics(Record):
+    """What a line says that readers of a run show; what was not measured, or is of an older run, is None."""
+
+    step: int
+    """Global step, over all stages."""
+    stage: str
+    stage_step: int
+    reward: float | None = None
+    neg_logprob: float | None = None
+    num_completions: int | None = None
+    num_unparsed: int | None = None
+    num_timeouts: int | None = None
+    num_errors: int | None = None
+    error_details: Mapping[str, int] | None = None
+    """The most frequent reasons of failures, with their number."""
+    format_rate: float | None = None
+    dummy_thinking_share: float | None = None
+    repeated_4gram_share: float | None = None
+    truncated_share: float | None = None
+    reflections_per_1000_words: float | None = None
+    mean_difficulty: float | None = None
+    pool_share: float | None = None
+    collapse: str | None = None
+    """The metric that collapsed."""
+    collapse_message: str | None = None
+    rolled_back_to: int | None = None
+    """Step of the stage whose weights training went back to."""
+    stopped_error_share: float | None = None
+    """Fraction of the last completions that could not be graded, where the stage stopped for it."""
+
+    def fraction(self, num: float | None) -> float | None:
+        """Return a number of completions as a fraction of the step's completions."""
+        return num / self.num_completions if num is not None and self.num_completions else None
 
 
 def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
@@ -42,6 +80,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             raise ArtifactError(f"{path}:{number} is not a JSON object: the file is damaged") from None
         records.append(record)
     return records
+
+
+def read_step_metrics(path: Path) -> Iterator[StepMetrics]:
+    """Yield every line as a typed record.
+
+    Raises:
+        ArtifactError: a line is not a JSON object, or has a value of another kind.
+    """
+    for number, record in enumerate(read_metrics(path), start=1):
+        try:
+            yield StepMetrics.model_validate(record)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise ArtifactError(f"{path}:{number}: {key}: {first['msg'].lower()}; the file is damaged") from None
 
 
 def truncate_metrics(path: Path, *, last_step: int) -> None:

@@ -98,7 +98,15 @@ class Swaps(Record):
     """Those that the reference continued."""
     difference: Estimate | None
     """Of these: spike minus random."""
-    policies: tuple[SwapPolicy, ...]
+    policies: tuple[SwapPolicy, ...] = ()
+    """The same by the model that continued."""
+
+    @property
+    def by_policy(self) -> tuple[SwapPolicy, ...]:
+        """What each policy says; a summary that does not tell policies apart is of the reference's continuations."""
+        if self.policies or not self.selections:
+            return self.policies
+        return (SwapPolicy(policy="reference", selections=self.selections, differences=()),)
 
     def selection(self, name: SwapPositions) -> SwapSelection | None:
         """Return what the reference's continuations say of one kind of position."""

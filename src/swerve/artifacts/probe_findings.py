@@ -16,6 +16,8 @@ from swerve.estimates import Correlation, Estimate, WilcoxonResult
 
 Divergence = Literal["kl_forward", "kl_reverse", "js"]
 DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
+DIVERGENCE_NAMES: Mapping[Divergence, str] = {"kl_forward": "Forward KL", "kl_reverse": "Reverse KL", "js": "JS"}
+"""What they are called wherever a person reads them."""
 ByDivergence = Mapping[Divergence, Estimate | None]
 Region = Literal["early", "mid", "late"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol, TypeVar
 
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
 from swerve.artifacts.probe_findings import (
@@ -22,11 +22,24 @@ from swerve.artifacts.probe_findings import (
     Recovery,
     RegionShare,
     SpikeHits,
+    SpikeRecovery,
     StyleShare,
     TrainingSignal,
 )
 from swerve.artifacts.record import Record
+from swerve.artifacts.run import RunDirectory
 from swerve.estimates import Estimate, McNemarResult
+
+
+class HasCheckpoint(Protocol):
+    """An entry about one checkpoint."""
+
+    @property
+    def checkpoint(self) -> str:
+        """Label of the checkpoint."""
+
+
+AtCheckpoint = TypeVar("AtCheckpoint", bound=HasCheckpoint)
 
 
 class Responses(Record):
@@ -123,6 +136,48 @@ class ProbeSummary(Tested, Measured, Compared):
     notes: tuple[str, ...] = ()
     """Caveats that the metrics call for."""
 
+    @property
+    def is_imported(self) -> bool:
+        """Whether the probe is of responses from a file, without a selection or an evaluation."""
+        return self.selection == "imported"
+
+    @property
+    def knows_no_wrong_step(self) -> bool:
+        """Whether no step is known to be wrong, as where the task does not check steps."""
+        return bool(self.spikes) and all(one.num_rollouts == 0 for one in self.spikes)
+
+    @property
+    def consecutive_pairs(self) -> tuple[DivergenceMeans, ...]:
+        """The pairs of each checkpoint with the one before it."""
+        return tuple(one for one in self.pairs if one.checkpoint != self.reference)
+
+    @property
+    def baseline_pairs(self) -> tuple[DivergenceMeans, ...]:
+        """The pair of the reference with its baseline, from before the stage."""
+        return tuple(one for one in self.pairs if one.checkpoint == self.reference)
+
+    @property
+    def final_divergence(self) -> Estimate | None:
+        """Mean of the headline divergence at the final checkpoint."""
+        found = self.at_final(self.divergences)
+        return None if found is None else found.of(self.divergence)
+
+    @property
+    def rule(self) -> SpikeRecovery | None:
+        """How well the headline method's spikes find wrong steps."""
+        found = () if self.recovery is None else self.recovery.spikes
+        key = self.divergence, self.spike_method
+        return next((one for one in found if (one.divergence, one.method) == key), None)
+
+    def at_final(self, entries: Iterable[AtCheckpoint] | None) -> AtCheckpoint | None:
+        """Return the first entry of the final checkpoint, if there is one."""
+        return next((one for one in entries or () if one.checkpoint == self.final), None)
+
+    def spikes_per_1000(self, spikes: SpikeRecovery) -> float | None:
+        """Return the density of a method's spikes at the final checkpoint, per 1,000 tokens."""
+        num_tokens = 0 if self.recovery is None else self.recovery.num_tokens
+        return 1000 * spikes.num_spikes / num_tokens if num_tokens else None
+
     def spike_hits(self, checkpoint: str, divergence: Divergence) -> SpikeHits | None:
         """Return the hits of one checkpoint and divergence, if they were measured."""
         found = (one for one in self.spikes if (one.checkpoint, one.divergence) == (checkpoint, divergence))
@@ -132,3 +187,13 @@ class ProbeSummary(Tested, Measured, Compared):
         """Return what a method finds in the null pair, if it was measured."""
         by_method = {} if self.null is None else self.null.false_discoveries.get(divergence, {})
         return by_method.get(method)
+
+
+def read_summary(run: RunDirectory) -> ProbeSummary | None:
+    """Return the summary of a run's probe, or None if the run was not probed.
+
+    Raises:
+        ArtifactError: the file is damaged or of another version.
+    """
+    path = run.probe_path / "summary.json"
+    return ProbeSummary.read(path, remedy=f"run swerve probe {run.path} again") if path.is_file() else None

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.evaluation import Evaluation
-from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.cli.console import console_progress, print_json, print_text
 from swerve.cli.runs import (
@@ -26,7 +26,7 @@ from swerve.cli.runs import (
     new_run,
     set_thread_environment,
 )
-from swerve.cli.summary import evaluation_lines, probe_lines, read_evaluations, read_probe, run_summary
+from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
 from swerve.probe.request import ProbeSettings
@@ -116,10 +116,10 @@ def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_jso
     probe_run(config, run, progress=progress)
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
-    evaluations, probe = read_evaluations(run), read_probe(run)
+    evaluations, probe = read_evaluations(run), read_summary(run)
     if as_json:
-        result = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
-        print_json({"run": str(run.path), **result})
+        found = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
+        print_json({"run": str(run.path), **found})
     else:
         print_text(run_summary(evaluations, probe, seconds=seconds, report=page))
 
@@ -167,7 +167,7 @@ def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         return probe_run(config, run, progress=progress)
 
     def describe(run: RunDirectory, result: ProbeSummary | None) -> str:
-        return "\n".join(probe_lines(None if result is None else result.model_dump(mode="json")))
+        return "\n".join(probe_lines(result))
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 

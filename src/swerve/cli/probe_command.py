@@ -102,7 +102,7 @@ def probe(
         if as_json:
             print_json(summary)
         else:
-            print_text("\n".join(probe_lines(None if summary is None else summary.model_dump(mode="json"))))
+            print_text("\n".join(probe_lines(summary)))
 
 
 def _probe_run(run: str | None, overrides: list[str], options: Mapping[str, Any], *, as_json: bool) -> None:

@@ -7,16 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.artifacts.files import atomic_path
-from swerve.report.figures import STYLE, escape_mathtext
+from swerve.report.draw.figures import GREY, Drawing, escape_mathtext, write_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["write_estimator_figure"]
-
-# Okabe and Ito's colours, told apart with any colour vision; markers and lines differ as well.
+# Okabe and Ito's colours, distinguishable with any colour vision; markers and lines differ as well.
 _LOOKS: dict[str, dict[str, Any]] = {
     "k1": {"color": "#0072b2", "marker": "o", "linestyle": "-"},
     "k2": {"color": "#b87700", "marker": "s", "linestyle": "-"},
@@ -25,8 +22,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "abs": {"color": "#d55e00", "marker": "v", "linestyle": "--"},
 }
 _OTHER: dict[str, Any] = {"color": "#4b5563", "marker": "x", "linestyle": "-."}
-_GREY = "#6b7280"
-_STYLE = {**STYLE, "lines.markersize": 4.5, "lines.linewidth": 1.4}
+_STYLE = (("lines.markersize", 4.5), ("lines.linewidth", 1.4))
 _PERCENT_TICKS = (-100, -10, -1, 0, 1, 10, 100, 1000, 10000, 100000)
 
 Record = Mapping[str, Any]
@@ -43,26 +39,13 @@ def write_estimator_figure(audit: Record, directory: Path) -> tuple[Path, ...]:
     Raises:
         DiskFullError: no room.
     """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     groups = [group for group in audit["deciles"] if group["kl_mean"]]
     if not groups:
         for suffix in (".png", ".pdf"):
             (directory / f"estimators{suffix}").unlink(missing_ok=True)
         return ()
-    paths = []
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(12.0, 7.2), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        _draw(figure, audit, groups)
-        for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None, "ModDate": None})):
-            path = directory / f"estimators{suffix}"
-            with atomic_path(path) as temporary:
-                figure.savefig(temporary, format=suffix[1:], metadata=metadata)
-            paths.append(path)
-    return tuple(paths)
+    draw = partial(_draw, audit=audit, groups=groups)
+    return write_figures([Drawing(name="estimators", draw=draw, size=(12.0, 7.2), dpi=150, style=_STYLE)], directory)
 
 
 def _draw(figure: Figure, audit: Record, groups: Sequence[Record]) -> None:
@@ -163,7 +146,7 @@ def _draw_cosine(axes: Axes, groups: Sequence[Record], placement: str) -> None:
         return cosine
 
     axes.axhline(1, color="black", linewidth=1.2)
-    axes.axhline(0, color=_GREY, linewidth=0.8)
+    axes.axhline(0, color=GREY, linewidth=0.8)
     for name in _names(groups):
         _plot(axes, _series(groups, "gradients", read, estimator=name, placement=placement), name)
     axes.set_ylim(-1.05, 1.08)
@@ -172,7 +155,7 @@ def _draw_cosine(axes: Axes, groups: Sequence[Record], placement: str) -> None:
     zero = [row["estimator"] for row in groups[-1]["gradients"] if row["placement"] == placement and row.get("is_zero")]
     if zero:
         text = f"{', '.join(zero)}: zero, no direction"
-        axes.text(0.02, 0.03, text, transform=axes.transAxes, color=_GREY, fontsize=8)
+        axes.text(0.02, 0.03, text, transform=axes.transAxes, color=GREY, fontsize=8)
 
 
 def _draw_noise(axes: Axes, groups: Sequence[Record], placement: str) -> None:

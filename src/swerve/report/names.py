@@ -1,23 +1,13 @@
-"""What the entries of a summary are called on the page."""
+"""What methods, selectors, populations and other entries of a summary are called on the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
-__all__ = [
-    "CORRELATES",
-    "METHODS",
-    "REGIONS",
-    "SELECTIONS",
-    "SELECTORS",
-    "direction_title",
-    "divergence_name",
-    "headline_population",
-    "population_note",
-    "population_title",
-    "selector_word",
-]
+from swerve.artifacts.probe_causes import SwapPositions
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Region
+from swerve.artifacts.probe_summary import ProbeSummary
 
 METHODS = {
     "zscore": "z-score",
@@ -26,10 +16,8 @@ METHODS = {
     "absolute": "absolute",
     "calibrated": "calibrated",
 }
-SELECTORS = {
-    "js": "JS",
-    "kl_forward": "Forward KL",
-    "kl_reverse": "Reverse KL",
+SELECTORS: Mapping[str, str] = {
+    **{str(key): name for key, name in DIVERGENCE_NAMES.items()},
     "bernoulli_kl": "KL of the token alone",
     "abs_logprob_change": "|log-prob change|",
     "logprob_drop": "Drop of log-prob",
@@ -39,11 +27,11 @@ SELECTORS = {
     "argmax_changed": "Top token changed",
     "random": "Random",
 }
-REGIONS = {"early": "first", "mid": "middle", "late": "last"}
-SELECTIONS = {"spike": "Top spike", "matched": "Matched position", "random": "Random position"}
-_DIRECTIONS = {
-    "checkpoint_into_reference": "{reference} with tokens of {final}",
-    "reference_into_checkpoint": "{final} with tokens of {reference}",
+REGIONS: Mapping[Region, str] = {"early": "first", "mid": "middle", "late": "last"}
+SELECTIONS: Mapping[SwapPositions, str] = {
+    "spike": "Top spike",
+    "matched": "Matched position",
+    "random": "Random position",
 }
 CORRELATES = {
     "correct": "right answer",
@@ -51,7 +39,10 @@ CORRELATES = {
     "length": "length",
     "entropy_ref": "entropy of the reference",
 }
-_DIVERGENCES = {"kl_forward": "Forward KL", "kl_reverse": "Reverse KL", "js": "JS"}
+_DIRECTIONS = {
+    "checkpoint_into_reference": "{reference} with tokens of {final}",
+    "reference_into_checkpoint": "{final} with tokens of {reference}",
+}
 _POPULATIONS = {
     "reference_wrong_final_right": ("{reference} wrong, {final} right", "with a wrong answer where {final} is right"),
     "reference_wrong_final_wrong": ("{reference} wrong, {final} wrong", "with a wrong answer where {final} is too"),
@@ -65,60 +56,51 @@ _POPULATIONS = {
 }
 
 
-def divergence_name(summary: Mapping[str, Any]) -> str:
-    """Return the name of the divergence whose spikes a probe is about.
+def named(names: Mapping[str, str], key: str) -> str:
+    """Return the name of an entry; one that the table lacks has its own.
 
-    >>> divergence_name({"divergence": "js"})
-    'JS'
+    >>> named(METHODS, "zscore"), named(METHODS, "mine")
+    ('z-score', 'mine')
     """
-    key = str(summary.get("divergence", "js"))
-    return _DIVERGENCES.get(key, key)
+    return names.get(key, key)
 
 
-def headline_population(summary: Mapping[str, Any]) -> str:
-    """Return the population of the headline figures."""
-    return str(summary.get("population") or "reference_wrong_final_right")
+def divergence_name(summary: ProbeSummary) -> str:
+    """Return the name of the divergence that a probe is about."""
+    return DIVERGENCE_NAMES[summary.divergence]
 
 
-def _named(template: str, summary: Mapping[str, Any]) -> str:
-    return template.replace("{reference}", str(summary.get("reference"))).replace("{final}", str(summary.get("final")))
-
-
-def population_title(population: Any, summary: Mapping[str, Any]) -> str:
-    """Return what a population is called; an unknown one by its own name.
-
-    >>> population_title("reference_right", {"reference": "dpo-8"})
-    'dpo-8 right'
-    """
-    return _named(_POPULATIONS.get(str(population), (str(population), ""))[0], summary)
-
-
-def population_note(population: Any, source: Any, summary: Mapping[str, Any]) -> str:
-    """Return a sentence on what a population's rollouts are.
-
-    >>> population_note("reference_right", "dpo-8", {"reference": "dpo-8"})
-    'Completions of dpo-8, with a right answer.'
-    """
-    writer = "Responses" if source == "imported" else f"Completions of {source}"
-    what = _named(_POPULATIONS.get(str(population), ("", str(population)))[1], summary)
-    return f"{writer}, {what}."
-
-
-def direction_title(direction: Any, summary: Mapping[str, Any]) -> str:
-    """Return what a direction of cross-sampling is called.
-
-    >>> direction_title("checkpoint_into_reference", {"reference": "dpo-8", "final": "rl-80"})
-    'dpo-8 with tokens of rl-80'
-    """
-    return _named(_DIRECTIONS.get(str(direction), str(direction)), summary)
-
-
-def selector_word(selector: Any) -> str:
+def selector_word(selector: str) -> str:
     """Return a selector's name as it stands inside a sentence.
 
     >>> selector_word("js"), selector_word("logprob_drop"), selector_word("bernoulli_kl")
     ('JS', 'drop of log-prob', 'KL of the token alone')
     """
-    text = SELECTORS.get(str(selector), str(selector))
-    is_name = selector in _DIVERGENCES or text[:2].isupper()
+    text = named(SELECTORS, selector)
+    is_name = selector in DIVERGENCE_NAMES or text[:2].isupper()
     return text if is_name else f"{text[:1].lower()}{text[1:]}"
+
+
+def _filled(template: str, summary: ProbeSummary) -> str:
+    return template.replace("{reference}", summary.reference).replace("{final}", summary.final)
+
+
+def population_title(population: str, summary: ProbeSummary) -> str:
+    """Return what a population is called, such as `dpo-8 right`; an unknown one has its own name."""
+    return _filled(_POPULATIONS.get(population, (population, ""))[0], summary)
+
+
+def population_note(population: str, source: str, summary: ProbeSummary) -> str:
+    """Return a sentence on what a population's rollouts are."""
+    writer = "Responses" if source == "imported" else f"Completions of {source}"
+    return f"{writer}, {_filled(_POPULATIONS.get(population, ('', population))[1], summary)}."
+
+
+def direction_title(direction: str, summary: ProbeSummary) -> str:
+    """Return what a direction of cross-sampling is called, such as `dpo-8 with tokens of rl-80`."""
+    return _filled(named(_DIRECTIONS, direction), summary)
+
+
+def continuing_model(policy: Literal["reference", "checkpoint"], summary: ProbeSummary) -> str:
+    """Return the label of the model that continues after a forced token."""
+    return summary.final if policy == "checkpoint" else summary.reference

@@ -1,27 +1,27 @@
-"""The page: a template, its scripts and styles, and the data, in one file that loads nothing else."""
+"""The report: figures as files, and one page that loads nothing else: a template, scripts, styles and the data."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
+from swerve.artifacts.files import write_text
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
+from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
-from swerve.report.charts import all_charts, dose_charts
-from swerve.report.curves import UNIT_TITLES, Chart
-from swerve.report.findings import finding_groups, tiles
-from swerve.report.inputs import ReportInputs
-from swerve.report.sections import provenance, topics
-from swerve.report.values import DIVERGENCE_NAMES
+from swerve.report.draw.curves import UNIT_TITLES, Chart
+from swerve.report.draw.figures import chart_drawing, write_figures
+from swerve.report.draw.panels import ChartPart, Section
+from swerve.report.format import count
+from swerve.report.read import ReportInputs, read_inputs
+from swerve.report.topics import topics
+from swerve.report.topics.topic import Tile
 from swerve.report.viewer import compact, viewer_payload
-
-__all__ = ["content_hash", "json_block", "render_page"]
 
 _SCRIPTS = (
     "uplot.iife.min.js",
@@ -36,6 +36,96 @@ _SCRIPTS = (
 _STYLES = ("uplot.min.css", "page.css", "viewer.css")
 # JSON allows these inside strings; inside a script element or a line of JavaScript they could end it.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def build_report(run: RunDirectory, *, options: ReportConfig) -> Path:
+    """Write `report/index.html` and `report/figures/` from a run's artifacts; return the page's path.
+
+    What was not measured is said to be so. Neither torch nor a model is needed.
+
+    Raises:
+        ArtifactError: there is nothing to report, or an artifact is damaged.
+        DiskFullError: no room.
+    """
+    inputs = read_inputs(run)
+    write_all_figures(inputs, run.report_path / "figures")
+    path = run.report_path / "index.html"
+    write_text(path, render_page(inputs, options=options))
+    return path
+
+
+def write_all_figures(inputs: ReportInputs, directory: Path) -> tuple[Path, ...]:
+    """Write every figure whose numbers were measured as `.png` and `.pdf`; remove those of an earlier report.
+
+    Raises:
+        DiskFullError: no room.
+    """
+    drawings = [chart_drawing(chart) for chart in all_charts(inputs) if chart.measured]
+    drawings += [drawing for one in topics() if one.drawings for drawing in one.drawings(inputs)]
+    written = write_figures(drawings, directory)
+    for path in directory.glob("*.p[nd][gf]"):
+        if path not in written:
+            path.unlink()
+    return written
+
+
+def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
+    """Return the curves over training, in order; one that was not measured has no points."""
+    return tuple(chart for one in topics() if one.charts for chart in one.charts(inputs))
+
+
+def all_sections(inputs: ReportInputs) -> tuple[Section, ...]:
+    """Return the sections after the rollouts, in order; without a probe they say what was not measured."""
+    found = (one.section(inputs) for one in topics() if one.section)
+    return tuple(one for one in found if one is not None)
+
+
+def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
+    """Return what the run shows, a claim per sentence, by heading; headings without any are left out."""
+    groups = ((name, write) for one in topics() for name, write in one.sentences.items())
+    found = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
+    return {name: sentences for name, sentences in found.items() if sentences}
+
+
+def all_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
+    """Return the headline numbers; one that is missing says so."""
+    return tuple(one.tile(inputs) for one in topics() if one.tile)
+
+
+def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
+    """Return the whole page as text."""
+    # Templates take a moment to import, which importing the package must not.
+    import jinja2
+    from markupsafe import Markup
+
+    scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
+    charts, sections = all_charts(inputs), all_sections(inputs)
+    inside = [part.chart for one in sections for part in one.parts if isinstance(part, ChartPart)]
+    drawn = [chart for chart in (*charts, *inside) if chart.measured]
+    viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
+    template = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(_asset(("page.html.j2",)))
+    return template.render(
+        title=options.title or inputs.run_name,
+        run_name=inputs.run_name,
+        policy=_policy(scripts, styles),
+        # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
+        script=Markup(scripts),
+        style=Markup(styles),
+        data=Markup(json_block({"charts": [_chart(chart) for chart in drawn], "viewer": viewer})),
+        charts=charts,
+        unit_titles=UNIT_TITLES,
+        findings=all_findings(inputs),
+        tiles=all_tiles(inputs),
+        provenance=_provenance(inputs),
+        config_text=inputs.config_text,
+        confidence=inputs.confidence,
+        summary=inputs.summary,
+        has_viewer=viewer is not None,
+        divergences=DIVERGENCE_NAMES,
+        sections=sections,
+    )
 
 
 def json_block(value: Any) -> str:
@@ -57,41 +147,7 @@ def content_hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
-    """Return the whole page as text."""
-    scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
-    charts = all_charts(inputs)
-    drawn = [chart for chart in (*charts, *dose_charts(inputs.summary)) if chart.measured]
-    viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
-    template = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_asset(("page.html.j2",)))
-    return template.render(
-        title=options.title or inputs.run_name,
-        run_name=inputs.run_name,
-        policy=_policy(scripts, styles),
-        # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
-        script=Markup(scripts),
-        style=Markup(styles),
-        data=Markup(json_block({"charts": [_chart(chart) for chart in drawn], "viewer": viewer})),
-        charts=charts,
-        unit_titles=UNIT_TITLES,
-        findings=finding_groups(inputs),
-        tiles=tiles(inputs),
-        provenance=provenance(inputs),
-        config_text=inputs.config_text,
-        confidence=inputs.confidence,
-        summary=inputs.summary,
-        notes=[] if inputs.summary is None else [str(note) for note in inputs.summary.get("notes") or []],
-        has_viewer=viewer is not None,
-        divergences=DIVERGENCE_NAMES,
-        topics=topics(inputs),
-        is_imported=inputs.is_imported,
-        is_greedy=(inputs.summary or {}).get("selection", "greedy") == "greedy",
-    )
-
-
-def _asset(names: tuple[str, ...]) -> str:
+def _asset(names: Sequence[str]) -> str:
     folder = files("swerve.report") / "assets"
     # The hash is taken over what the browser reads, which has no carriage returns.
     return "\n".join((folder / name).read_text(encoding="utf-8").replace("\r\n", "\n") for name in names)
@@ -107,6 +163,8 @@ def _policy(script: str, style: str) -> str:
 
 
 def _chart(chart: Chart) -> Mapping[str, Any]:
+    """Return what the page's script needs of a chart."""
+    keys = ("mean", "low", "high") if chart.has_intervals else ("mean",)
     return {
         "id": chart.id,
         "title": chart.title,
@@ -119,16 +177,40 @@ def _chart(chart: Chart) -> Mapping[str, Any]:
         "curves": [
             {
                 "name": curve.name,
-                **{
-                    key: [None if point is None else compact(getattr(point, key)) for point in curve.points]
-                    for key in (("mean", "low", "high") if chart.has_intervals else ("mean",))
-                },
+                **{key: [None if one is None else compact(getattr(one, key)) for one in curve.points] for key in keys},
             }
             for curve in chart.curves
         ],
         "levels": [
-            {"name": level.name, **{key: compact(getattr(level.value, key)) for key in ("mean", "low", "high")}}
-            for level in chart.levels
+            {"name": level.name, **{key: compact(getattr(level.value, key)) for key in keys}} for level in chart.levels
         ],
         "stages": [{"name": stage.name, "start": stage.start, "end": stage.end} for stage in chart.stages],
     }
+
+
+_PROVENANCE = {
+    "swerve_version": "swerve",
+    "config_hash": "config hash",
+    "seed": "seed",
+    "torch_version": "torch",
+    "transformers_version": "transformers",
+    "created": "created",
+    "status": "status",
+}
+"""What stands first, and is called; anything else a run records has its own name."""
+
+
+def _provenance(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
+    """Return what the run records about itself, as names and values."""
+    recorded = {key: value for key, value in inputs.provenance.items() if key not in ("schema_version", "name")}
+    pairs = [(name, str(recorded[key])) for key, name in _PROVENANCE.items() if recorded.get(key) is not None]
+    pairs += [
+        (key.replace("_", " "), str(value))
+        for key, value in recorded.items()
+        if key not in _PROVENANCE and isinstance(value, str | int | float)
+    ]
+    if inputs.metrics:
+        pairs.append(("training steps recorded", count(len(inputs.metrics))))
+    if inputs.summary is not None:
+        pairs += [("reference", inputs.summary.reference), ("compared", ", ".join(inputs.summary.checkpoints))]
+    return tuple(pairs)

@@ -1,4 +1,4 @@
-"""The rollouts as the page shows them: columns of rounded numbers, one set a checkpoint."""
+"""The rollouts as the page shows them: columns of rounded numbers for each checkpoint."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from swerve.report.inputs import FinalCompletion, ProbeTables, ReportInputs
-from swerve.report.names import headline_population, population_note, population_title
-
-__all__ = ["MAX_CELLS", "Vocabulary", "compact", "outside_spaces", "split_pieces", "viewer_payload"]
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.names import population_note, population_title
+from swerve.report.read import FinalCompletion, ProbeTables, ReportInputs
 
 MAX_CELLS = 50_000
-"""Tokens x checkpoints a page holds at most (about 100 bytes each); the first rollout is always shown."""
+"""Most tokens x checkpoints that a page holds (about 100 bytes each); the first rollout is always shown."""
 
 _OTHERS = 4
 """Of each population but the headline one, a fourth as many rollouts are shown."""
-_DIVERGENCES = ("kl_forward", "kl_reverse", "js")
-_PER_CHECKPOINT = (*_DIVERGENCES, "entropy", "logprob", "rank")
+_PER_CHECKPOINT = (*DIVERGENCE_NAMES, "entropy", "logprob", "rank")
 _REFERENCE = {"entropy": "entropy_ref", "logprob": "logprob_ref", "rank": "rank_ref"}
 
 Group = Mapping[tuple[int, str], list[dict[str, Any]]]
@@ -30,7 +29,7 @@ Group = Mapping[tuple[int, str], list[dict[str, Any]]]
 
 @dataclass(slots=True)
 class Vocabulary:
-    """Distinct strings in order of first use, each with its index: a string is stored once a page."""
+    """Distinct strings in order of first use, each with its index: a page stores a string once."""
 
     words: list[str] = field(default_factory=list)
     _index: dict[str, int] = field(default_factory=dict)
@@ -101,10 +100,10 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
     summary, tables = inputs.summary, inputs.tables
     if summary is None or tables is None or tables.sequences.num_rows == 0:
         return None
-    reference = str(summary.get("reference"))
-    tables = _headline_rows(tables, reference=reference, method=str(summary.get("spike_method", "zscore")))
+    reference = summary.reference
+    tables = _headline_rows(tables, reference=reference, method=summary.spike_method)
     checkpoints = _ordered_checkpoints(summary, tables)
-    by_population = _by_population(tables.sequences, headline_population(summary))
+    by_population = _by_population(tables.sequences, summary.population)
     sequences = _first_sequences(by_population, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
     chosen = [sequence["sequence_id"] for sequence in sequences]
     groups = _Groups.of(tables, chosen)
@@ -115,25 +114,26 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
     ]
     return {
         "reference": reference,
-        "final": summary.get("final"),
+        "final": summary.final,
         "checkpoints": checkpoints,
         "steps": [inputs.step(label) for label in checkpoints],
-        "divergence": summary.get("divergence", "js"),
+        "divergence": summary.divergence,
+        "divergence_names": DIVERGENCE_NAMES,
         "populations": _populations(by_population, sequences, summary),
-        "max": {name: _largest(rollouts, name) for name in _DIVERGENCES},
+        "max": {name: _largest(rollouts, name) for name in DIVERGENCE_NAMES},
         "vocabulary": vocabulary.words,
         "categories": categories.words,
         "rollouts": rollouts,
     }
 
 
-def _ordered_checkpoints(summary: Mapping[str, Any], tables: ProbeTables) -> list[str]:
+def _ordered_checkpoints(summary: ProbeSummary, tables: ProbeTables) -> list[str]:
     measured = set(tables.tokens["checkpoint"].unique().to_pylist())
-    return [label for label in summary.get("checkpoints") or [] if label in measured]
+    return [label for label in summary.checkpoints if label in measured]
 
 
 def _headline_rows(tables: ProbeTables, *, reference: str, method: str) -> ProbeTables:
-    """Return the tables with the rows the page shows: one pair a checkpoint, one kind of spike, one policy."""
+    """Return the tables with the rows the page shows: one pair for each checkpoint, one kind of spike, one policy."""
     interventions = _where(tables.interventions, "policy", "reference")
     if interventions is not None and interventions.num_rows == 0:
         interventions = _where(tables.interventions, "policy", "checkpoint")
@@ -179,7 +179,7 @@ def _first_sequences(
 def _populations(
     by_population: Mapping[str, Sequence[Mapping[str, Any]]],
     chosen: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
+    summary: ProbeSummary,
 ) -> list[dict[str, Any]]:
     """Return what the page says of the populations of which it shows rollouts."""
     shown = Counter(str(row["population"]) for row in chosen)
@@ -310,7 +310,9 @@ def _checkpoint_columns(
     return {
         **columns,
         "top": _top(topk, vocabulary),
-        "spikes": {name: [row["position"] for row in by_height if row["divergence"] == name] for name in _DIVERGENCES},
+        "spikes": {
+            name: [row["position"] for row in by_height if row["divergence"] == name] for name in DIVERGENCE_NAMES
+        },
     }
 
 
@@ -339,7 +341,7 @@ def _intervention(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _largest(rollouts: Sequence[Mapping[str, Any]], name: str) -> float | int:
-    """Top of the colour scale: one a page, so that rollouts and checkpoints compare. JS has a bound of its own."""
+    """Return the top of the colour scale, the same for all rollouts and checkpoints; JS has a bound of its own."""
     if name == "js":
         return 0.6931
     values = [

@@ -1,5 +1,4 @@
 "use strict";
-const DIVERGENCE_NAMES = { kl_forward: "Forward KL", kl_reverse: "Reverse KL", js: "JS" };
 
 class Tooltip {
   constructor(node, data) {
@@ -24,7 +23,7 @@ class Tooltip {
     this.node.style.setProperty("top", `${Math.round(top)}px`);
   }
 
-  // Everything known of one token: marks, both models' top tokens, and the figures behind them.
+  // Everything known of one token: marks, both models' top tokens, and the numbers behind them.
   content(rollout, position, checkpoint, divergence) {
     const entry = rollout.by_checkpoint[checkpoint];
     const text = this.data.vocabulary[rollout.words[position]];
@@ -47,7 +46,7 @@ class Tooltip {
     const wrong = rollout.wrong.find(([place]) => place === position);
     if (wrong) found.push(element("div", {}, position === rollout.first_wrong ? "First wrong step" : "Wrong step", ": a right step has ", token(wrong[1]), " here"));
     const height = entry ? entry.spikes[divergence].indexOf(position) : -1;
-    const name = DIVERGENCE_NAMES[divergence];
+    const name = this.data.divergence_names[divergence];
     const note = (text) => element("div", { class: "spike-note" }, text);
     if (height === 0) found.push(note(`Top spike by ${name}`));
     else if (height > 0) found.push(note(`Spike by ${name}, number ${height + 1} from the highest`));
@@ -82,7 +81,7 @@ class Tooltip {
   }
 
   divergences(entry, position, chosen) {
-    const items = Object.entries(DIVERGENCE_NAMES).map(([key, name]) => element("span", { class: key === chosen ? "chosen" : "" }, `${name} `, element("b", {}, nats(entry[key][position]))));
+    const items = Object.entries(this.data.divergence_names).map(([key, name]) => element("span", { class: key === chosen ? "chosen" : "" }, `${name} `, element("b", {}, nats(entry[key][position]))));
     return element("div", { class: "tip-divergences" }, ...items, element("span", {}, "nats"));
   }
 }

@@ -222,7 +222,7 @@ class Viewer {
     const ramp = svg("svg", { class: "ramp", width, height: 28, role: "img", "aria-label": "Colour scale in nats" }, ...cells, ...ticks);
     const mark = (kind, text) => element("span", {}, element("span", { class: `sample token ${kind}`, "aria-hidden": "true" }, "1"), text);
     fill(byId("legend"), [
-      element("span", {}, `${DIVERGENCE_NAMES[divergence]}, nats`), ramp,
+      element("span", {}, `${this.data.divergence_names[divergence]}, nats`), ramp,
       mark("spike top", "top spike"), mark("spike", "other spike"),
       ...(this.knowsWrong ? [mark("wrong first", "first wrong step"), mark("wrong", "wrong step")] : []),
     ]);

@@ -1,4 +1,4 @@
-"""Everything the report reads from a run directory, in one frozen record."""
+"""Everything that the report reads from a run directory, in one frozen record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from swerve.artifacts.files import read_json
-from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.metrics import StepMetrics, read_step_metrics
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
     EVALUATION_SCHEMA,
@@ -23,10 +25,8 @@ from swerve.artifacts.tables import (
     read_table,
 )
 from swerve.errors import ArtifactError
-from swerve.report.sampling import right_answers
-from swerve.statistics import Estimate, bootstrap_mean
-
-__all__ = ["FinalCompletion", "ProbeTables", "ReportInputs", "read_inputs"]
+from swerve.estimates import Estimate
+from swerve.statistics.intervals import bootstrap_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,44 +55,50 @@ class ReportInputs:
     run_name: str
     provenance: Mapping[str, Any]
     config_text: str | None
-    confidence: float | None
-    """Level of the intervals of evaluations and probe; None where they differ or do not say."""
-    metrics: tuple[Mapping[str, Any], ...]
-    evaluations: tuple[Mapping[str, Any], ...]
-    """One a checkpoint, by global step."""
-    summary: Mapping[str, Any] | None
+    metrics: tuple[StepMetrics, ...]
+    evaluations: tuple[Evaluation, ...]
+    """Of every checkpoint, by global step."""
+    summary: ProbeSummary | None
     tables: ProbeTables | None
     final_completions: Mapping[str, FinalCompletion]
     """By problem id."""
     distinct_right: Mapping[str, Estimate]
     """By checkpoint: how many different right answers the samples of a problem have; empty where never two."""
 
-    def evaluation(self, label: Any) -> Mapping[str, Any] | None:
+    def evaluation(self, label: str) -> Evaluation | None:
         """Return the evaluation of the checkpoint called `label`, if there is one."""
-        return next((entry for entry in self.evaluations if entry.get("checkpoint") == label), None)
+        return next((one for one in self.evaluations if one.checkpoint == label), None)
 
     def step(self, label: str) -> int | None:
         """Return the global step of a checkpoint, as its evaluation has it."""
-        entry = self.evaluation(label)
-        return None if entry is None else int(entry["step"])
+        found = self.evaluation(label)
+        return None if found is None else found.step
+
+    @property
+    def confidence(self) -> float | None:
+        """Level of the intervals of evaluations and probe; None where they differ or do not say."""
+        levels = {one.confidence for one in self.evaluations}
+        if self.summary is not None:
+            levels.add(self.summary.confidence)
+        return levels.pop() if len(levels) == 1 else None
 
     @property
     def is_imported(self) -> bool:
-        """Whether the probe is of responses from elsewhere, without a selection or an evaluation."""
-        return self.summary is not None and self.summary.get("selection") == "imported"
+        """Whether the probe is of responses from a file, without a selection or an evaluation."""
+        return self.summary is not None and self.summary.is_imported
 
     @property
-    def reference(self) -> Mapping[str, Any] | None:
+    def reference(self) -> Evaluation | None:
         """The reference's evaluation; without a probe the first one."""
         if self.summary is not None:
-            return self.evaluation(self.summary.get("reference"))
+            return self.evaluation(self.summary.reference)
         return self.evaluations[0] if self.evaluations else None
 
     @property
-    def final(self) -> Mapping[str, Any] | None:
+    def final(self) -> Evaluation | None:
         """The final checkpoint's evaluation; without a probe the last one."""
         if self.summary is not None:
-            return self.evaluation(self.summary.get("final"))
+            return self.evaluation(self.summary.final)
         return self.evaluations[-1] if self.evaluations else None
 
 
@@ -103,22 +109,19 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         ArtifactError: there is no evaluation, no probe and no metrics, or a file is damaged.
     """
     provenance = run.read_provenance()
-    evaluations = _read_evaluations(run.path / "eval")
-    summary_path = run.probe_path / "summary.json"
-    summary = _read_object(summary_path) if summary_path.is_file() else None
-    _refuse_mixture(run, evaluations, summary)
-    metrics = tuple(read_metrics(run.metrics_path))
+    evaluations = read_evaluations(run)
+    summary = read_summary(run)
+    _check_same_weights(run, evaluations, summary)
+    metrics = tuple(read_step_metrics(run.metrics_path))
     if not evaluations and summary is None and not metrics:
         raise ArtifactError(
             f"{run.path} has nothing to report: no metrics, no evaluation and no probe; "
             f"run swerve train, swerve eval {run.path} and swerve probe {run.path} first"
         )
-    config_text = run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None
     return ReportInputs(
         run_name=run.path.resolve().name,
         provenance=provenance,
-        config_text=config_text,
-        confidence=_confidence(evaluations, summary),
+        config_text=run.config_path.read_text(encoding="utf-8") if run.config_path.is_file() else None,
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
@@ -128,37 +131,17 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     )
 
 
-def _read_object(path: Path) -> Mapping[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ArtifactError(f"{path} is not a JSON object; make it again")
-    return value
-
-
-def _read_evaluations(directory: Path) -> tuple[Mapping[str, Any], ...]:
-    found = []
-    for path in sorted(directory.glob("step_*.json")):
-        entry = _read_object(path)
-        if not isinstance(entry.get("checkpoint"), str) or not isinstance(entry.get("step"), int):
-            raise ArtifactError(f"{path} does not name its checkpoint and step; make it again with swerve eval")
-        found.append({**entry, "name": path.stem})
-    return tuple(sorted(found, key=lambda entry: entry["step"]))
-
-
-def _refuse_mixture(
-    run: RunDirectory, evaluations: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None
-) -> None:
-    """Do nothing if all parts belong to the same weights and settings."""
-    if any(entry.get("settings") != evaluations[0].get("settings") for entry in evaluations):
+def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None) -> None:
+    """Raise ArtifactError if the parts belong to different weights or settings."""
+    if any(one.settings != evaluations[0].settings for one in evaluations):
         raise ArtifactError(
             f"the evaluations of {run.path} were made with different settings; run swerve eval {run.path}"
         )
-    probed = {} if summary is None else summary.get("weights_sha256", {})
-    for entry in evaluations:
-        label = entry["checkpoint"]
-        if label in probed and probed[label] != entry.get("weights_sha256"):
+    probed = {} if summary is None else summary.weights_sha256
+    for one in evaluations:
+        if one.checkpoint in probed and probed[one.checkpoint] != one.weights_sha256:
             raise ArtifactError(
-                f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.path} again"
+                f"the probe of {run.path} is of other weights of {one.checkpoint}; run swerve probe {run.path} again"
             )
 
 
@@ -180,42 +163,44 @@ def _read_tables(directory: Path) -> ProbeTables | None:
 
 
 def _final_completions(
-    run: RunDirectory, evaluations: tuple[Mapping[str, Any], ...], summary: Mapping[str, Any] | None
+    run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None
 ) -> dict[str, FinalCompletion]:
-    label = None if summary is None else summary.get("final")
-    name = next((entry["name"] for entry in evaluations if entry["checkpoint"] == label), None)
-    path = run.path / "eval" / f"{name}.parquet"
-    if name is None or not path.is_file():
+    final = next((one for one in evaluations if summary is not None and one.checkpoint == summary.final), None)
+    if final is None or not (path := run.path / "eval" / f"{final.file_name}.parquet").is_file():
         return {}
     rows = read_table(path, EVALUATION_SCHEMA).select(["problem_id", "text", "extracted"]).to_pylist()
     return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in rows}
 
 
-def _distinct_right(run: RunDirectory, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
+def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
     """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
     found: dict[str, Estimate] = {}
     largest = 0
-    for entry in evaluations:
-        path = run.path / "eval" / "samples" / f"{entry['name']}.parquet"
-        confidence = _level(entry)
-        if not path.is_file() or confidence is None:
+    for one in evaluations:
+        path = run.path / "eval" / "samples" / f"{one.file_name}.parquet"
+        if not path.is_file() or one.confidence is None:
             continue
         answers = right_answers(read_table(path, SAMPLES_SCHEMA))
         largest = max(largest, *map(len, answers.values()), 0)
-        estimate = bootstrap_mean([float(len(one)) for one in answers.values()], confidence=confidence)
+        estimate = bootstrap_mean([float(len(each)) for each in answers.values()], confidence=one.confidence)
         if estimate is not None:
-            found[str(entry["checkpoint"])] = estimate
+            found[one.checkpoint] = estimate
     return found if largest > 1 else {}
 
 
-def _level(evaluation: Mapping[str, Any]) -> float | None:
-    level: float | None = evaluation.get("settings", {}).get("eval", {}).get("confidence")
-    return level
+def right_answers(samples: pa.Table) -> dict[str, set[str]]:
+    """Return the different right answers among the samples of each problem, as written.
 
+    Args:
+        samples: rows of `eval/samples/`, with `problem_id`, `extracted` and `correct`.
 
-def _confidence(evaluations: Sequence[Mapping[str, Any]], summary: Mapping[str, Any] | None) -> float | None:
-    """The level of the intervals where every part of the run was made with the same; else the page names no level."""
-    levels = {_level(evaluation) for evaluation in evaluations}
-    if summary is not None:
-        levels.add(summary.get("confidence"))
-    return levels.pop() if len(levels) == 1 else None
+    Returns:
+        By problem id; empty where no answers were recorded.
+    """
+    if samples["extracted"].null_count == samples.num_rows:
+        return {}
+    answers: dict[str, set[str]] = {problem: set() for problem in pc.unique(samples["problem_id"]).to_pylist()}
+    right = samples.filter(pc.and_(samples["correct"], pc.is_valid(samples["extracted"])))
+    for problem, answer in zip(right["problem_id"].to_pylist(), right["extracted"].to_pylist(), strict=True):
+        answers[problem].add(answer)
+    return answers

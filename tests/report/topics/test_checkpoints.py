@@ -7,34 +7,35 @@ from typing import Any
 
 import pytest
 
-from swerve.artifacts.run import RunDirectory
-from swerve.report.inputs import ReportInputs, read_inputs
-from swerve.report.layout import DotPlot, Panel, Table, Terms
-from swerve.report.sections import topics
+from swerve.artifacts.evaluation import Evaluation
+from swerve.report.draw.panels import DotPlot, Panel, Table, Terms
+from swerve.report.page import all_sections
+from swerve.report.read import ReportInputs
 
 
 @pytest.fixture(scope="module")
-def inputs(answers_only: RunDirectory) -> ReportInputs:
-    return read_inputs(answers_only)
+def inputs(answers_inputs: ReportInputs) -> ReportInputs:
+    return answers_inputs
 
 
 def parts(inputs: ReportInputs) -> dict[str, Table]:
-    found = [part for topic in topics(inputs) if topic.id == "tables" for part in topic.parts]
+    found = [part for section in all_sections(inputs) if section.id == "tables" for part in section.parts]
     return {part.id: part for part in found if isinstance(part, Table)}
 
 
 def panel(inputs: ReportInputs, title: str) -> Panel:
-    (found,) = [one for topic in topics(inputs) for one in topic.panels if one.title == title]
+    (found,) = [one for section in all_sections(inputs) for one in section.panels if one.title == title]
     return found
 
 
 def with_entries(inputs: ReportInputs, **changes: Any) -> ReportInputs:
-    return replace(inputs, evaluations=tuple({**entry, **changes} for entry in inputs.evaluations))
+    changed = [one.model_dump() | changes for one in inputs.evaluations]
+    return replace(inputs, evaluations=tuple(map(Evaluation.model_validate, changed)))
 
 
-def test_a_column_that_was_measured_nowhere_is_left_out(inputs: ReportInputs, run: RunDirectory) -> None:
+def test_a_column_that_was_measured_nowhere_is_left_out(inputs: ReportInputs, inputs_of: Any) -> None:
     assert "Fully right traces" not in parts(inputs)["evaluation"].header
-    assert "Fully right traces" in parts(read_inputs(run))["evaluation"].header
+    assert "Fully right traces" in parts(inputs_of())["evaluation"].header
 
 
 def test_outcomes_have_the_statuses_that_occur_with_their_shares(inputs: ReportInputs) -> None:
@@ -43,7 +44,7 @@ def test_outcomes_have_the_statuses_that_occur_with_their_shares(inputs: ReportI
     assert table.rows[1] == ("dpo-8", "2,000", "1,969 (98.5%)", "20 (1.0%)", "11 (0.5%)")
 
 
-@pytest.mark.parametrize("statuses", [{"graded": 5, "unparsed": 0, "timeout": 0, "error": 0}, None])
+@pytest.mark.parametrize("statuses", [{"graded": 5, "unparsed": 0, "timeout": 0, "error": 0}, {}])
 def test_no_outcomes_where_all_were_graded_or_nothing_tells(inputs: ReportInputs, statuses: Any) -> None:
     assert "outcomes" not in parts(with_entries(inputs, statuses=statuses))
 
@@ -64,7 +65,7 @@ def test_samples_have_what_was_measured_and_what_it_means(inputs: ReportInputs) 
                              *["50.0% (40.0 to 60.0)"] * 2, "2.00 (2.00 to 2.00)")  # fmt: skip
     assert table.rows[0][-1].startswith("1.00 (")
     assert [name for name, _ in terms.rows] == ["pass@k", "maj@k", "pass^k", "Different right answers"]
-    assert found.note.startswith("4 samples a problem at temperature 1. ")
+    assert found.note.startswith("4 samples per problem at temperature 1. ")
 
 
 def test_different_right_answers_need_a_problem_with_two(inputs: ReportInputs) -> None:
@@ -76,9 +77,10 @@ def test_different_right_answers_need_a_problem_with_two(inputs: ReportInputs) -
 
 
 def test_one_sample_a_problem_is_no_table(inputs: ReportInputs) -> None:
-    one = [{"k": 1, "pass_at_k": {"mean": 0.5, "low": 0.4, "high": 0.6}}]
+    share = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    one = [{"k": 1, "num_problems": 400, "pass_at_k": share, "pass_hat_k": share, "majority_at_k": None}]
     assert "sampling" not in parts(with_entries(inputs, by_num_samples=one))
-    assert "sampling" not in parts(with_entries(inputs, by_num_samples=None))
+    assert "sampling" not in parts(with_entries(inputs, by_num_samples=()))
 
 
 def test_responses_leave_out_what_never_occurs_but_not_the_format(inputs: ReportInputs) -> None:
@@ -96,16 +98,21 @@ def test_kinds_are_in_the_order_of_their_numbers_and_have_a_plot(inputs: ReportI
     kinds = [row[0] for row in parts(inputs)["kinds"].rows]
     assert len(kinds) == 12
     assert kinds.index("2 people") < kinds.index("10 people")
-    plot = panel(inputs, "Which kinds of problems were learnt?").parts[0]
+    plot = panel(inputs, "Which kinds of problems were learned?").parts[0]
     assert isinstance(plot, DotPlot)
     assert [row.name for row in plot.rows] == kinds
     assert (plot.rows[0].dot, plot.rows[0].chance) == (50.0, 50.0)
     assert [row[0] for row in parts(inputs)["parts"].rows] == ["gsm8k", "k_and_k 2"]
 
 
+def scores(num_problems: int, accuracy: Any) -> dict[str, Any]:
+    missing = dict.fromkeys(("trace_right", "mean_reward", "num_tokens", "entropy"))
+    return {"num_problems": num_problems, "accuracy": accuracy, **missing}
+
+
 def test_many_kinds_are_a_table_alone(inputs: ReportInputs) -> None:
-    kinds = {f"kind {i}": {"num_problems": 2, "accuracy": {"mean": 0.5, "low": 0.1, "high": 0.9}} for i in range(25)}
-    found = panel(with_entries(inputs, by_kind=kinds), "Which kinds of problems were learnt?")
+    kinds = {f"kind {i}": scores(2, {"mean": 0.5, "low": 0.1, "high": 0.9}) for i in range(25)}
+    found = panel(with_entries(inputs, by_kind=kinds), "Which kinds of problems were learned?")
     (table,) = found.parts
     assert isinstance(table, Table)
     assert not table.folded
@@ -113,7 +120,7 @@ def test_many_kinds_are_a_table_alone(inputs: ReportInputs) -> None:
 
 
 def test_one_kind_is_the_accuracy_once_more(inputs: ReportInputs) -> None:
-    assert "kinds" not in parts(with_entries(inputs, by_kind={"all": {"num_problems": 400}}))
+    assert "kinds" not in parts(with_entries(inputs, by_kind={"all": scores(400, None)}))
 
 
 def test_rewards_that_leave_the_unit_interval_are_numbers(inputs: ReportInputs) -> None:
@@ -123,8 +130,8 @@ def test_rewards_that_leave_the_unit_interval_are_numbers(inputs: ReportInputs) 
 
 
 def test_without_known_wrong_steps_only_noise_is_told(inputs: ReportInputs) -> None:
-    (steps,) = [topic for topic in topics(inputs) if topic.id == "steps"]
-    assert steps.title == "What do the rules for spikes find in noise?"
+    (steps,) = [section for section in all_sections(inputs) if section.id == "steps"]
+    assert steps.title == "What do the methods for spikes find in noise?"
     assert steps.lead.startswith("No step of these rollouts is known to be wrong")
     (table,) = steps.parts
     assert isinstance(table, Table)

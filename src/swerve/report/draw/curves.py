@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from swerve.report.values import Interval
-
-__all__ = ["UNIT_TITLES", "Chart", "Curve", "Level", "Stage", "Unit", "stages"]
+from swerve.artifacts.evaluation import Evaluation
+from swerve.estimates import Estimate
 
 Unit = Literal["share", "rate", "nats", "tokens", "reward", "per_1000_words", "difficulty"]
 """What the y axis counts; of a `share` it runs to 100%, of a `rate` as far as the curves do."""
 
 UNIT_TITLES: Mapping[Unit, str] = {
-    "share": "share",
-    "rate": "share",
+    "share": "fraction",
+    "rate": "fraction",
     "nats": "nats per token",
     "tokens": "tokens",
     "reward": "mean reward",
@@ -29,7 +28,7 @@ class Curve:
     """One line of a chart: an interval, or None, at each of the chart's checkpoints."""
 
     name: str
-    points: tuple[Interval | None, ...]
+    points: tuple[Estimate | None, ...]
 
     @property
     def measured(self) -> bool:
@@ -48,10 +47,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A figure that curves are to be read against: a horizontal line."""
+    """A value that curves are to be read against: a horizontal line."""
 
     name: str
-    value: Interval
+    value: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +71,8 @@ class Chart:
     has_intervals: bool = True
     """Whether the points are estimates with an interval."""
     levels: tuple[Level, ...] = ()
+    command: str = "swerve eval RUN"
+    """What measures it."""
 
     @property
     def measured(self) -> bool:
@@ -79,11 +80,30 @@ class Chart:
         return any(curve.measured for curve in self.curves)
 
 
-def stages(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Stage]:
-    """Yield the stages of training, as far as evaluated checkpoints tell where they are."""
-    ends: dict[str, Stage] = {}
-    for entry in evaluations:
-        name, step, stage_step = entry.get("stage"), entry["step"], entry.get("stage_step")
-        if isinstance(name, str) and isinstance(stage_step, int):
-            ends[name] = Stage(name=name, start=step - stage_step, end=step)
-    yield from ends.values()
+def stages(evaluations: Sequence[Evaluation]) -> tuple[Stage, ...]:
+    """Return the stages of training, as far as evaluated checkpoints tell where they are."""
+    ends = {one.stage: Stage(name=one.stage, start=one.step - one.stage_step, end=one.step) for one in evaluations}
+    return tuple(ends.values())
+
+
+def over_checkpoints(
+    evaluations: Sequence[Evaluation],
+    curves: Mapping[str, Callable[[Evaluation], Estimate | None]],
+    *,
+    id: str,
+    title: str,
+    unit: Unit,
+) -> Chart:
+    """Return the chart of what evaluations measured, by the name of each curve."""
+    drawn = [Curve(name=name, points=tuple(read(one) for one in evaluations)) for name, read in curves.items()]
+    return Chart(
+        id=id,
+        title=title,
+        unit=unit,
+        labels=tuple(one.checkpoint for one in evaluations),
+        steps=tuple(one.step for one in evaluations),
+        x_title="global step",
+        # A curve that was never measured (a family without a step checker) has no line and no legend entry.
+        curves=tuple(curve for curve in drawn if curve.measured),
+        stages=stages(evaluations),
+    )

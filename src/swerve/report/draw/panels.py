@@ -1,35 +1,34 @@
-"""What a page is built of, as records a template prints: tables, interval plots and bars, panels and topics."""
+"""What a page is built of, as records that a template prints: tables, interval plots, bars, panels and sections."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from swerve.report.curves import Chart
-from swerve.report.values import NOT_MEASURED, Interval
+from swerve.estimates import Estimate
+from swerve.report.draw.curves import Chart
+from swerve.report.format import NOT_MEASURED
 
-__all__ = [
-    "Absent",
-    "Bar",
-    "BarPlot",
-    "ChartPart",
-    "DotPlot",
-    "DotRow",
-    "Panel",
-    "Part",
-    "Table",
-    "Terms",
-    "Topic",
-    "dot_row",
-    "measured_columns",
-    "panel",
-    "topic",
-]
+FRACTION_ENDS = ("0%", "50%", "100%")
+AUC_ENDS = ("0", "0.5", "1")
+POINT_ENDS = ("\N{MINUS SIGN}100", "0", "+100")
+
+
+class _Rows:
+    """A part that is shown if it has a row."""
+
+    __slots__ = ()
+    rows: tuple[Any, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a row."""
+        return bool(self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(_Rows):
     """A table of finished strings; the first column names the row."""
 
     sort: ClassVar[str] = "table"
@@ -40,11 +39,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     folded: bool = False
     """Whether the table is shown only on demand."""
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a row."""
-        return bool(self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +54,7 @@ class DotRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DotPlot:
+class DotPlot(_Rows):
     """Estimates with their intervals on one axis."""
 
     sort: ClassVar[str] = "dots"
@@ -71,15 +65,10 @@ class DotPlot:
     around_zero: bool = False
     """Whether the mark is no effect; else it is chance."""
 
-    @property
-    def measured(self) -> bool:
-        """Whether there is a row."""
-        return bool(self.rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """Two shares of one thing, in percent of the plot's width."""
+    """Two fractions of one thing, in percent of the plot's width."""
 
     name: str
     first: float
@@ -88,17 +77,12 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BarPlot:
+class BarPlot(_Rows):
     """Pairs of bars; `key` names the first and the second of a pair."""
 
     sort: ClassVar[str] = "bars"
     rows: tuple[Bar, ...]
     key: tuple[str, str]
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a bar."""
-        return bool(self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,26 +103,17 @@ class Absent:
     """What was not measured, and the command that measures it."""
 
     sort: ClassVar[str] = "absent"
+    measured: ClassVar[bool] = True
     what: str
     command: str
 
-    @property
-    def measured(self) -> bool:
-        """Always: it is to be shown."""
-        return True
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What the names of figures mean, a line each."""
+class Terms(_Rows):
+    """What the names of metrics mean, a line each."""
 
     sort: ClassVar[str] = "terms"
     rows: tuple[tuple[str, str], ...]
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a line."""
-        return bool(self.rows)
 
 
 Part = Table | DotPlot | BarPlot | ChartPart | Absent | Terms
@@ -155,7 +130,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Section:
     """A section of the page."""
 
     id: str
@@ -192,30 +167,30 @@ def panel(title: str, *parts: Part | None, note: str = "", wide: bool = False) -
     return Panel(title=title, note=note, parts=kept, wide=wide) if kept else None
 
 
-def topic(id: str, title: str, panels: Sequence[Panel | None], *, short: str, lead: str = "") -> Topic | None:
+def section(id: str, title: str, panels: Sequence[Panel | None], *, short: str, lead: str = "") -> Section | None:
     """Return a section of the panels that there are; None without any."""
     kept = tuple(one for one in panels if one is not None)
-    return Topic(id=id, title=title, short=short, lead=lead, panels=kept) if kept else None
+    return Section(id=id, title=title, short=short, lead=lead, panels=kept) if kept else None
 
 
 def dot_row(
-    name: str, value: str, share: Interval, chance: float | None, *, low: float = 0.0, high: float = 1.0
+    name: str, value: str, estimate: Estimate, chance: float | None, *, low: float = 0.0, high: float = 1.0
 ) -> DotRow:
     """Return a line of an interval plot whose axis runs from `low` to `high`; what lies outside is put on its end.
 
-    >>> row = dot_row("JS", "0.9", Interval(mean=0.9, low=0.8, high=1.2), 0.5)
+    >>> row = dot_row("JS", "0.9", Estimate(mean=0.9, low=0.8, high=1.2), 0.5)
     >>> row.dot, row.low, row.high, row.chance
     (90.0, 80.0, 100.0, 50.0)
     """
 
-    def place(figure: float) -> float:
-        return round(100 * (min(max(figure, low), high) - low) / (high - low), 2)
+    def place(at: float) -> float:
+        return round(100 * (min(max(at, low), high) - low) / (high - low), 2)
 
     return DotRow(
         name=name,
         value=value,
-        dot=place(share.mean),
-        low=place(share.low),
-        high=place(share.high),
+        dot=place(estimate.mean),
+        low=place(estimate.low),
+        high=place(estimate.high),
         chance=None if chance is None else place(chance),
     )

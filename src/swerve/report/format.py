@@ -1,0 +1,171 @@
+"""Numbers as people read them, and the words for how two of them compare; what was not measured is never a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from swerve.estimates import Estimate
+
+NOT_MEASURED = "not measured"
+SAME = "not distinguishable from"
+
+
+def _percent(fraction: float) -> str:
+    """Return a fraction in percent without the sign; a zero has no sign, whatever side it was rounded from."""
+    text = f"{100 * fraction:.1f}"
+    if text.strip("-") == "0.0":
+        return "0.0"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def percent(fraction: float | None) -> str:
+    """Return a fraction as a percentage with one decimal.
+
+    >>> percent(0.465), percent(None)
+    ('46.5%', 'not measured')
+    """
+    return NOT_MEASURED if fraction is None else f"{_percent(fraction)}%"
+
+
+def percent_interval(value: Estimate | None) -> str:
+    """Return a fraction with its interval.
+
+    >>> percent_interval(Estimate(mean=0.465, low=-0.0, high=0.514))
+    '46.5% (0.0 to 51.4)'
+    """
+    if value is None:
+        return NOT_MEASURED
+    return f"{_percent(value.mean)}% ({_percent(value.low)} to {_percent(value.high)})"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with the given number of significant digits.
+
+    >>> number(0.0120), number(0.0000001234), number(57.0), number(None)
+    ('0.0120', '1.23e-7', '57.0', 'not measured')
+    """
+    if value is None:
+        return NOT_MEASURED
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value:#.{digits}g}".removesuffix(".") if abs(value) < 10**digits else f"{value:,.0f}"
+
+
+def number_interval(value: Estimate | None, digits: int = 3) -> str:
+    """Return a number with its interval.
+
+    >>> number_interval(Estimate(mean=0.012, low=0.011, high=0.013))
+    '0.0120 (0.0110 to 0.0130)'
+    """
+    if value is None:
+        return NOT_MEASURED
+    return f"{_real(value.mean, digits)} ({_real(value.low, digits)} to {_real(value.high, digits)})"
+
+
+def _real(value: float, digits: int, *, plus: bool = False) -> str:
+    """Return a number with a typographic minus sign, and with a plus sign where one is asked for."""
+    sign = "\N{MINUS SIGN}" if value < 0 else "+" if plus and value > 0 else ""
+    return f"{sign}{number(abs(value), digits)}"
+
+
+def signed_interval(value: Estimate | None, digits: int = 3) -> str:
+    r"""Return a difference with its interval, signs included.
+
+    >>> signed_interval(Estimate(mean=0.012, low=-0.011, high=0.035)).replace("\N{MINUS SIGN}", "-")
+    '+0.0120 (-0.0110 to +0.0350)'
+    """
+    if value is None:
+        return NOT_MEASURED
+    mean, low, high = (_real(one, digits, plus=True) for one in (value.mean, value.low, value.high))
+    return f"{mean} ({low} to {high})"
+
+
+def p_value(value: float | None) -> str:
+    """Return a p-value with two significant digits; below 0.001 only that it is.
+
+    >>> p_value(0.0123), p_value(2e-66), p_value(1.0), p_value(None)
+    ('0.012', '<0.001', '1.0', 'not measured')
+    """
+    if value is None:
+        return NOT_MEASURED
+    return "<0.001" if value < 0.001 else f"{value:#.2g}"
+
+
+def p_words(value: float | None) -> str:
+    """Return a p-value as a sentence has it.
+
+    >>> p_words(1e-9), p_words(0.04)
+    ('p < 0.001', 'p = 0.040')
+    """
+    text = p_value(value)
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+def points(fraction: float) -> str:
+    r"""Return a difference of fractions in percentage points, with its sign.
+
+    >>> points(0.874), points(0.0), points(-0.004).replace("\N{MINUS SIGN}", "-")
+    ('+87.4', '0.0', '-0.4')
+    """
+    text = _percent(fraction)
+    return text if text == "0.0" or fraction < 0 else f"+{text}"
+
+
+def points_interval(value: Estimate | None) -> str:
+    """Return a difference of fractions with its interval, in percentage points.
+
+    >>> points_interval(Estimate(mean=0.874, low=0.825, high=0.916))
+    '+87.4 (+82.5 to +91.6)'
+    """
+    return NOT_MEASURED if value is None else f"{points(value.mean)} ({points(value.low)} to {points(value.high)})"
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with thousands separators.
+
+    >>> count(16000), count(None)
+    ('16,000', 'not measured')
+    """
+    return NOT_MEASURED if value is None else f"{round(value):,}"
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotation marks, as sentences have it."""
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def compared(value: Estimate, level: Estimate | float, *, above: str = "above", below: str = "below") -> str:
+    """Return the word for where an estimate lies: two intervals that overlap are not distinguishable.
+
+    >>> value = Estimate(mean=0.5, low=0.4, high=0.6)
+    >>> compared(value, 0.3), compared(value, 0.9, below="less than"), compared(value, value)
+    ('above', 'less than', 'not distinguishable from')
+    """
+    other = level if isinstance(level, Estimate) else Estimate(mean=level, low=level, high=level)
+    if value.overlaps(other):
+        return SAME
+    return above if value.mean > other.mean else below
+
+
+def change(before: Estimate, after: Estimate, *, at: tuple[str, str]) -> str:
+    """Return what a fraction did between two checkpoints, as the end of a sentence.
+
+    >>> change(Estimate(mean=0.5, low=0.4, high=0.6), Estimate(mean=0.9, low=0.8, high=1), at=("sft-5", "rl-80"))
+    'rose from 50.0% (40.0 to 60.0) at sft-5 to 90.0% (80.0 to 100.0) at rl-80.'
+    """
+    first, last = f"{percent_interval(before)} at {at[0]}", f"{percent_interval(after)} at {at[1]}"
+    if before.overlaps(after):
+        return f"was {first} and {last}: the intervals overlap, so no change is shown."
+    return f"{'rose' if after.mean > before.mean else 'fell'} from {first} to {last}."

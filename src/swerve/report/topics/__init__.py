@@ -1,0 +1,27 @@
+"""The topics of the report: a file each, in the order of the argument."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from swerve.report.topics.topic import Topic
+
+__all__ = ["topics"]
+
+# Each is a module beside this one with a `TOPIC`.
+_NAMES = (
+    "outcome",
+    "selection",
+    "divergence",
+    "spikes",
+    "where",
+    "causes",
+    "training",
+    "checkpoints",
+    "training_curves",
+)
+
+
+def topics() -> tuple[Topic, ...]:
+    """Return all topics, in order."""
+    return tuple(import_module(f"{__name__}.{name}").TOPIC for name in _NAMES)

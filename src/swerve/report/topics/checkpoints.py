@@ -1,0 +1,292 @@
+"""Checkpoints: every checkpoint's evaluation, outcomes, samples, responses, and kinds of problems."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from swerve.artifacts.evaluation import Evaluation, Scores, rewards_are_fractions
+from swerve.artifacts.metrics import StepMetrics
+from swerve.report.draw.curves import Chart, over_checkpoints
+from swerve.report.draw.panels import (
+    FRACTION_ENDS,
+    Absent,
+    DotPlot,
+    DotRow,
+    Panel,
+    Section,
+    Table,
+    Terms,
+    dot_row,
+    measured_columns,
+    panel,
+    section,
+)
+from swerve.report.format import NOT_MEASURED, count, number, number_interval, percent, percent_interval, quoted
+from swerve.report.read import ReportInputs
+from swerve.report.topics.divergence import divergence_table, pair_panel
+from swerve.report.topics.spikes import spike_table
+from swerve.report.topics.topic import Topic
+
+_MAX_DOTS = 24
+"""A plot of more kinds than these says less than the table."""
+_MAX_REASONS = 10
+
+
+def _section(inputs: ReportInputs) -> Section | None:
+    summary, evaluations = inputs.summary, _evaluation_table(inputs.evaluations)
+    absent = None if inputs.is_imported else Absent(what="Accuracy", command="swerve eval RUN")
+    panels = [
+        panel("", evaluations if evaluations.measured else absent, _outcome_table(inputs.evaluations), wide=True),
+        _reason_panel(inputs.metrics),
+        _sampling_panel(inputs),
+        _response_panel(inputs.evaluations),
+        _kind_panel(
+            inputs, lambda one: one.by_part or {}, title="Which parts of the mixture were learned?", id="parts",
+            column="Part",
+        ),
+        _kind_panel(
+            inputs, lambda one: one.by_kind, title="Which kinds of problems were learned?", id="kinds", column="Kind"
+        ),
+    ]  # fmt: skip
+    if summary is not None:
+        panels += [panel("", divergence_table(summary), spike_table(summary), wide=True), pair_panel(summary)]
+    return section("tables", "Every checkpoint", panels, short="Checkpoints")
+
+
+def _evaluation_table(evaluations: Sequence[Evaluation]) -> Table:
+    reward = percent_interval if rewards_are_fractions(evaluations) else number_interval
+    rows = tuple(
+        (
+            one.checkpoint,
+            count(one.step),
+            percent_interval(one.accuracy),
+            reward(one.mean_reward),
+            percent_interval(one.trace_right),
+            number_interval(one.num_tokens),
+            number_interval(one.entropy),
+            percent(one.truncated),
+            count(one.failures),
+        )
+        for one in evaluations
+    )
+    header = (
+        "Checkpoint", "Step", "Greedy accuracy", "Sampled reward", "Fully right traces", "Tokens", "Entropy (nats)",
+        "Truncated", "Not gradable",
+    )  # fmt: skip
+    return measured_columns(Table(id="evaluation", caption="Evaluations", header=header, rows=rows))
+
+
+_OUTCOMES = {
+    "graded": "Graded",
+    "unparsed": "No answer found",
+    "timeout": "Limit reached",
+    "error": "Grader failed",
+}
+
+
+def _outcome_table(evaluations: Sequence[Evaluation]) -> Table | None:
+    """Return what graders said of the completions; None where all were graded, or nothing tells."""
+    shown = [one for one in evaluations if one.statuses]
+    names = [name for name in _OUTCOMES if name == "graded" or any(one.statuses.get(name) for one in shown)]
+    if len(names) == 1:
+        return None
+    rows = []
+    for one in shown:
+        total = sum(one.statuses.values())
+        rows.append((one.checkpoint, count(total), *(_counted(one.statuses.get(name, 0), total) for name in names)))
+    return Table(
+        id="outcomes",
+        caption="Outcomes of grading",
+        note="All completions, greedy and sampled. Those that were not graded count as wrong.",
+        header=("Checkpoint", "Completions", *(_OUTCOMES[name] for name in names)),
+        rows=tuple(rows),
+    )
+
+
+def _counted(num: int, total: int) -> str:
+    return f"{count(num)} ({percent(num / total)})" if total else count(num)
+
+
+def _reason_panel(metrics: Iterable[StepMetrics]) -> Panel | None:
+    """Return why rollouts of training have no verdict, the most frequent reasons first."""
+    reasons: Counter[str] = Counter()
+    for one in metrics:
+        reasons.update(one.error_details or {})
+    table = Table(
+        id="reasons",
+        caption="Limits that were reached and failures of the grader",
+        note="Of each step the most frequent reasons are recorded, so the numbers are at least these.",
+        header=("Reason", "Rollouts"),
+        rows=tuple((reason, count(num)) for reason, num in reasons.most_common(_MAX_REASONS)),
+    )
+    return panel("Why were rollouts of training not graded?", table, wide=True)
+
+
+_SAMPLING_TERMS = {
+    "pass@k": "Chance that at least one of k samples is right, estimated without bias.",
+    "maj@k": "Chance that the most frequent answer of k samples is right; ties are broken at random.",
+    "pass^k": "Chance that all k samples are right.",
+    "Different right answers": "Mean number, as written, that the samples of a problem hold: more than one where the "
+    "model finds several.",
+}
+
+
+def _sampling_panel(inputs: ReportInputs) -> Panel | None:
+    """Return what several samples of a problem are worth; None where there was at most one sample."""
+    ks = sorted({one.k for entry in inputs.evaluations for one in entry.by_num_samples})
+    if not ks or ks[-1] < 2:
+        return None
+    most = ks[-1]
+    rows = []
+    for entry in inputs.evaluations:
+        last = entry.sampled(most)
+        cells = [percent_interval(entry.pass_at(k)) for k in ks]
+        # The majority of two is one of the two.
+        cells += [percent_interval(entry.majority_at(most))] if most > 2 else []
+        cells.append(percent_interval(None if last is None else last.pass_hat_k))
+        rows.append((entry.checkpoint, *cells, number_interval(inputs.distinct_right.get(entry.checkpoint))))
+    majority = (f"maj@{most}",) if most > 2 else ()
+    header = ("Checkpoint", *(f"pass@{k}" for k in ks), *majority, f"pass^{most}", "Different right answers")
+    table = measured_columns(Table(id="sampling", caption="Samples by checkpoint", header=header, rows=tuple(rows)))
+    names = " ".join(table.header)
+    terms = tuple((name, meaning) for name, meaning in _SAMPLING_TERMS.items() if name.removesuffix("k") in names)
+    return panel(
+        "What are several samples of a problem worth?",
+        table,
+        Terms(rows=terms),
+        note=f"{_num_samples(inputs.evaluations)}Means over problems. The page {quoted('Behaviours')} of the "
+        "documentation has the equations.",
+        wide=True,
+    )
+
+
+def _num_samples(evaluations: Sequence[Evaluation]) -> str:
+    """Return a sentence on how the samples were drawn, as far as the settings tell."""
+    settings = evaluations[0].eval_settings
+    if not {"samples_per_problem", "temperature"} <= settings.keys():
+        return ""
+    return f"{settings['samples_per_problem']:,} samples per problem at temperature {settings['temperature']:g}. "
+
+
+_RESPONSES = (
+    ("format_rate", "In format", "Fraction of responses in the format that their prompt asks for."),
+    (
+        "dummy_thinking_share",
+        "Dummy thinking",
+        "Of the responses that think first, the fraction whose thinking is empty, filler, a few words, or not about "
+        "the question.",
+    ),
+    (
+        "repeated_4gram_share",
+        "Repeated 4-grams",
+        "Fraction of runs of four words that occurred before in the same response; it grows with length.",
+    ),
+    (
+        "reflections_per_1000_words",
+        "Reflections",
+        f"Phrases such as {quoted('wait')} or {quoted('let me check')}, per 1,000 words.",
+    ),
+)
+
+
+def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
+    """Return what greedy responses look like, without metrics that are 0 throughout; only the format may be."""
+    forms = {one.checkpoint: one.responses.model_dump() for one in evaluations if one.responses is not None}
+    kept = []
+    for key, name, meaning in _RESPONSES:
+        values = [form[key] for form in forms.values()]
+        if any(values) or (key == "format_rate" and any(value is not None for value in values)):
+            kept.append((key, name, meaning))
+    rows = tuple(
+        (label, *((number if key.startswith("reflections") else percent)(form[key]) for key, _, _ in kept))
+        for label, form in forms.items()
+    )
+    return panel(
+        "What do the responses look like?",
+        Table(
+            id="responses-form",
+            caption="Responses by checkpoint",
+            header=("Checkpoint", *(name for _, name, _ in kept)),
+            rows=rows if kept else (),
+        ),
+        Terms(rows=tuple((name, meaning) for _, name, meaning in kept)),
+        note="Greedy responses to the held-out problems. These are rules about the surface of a text; the page "
+        f"{quoted('Behaviours')} of the documentation says what each misses.",
+        wide=True,
+    )
+
+
+Grouped = Callable[[Evaluation], Mapping[str, Scores]]
+
+
+def _kind_panel(inputs: ReportInputs, grouped: Grouped, *, title: str, id: str, column: str) -> Panel | None:
+    """Return accuracy by part of a mixture or by kind of problem: reference against final, and every checkpoint."""
+    shown = [(one.checkpoint, scores) for one in inputs.evaluations if (scores := grouped(one))]
+    kinds = sorted({kind for _, scores in shown for kind in scores}, key=by_number)
+    if len(kinds) < 2:
+        return None
+    rows = []
+    for kind in kinds:
+        cells = [scores.get(kind) for _, scores in shown]
+        size = next((count(cell.num_problems) for cell in cells if cell is not None), NOT_MEASURED)
+        accuracies = (percent_interval(None if cell is None else cell.accuracy) for cell in cells)
+        rows.append((kind, size, *accuracies))
+    plot = DotPlot(rows=_kind_dots(inputs, grouped, kinds), ends=FRACTION_ENDS)
+    return panel(
+        title,
+        plot,
+        Table(
+            id=id,
+            caption=f"Greedy accuracy by {column.lower()}",
+            header=(column, "Problems", *(label for label, _ in shown)),
+            rows=tuple(rows),
+            folded=plot.measured,
+        ),
+        note=_dots_note(inputs) if plot.measured else "",
+        wide=True,
+    )
+
+
+def by_number(name: str) -> list[Any]:
+    """Return a key by which names are sorted with their numbers as numbers.
+
+    >>> sorted(["10 people", "2 people"], key=by_number)
+    ['2 people', '10 people']
+    """
+    # Every second part is a number, so that equal places of two keys compare.
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def _kind_dots(inputs: ReportInputs, grouped: Grouped, kinds: Sequence[str]) -> tuple[DotRow, ...]:
+    first, last = inputs.reference, inputs.final
+    if last is None or len(kinds) > _MAX_DOTS:
+        return ()
+    before = {} if first is None or first is last else grouped(first)
+    rows = []
+    for kind, scores in grouped(last).items():
+        if scores.accuracy is not None:
+            old = before[kind].accuracy if kind in before else None
+            rows.append(dot_row(kind, percent_interval(scores.accuracy), scores.accuracy, old.mean if old else None))
+    return tuple(sorted(rows, key=lambda row: by_number(row.name)))
+
+
+def _dots_note(inputs: ReportInputs) -> str:
+    first, last = inputs.reference, inputs.final
+    assert last is not None
+    tick = "" if first is None or first is last else f" The tick is {first.checkpoint}."
+    return f"Greedy accuracy of {last.checkpoint} with its interval.{tick}"
+
+
+def _charts(inputs: ReportInputs) -> Iterator[Chart]:
+    entries = inputs.evaluations
+    if entries or not inputs.is_imported:
+        entropy = {"Mean entropy of a token": lambda one: one.entropy}
+        yield over_checkpoints(entries, entropy, id="entropy", title="Token entropy", unit="nats")
+        length = {"Mean length": lambda one: one.num_tokens}
+        yield over_checkpoints(entries, length, id="length", title="Response length", unit="tokens")
+
+
+TOPIC = Topic(charts=_charts, section=_section)

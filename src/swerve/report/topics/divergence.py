@@ -1,0 +1,146 @@
+"""Divergence: how far did each checkpoint go from the reference?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.draw.curves import Chart, Curve, stages
+from swerve.report.draw.panels import Panel, Table, panel
+from swerve.report.format import SAME, compared, number, number_interval, signed_interval
+from swerve.report.names import divergence_name
+from swerve.report.read import ReportInputs
+from swerve.report.topics.topic import Topic, of_probe
+
+
+def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _baseline(summary)
+    yield _largest_pair(summary)
+    yield _entropy(summary)
+
+
+def _baseline(summary: ProbeSummary) -> str:
+    pair = next(iter(summary.baseline_pairs), None)
+    before = None if pair is None else pair.of(summary.divergence)
+    after = summary.final_divergence
+    if pair is None or before is None or after is None:
+        return ""
+    verdict = compared(before, after, above="more than the stage changed", below="less than the stage changed")
+    if verdict == SAME:
+        verdict = "the intervals overlap, so the stage is not shown to have changed more"
+    return (
+        f"Before the stage, {pair.checkpoint} differed from {pair.reference} by a mean {divergence_name(summary)} of "
+        f"{number_interval(before)} nats, {verdict}: {summary.final} differs from {summary.reference} by "
+        f"{number_interval(after)}."
+    )
+
+
+def _largest_pair(summary: ProbeSummary) -> str:
+    pairs = [(one, mean) for one in summary.consecutive_pairs if (mean := one.of(summary.divergence)) is not None]
+    if len(pairs) < 2:
+        return ""
+    (pair, most), (second, next_most) = sorted(pairs, key=lambda one: -one[1].mean)[:2]
+    tie = ""
+    if most.overlaps(next_most):
+        tie = f", though its interval overlaps that of {second.reference} to {second.checkpoint}"
+    return (
+        f"Between neighbouring checkpoints most changed from {pair.reference} to {pair.checkpoint}, by "
+        f"{number_interval(most)}{tie}."
+    )
+
+
+def _entropy(summary: ProbeSummary) -> str:
+    entry = None if summary.entropy is None else summary.at_final(summary.entropy.means)
+    if entry is None or entry.change is None or entry.entropy is None:
+        return ""
+    where = f"Mean entropy on these rollouts is {number_interval(entry.entropy)} nats at {summary.final}"
+    if not entry.change.excludes(0):
+        return f"{where}, {SAME} that of {summary.reference}."
+    return f"{where}, {signed_interval(entry.change)} against {summary.reference}."
+
+
+def floor_note(summary: ProbeSummary) -> str:
+    """Return a sentence on what two runs of one model differ by; empty where that was not measured."""
+    floor = summary.noise_floor
+    if floor is None:
+        return ""
+    means = (f"{name} {number(floor[key].mean if key in floor else None)}" for key, name in DIVERGENCE_NAMES.items())
+    return f"Noise floor (the reference against itself, batched otherwise): {', '.join(means)}."
+
+
+def divergence_table(summary: ProbeSummary) -> Table:
+    """Return each checkpoint's mean divergences from the reference."""
+    return Table(
+        id="divergences",
+        caption="Divergence by checkpoint",
+        note=f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
+        header=("Checkpoint", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
+        rows=tuple((one.checkpoint, *_means(one)) for one in summary.divergences),
+    )
+
+
+def pair_panel(summary: ProbeSummary) -> Panel | None:
+    """Return the panel on pairs that are not a checkpoint against the reference."""
+    pairs = (*summary.baseline_pairs, *summary.consecutive_pairs)
+    table = Table(
+        id="pairs",
+        caption="Other pairs of checkpoints",
+        note="The reference against its baseline, from before the stage, and each checkpoint against the one before. "
+        f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
+        header=("Pair", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the second"),
+        rows=tuple((f"{one.checkpoint} against {one.reference}", *_means(one)) for one in pairs),
+    )
+    return panel("How far did each part of training go?", table, wide=True)
+
+
+def _means(entry: DivergenceMeans) -> tuple[str, ...]:
+    return tuple(number_interval(one) for one in (*map(entry.of, DIVERGENCE_NAMES), entry.entropy, entry.entropy_ref))
+
+
+def _charts(inputs: ReportInputs) -> Iterator[Chart]:
+    on = "the responses" if inputs.is_imported else "its wrong rollouts"
+    entries, pairs = (
+        ((), ()) if inputs.summary is None else (inputs.summary.divergences, inputs.summary.consecutive_pairs)
+    )
+    yield _chart(inputs, entries, id="divergence", title=f"Divergence from the reference on {on}")
+    if pairs:
+        yield _chart(inputs, pairs, id="pairs", title="Divergence of each checkpoint from the one before")
+
+
+def _chart(inputs: ReportInputs, entries: Sequence[DivergenceMeans], *, id: str, title: str) -> Chart:
+    places, x_title = _places(inputs, [one.checkpoint for one in entries])
+    rows = sorted(zip(places, entries, strict=True), key=lambda row: row[0])
+    return Chart(
+        id=id,
+        title=title,
+        unit="nats",
+        labels=tuple(one.checkpoint for _, one in rows),
+        steps=tuple(place for place, _ in rows),
+        x_title=x_title,
+        curves=tuple(
+            Curve(name=name, points=tuple(one.of(key) for _, one in rows)) for key, name in DIVERGENCE_NAMES.items()
+        ),
+        stages=stages(inputs.evaluations) if x_title == "global step" else (),
+        command="swerve probe RUN",
+    )
+
+
+def _places(inputs: ReportInputs, labels: Sequence[str]) -> tuple[list[int], str]:
+    """Return where checkpoints stand on the x axis: at their step as far as it is known, else in order."""
+    known = [step for step in map(inputs.step, labels) if step is not None]
+    if len(known) == len(labels):
+        return known, "global step"
+    own = [_own_step(label) for label in labels]
+    if len(set(own)) == len(own):
+        return own, "step of the stage"
+    return list(range(1, len(labels) + 1)), "checkpoint"
+
+
+def _own_step(label: str) -> int:
+    match = re.search(r"(\d+)$", label)
+    return int(match.group(1)) if match else 0
+
+
+TOPIC = Topic(sentences={"Divergence": of_probe(_sentences)}, charts=_charts)

@@ -1,0 +1,92 @@
+"""Outcome: did training change how often the model is right?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
+from swerve.estimates import Estimate
+from swerve.report.draw.curves import Chart, over_checkpoints
+from swerve.report.format import NOT_MEASURED, change, count, percent, percent_interval
+from swerve.report.read import ReportInputs
+from swerve.report.topics.topic import Tile, Topic
+
+
+def _sentences(inputs: ReportInputs) -> Iterator[str]:
+    yield _accuracy(inputs)
+    yield _samples(inputs)
+    last = inputs.final
+    if last is not None and last.trace_right is not None:
+        yield f"Of the traces of {last.checkpoint}, {percent_interval(last.trace_right)} have no wrong step at all."
+    if inputs.summary is None:
+        yield "Where the checkpoints differ from the reference was not measured."
+
+
+def _accuracy(inputs: ReportInputs) -> str:
+    first, last = inputs.reference, inputs.final
+    if first is None or last is None or first.accuracy is None or last.accuracy is None:
+        return "Accuracy was not measured."
+    said = change(first.accuracy, last.accuracy, at=(first.checkpoint, last.checkpoint))
+    return f"On {count(last.num_problems)} held-out problems, greedy accuracy {said}"
+
+
+def _samples(inputs: ReportInputs) -> str:
+    """Say whether one of many samples is right more often than before: what is new, not only what is more likely."""
+    k = largest_k(inputs.evaluations)
+    first, last = inputs.reference, inputs.final
+    if first is None or last is None or first is last or k < MANY_SAMPLES:
+        return ""
+    before, after = first.pass_at(k), last.pass_at(k)
+    if before is None or after is None:
+        return ""
+    said = change(before, after, at=(first.checkpoint, last.checkpoint))
+    return f"The chance that one of {k} samples is right (pass@{k}) {said}"
+
+
+def _tile(inputs: ReportInputs) -> Tile:
+    first, last = inputs.reference, inputs.final
+    if first is None or last is None or first.accuracy is None or last.accuracy is None:
+        detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
+        return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
+    return Tile(
+        caption="Greedy accuracy",
+        value=f"{percent(first.accuracy.mean)} → {percent(last.accuracy.mean)}",
+        detail=f"{first.checkpoint} to {last.checkpoint}, {count(last.num_problems)} held-out problems",
+    )
+
+
+def _charts(inputs: ReportInputs) -> Iterator[Chart]:
+    entries = inputs.evaluations
+    # A probe of responses from elsewhere has no evaluations, so no charts of them either.
+    if not entries and inputs.is_imported:
+        return
+    is_fraction = rewards_are_fractions(entries)
+    reward = {"Sampled reward": attrgetter("mean_reward")}
+    curves = {
+        "Greedy accuracy": attrgetter("accuracy"),
+        **(reward if is_fraction else {}),
+        "Fully right traces": attrgetter("trace_right"),
+    }
+    yield over_checkpoints(entries, curves, id="accuracy", title="Accuracy on held-out problems", unit="share")
+    if not is_fraction:
+        # Rewards on another scale than fractions have a chart of their own.
+        yield over_checkpoints(entries, reward, id="reward", title="Reward on held-out problems", unit="reward")
+    yield from _sampling_chart(entries)
+
+
+def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
+    """Yield the chart of what several samples are worth, where there are enough of them to tell."""
+    k = largest_k(entries)
+    if k < MANY_SAMPLES:
+        return
+
+    curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
+        "pass@1": lambda one: one.pass_at(1),
+        f"pass@{k}": lambda one: one.pass_at(k),
+        f"maj@{k}": lambda one: one.majority_at(k),
+    }
+    yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
+
+
+TOPIC = Topic(sentences={"Outcome": _sentences}, tile=_tile, charts=_charts)

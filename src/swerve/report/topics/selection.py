@@ -1,0 +1,184 @@
+"""Selection: which rollouts are compared, how they were chosen, and what depends on whose text it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
+from swerve.artifacts.probe_summary import ProbeSummary, Responses
+from swerve.estimates import Estimate
+from swerve.report.draw.panels import Panel, Section, Table, panel, section
+from swerve.report.format import (
+    NOT_MEASURED,
+    SAME,
+    compared,
+    count,
+    listed,
+    number_interval,
+    p_value,
+    p_words,
+    percent_interval,
+    points_interval,
+    quoted,
+)
+from swerve.report.names import divergence_name, population_title
+from swerve.report.read import ReportInputs
+from swerve.report.topics.divergence import floor_note
+from swerve.report.topics.topic import Tile, Topic, of_probe
+
+
+def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _imported(summary) if summary.is_imported else _population(summary)
+    yield _mcnemar(summary)
+    if (again := summary.reselected) is not None:
+        yield f"Another draw of completions would select {percent_interval(again)} of these problems again."
+    yield _populations(summary)
+
+
+def _population(summary: ProbeSummary) -> str:
+    wrong, changed = summary.num_reference_wrong, summary.num_reference_wrong_final_right
+    every = "all " if changed == wrong else ""
+    return (
+        f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
+        f"{every}{count(changed)} right; {count(summary.num_rollouts)} of these wrong rollouts of {summary.reference} "
+        "were compared token by token."
+    )
+
+
+def _imported(summary: ProbeSummary) -> str:
+    responses = summary.responses or Responses()
+    parts = [f"{count(one.num_rollouts)} {population_title(one.population, summary)}" for one in summary.populations]
+    kinds = f" ({'; '.join(parts)})" if parts else ""
+    return (
+        f"{count(responses.num_responses)} responses to {count(summary.num_problems)} problems were read from "
+        f"{responses.path or 'a file'}{kinds}; the metrics are about the {count(summary.num_rollouts)} in the "
+        f"population {quoted(population_title(summary.population, summary))}."
+    )
+
+
+def _mcnemar(summary: ProbeSummary) -> str:
+    test = summary.mcnemar
+    if test is None or test.difference is None:
+        return ""
+    shown = "" if test.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
+    return (
+        f"On the same {count(test.num)} problems {summary.final} alone is right on {count(test.num_second_only)} and "
+        f"{summary.reference} alone on {count(test.num_first_only)}, a difference of "
+        f"{points_interval(test.difference)} points ({p_words(test.p_value)}){shown}."
+    )
+
+
+def _populations(summary: ProbeSummary) -> str:
+    """Compare the headline population's divergence with those of the others."""
+    means: dict[str, Estimate] = {}
+    for one in summary.populations:
+        entry = summary.at_final(one.divergences)
+        mean = None if entry is None else entry.of(summary.divergence)
+        if mean is not None:
+            means[one.population] = mean
+    own = means.pop(summary.population, None)
+    if own is None or not means:
+        return ""
+    others = [_against(mean, own, quoted(population_title(name, summary))) for name, mean in means.items()]
+    return (
+        f"Mean {divergence_name(summary)} of {summary.final} is {number_interval(own)} nats on these rollouts; it is "
+        f"{listed(others)}."
+    )
+
+
+def _against(mean: Estimate, own: Estimate, population: str) -> str:
+    word = compared(mean, own, above="higher", below="lower")
+    return f"{'not distinguishable' if word == SAME else word} on {population}, at {number_interval(mean)}"
+
+
+def _tile(inputs: ReportInputs) -> Tile:
+    summary = inputs.summary
+    if summary is None:
+        return Tile(caption="Wrong before, right after", value=NOT_MEASURED, detail="run swerve probe")
+    if summary.is_imported:
+        num = None if summary.responses is None else summary.responses.num_responses
+        detail = f"of {count(num)} responses from a file"
+        return Tile(caption="Responses compared", value=count(summary.num_rollouts), detail=detail)
+    return Tile(
+        caption="Wrong before, right after",
+        value=count(summary.num_reference_wrong_final_right),
+        detail=f"of {count(summary.num_reference_wrong)} problems {summary.reference} gets wrong",
+    )
+
+
+def _section(inputs: ReportInputs) -> Section | None:
+    summary = inputs.summary
+    if summary is None:
+        return None
+    panels = [_selection_panel(summary), _population_panel(summary)]
+    if summary.is_imported:
+        return section("selection", "Which responses?", [_import_panel(summary), *panels], short="Responses")
+    return section("selection", "Which rollouts, and how were they selected?", panels, short="Selection")
+
+
+def _import_panel(summary: ProbeSummary) -> Panel | None:
+    """Return where responses from elsewhere are from."""
+    recorded = {} if summary.responses is None else summary.responses.model_dump()
+    rows = [(key.replace("_", " "), _shown(value)) for key, value in recorded.items() if value not in ({}, None)]
+    facts = Table(id="responses", caption="Where the responses are from", header=("", "Recorded"), rows=tuple(rows))
+    return panel("Responses from elsewhere", facts, note="Nothing was selected: every response was compared.")
+
+
+def _shown(value: str | int | Mapping[str, str | int]) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {entry}" for name, entry in value.items())
+    return count(value) if isinstance(value, int) else value
+
+
+def _selection_panel(summary: ProbeSummary) -> Panel | None:
+    test, again = summary.mcnemar, summary.reselected
+    rows: list[tuple[str, str]] = []
+    if test is not None:
+        rows = [
+            ("problems answered by both", count(test.num)),
+            (f"right only with {summary.reference}", count(test.num_first_only)),
+            (f"right only with {summary.final}", count(test.num_second_only)),
+            ("difference of accuracy (points)", points_interval(test.difference)),
+            ("p-value (McNemar, exact)", p_value(test.p_value)),
+        ]
+    if again is not None:
+        rows.append(("of those selected, another draw would select", percent_interval(again)))
+    facts = Table(
+        id="selection", caption="Both checkpoints on the same problems", header=("", "Measured"), rows=tuple(rows)
+    )
+    return panel("Is the selection sound?", facts, note=_selection_note(summary))
+
+
+def _selection_note(summary: ProbeSummary) -> str:
+    lead = f"Problems that {summary.reference} got wrong and {summary.final} right on one"
+    if summary.selection == "split":
+        return f"{lead} half of the sampled completions; the rollouts compared are of the other half."
+    return (
+        f"{lead} greedy completion each; these completions are also the rollouts compared. The test is over all "
+        "problems, not only those."
+    )
+
+
+def _population_panel(summary: ProbeSummary) -> Panel | None:
+    rows = []
+    for one in summary.populations:
+        means, name = summary.at_final(one.divergences), population_title(one.population, summary)
+        rows.append(
+            (
+                f"{name} (headline)" if one.population == summary.population else name,
+                one.source,
+                count(one.num_rollouts),
+                count(one.num_correct),
+                *(number_interval(None if means is None else means.of(key)) for key in DIVERGENCE_NAMES),
+            )
+        )
+    header = ("Population", "Written by", "Rollouts", "Right", *DIVERGENCE_NAMES.values())
+    return panel(
+        "Does the divergence depend on whose text it is?",
+        Table(id="populations", caption="Populations", header=header, rows=tuple(rows)),
+        note=f"Means over the tokens of a population at {summary.final}, nats. {floor_note(summary)}".strip(),
+        wide=True,
+    )
+
+
+TOPIC = Topic(sentences={"Selection": of_probe(_sentences)}, tile=_tile, section=_section)

@@ -1,0 +1,398 @@
+"""Spikes: do divergences and other scores find the steps that are known to be wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from swerve.artifacts.probe_causes import PredictionSelector
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeHits
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.estimates import Estimate
+from swerve.report.draw.figures import COLOURS, GREY, Drawing, error_bars, escape_mathtext, estimate_rows, named_rows
+from swerve.report.draw.panels import (
+    AUC_ENDS,
+    FRACTION_ENDS,
+    Absent,
+    DotPlot,
+    Panel,
+    Section,
+    Table,
+    dot_row,
+    panel,
+    section,
+)
+from swerve.report.format import (
+    NOT_MEASURED,
+    SAME,
+    count,
+    listed,
+    number,
+    number_interval,
+    percent,
+    percent_interval,
+)
+from swerve.report.names import METHODS, SELECTORS, divergence_name, named, selector_word
+from swerve.report.read import ReportInputs
+from swerve.report.topics.topic import Tile, Topic, of_probe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_NULL_NOTE = "The null pair is one model run twice: every spike there is false."
+
+
+def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _top_spikes(summary)
+    yield _selectors(summary)
+    yield _rule(summary)
+    yield _null(summary)
+
+
+def _final_hits(summary: ProbeSummary) -> SpikeHits | None:
+    return summary.spike_hits(summary.final, summary.divergence)
+
+
+def _top_spikes(summary: ProbeSummary) -> str:
+    hits = _final_hits(summary)
+    if summary.knows_no_wrong_step:
+        return "No step of the rollouts is known to be wrong, so whether spikes find wrong steps was not measured."
+    if hits is None or hits.top_on_first_wrong is None:
+        return "Where the highest divergence of a rollout falls was not measured."
+    return (
+        f"The token where {summary.final} differs most from {summary.reference} ({divergence_name(summary)}) is the "
+        f"first wrong step in {percent_interval(hits.top_on_first_wrong)} of the rollouts and some wrong step in "
+        f"{percent_interval(hits.top_on_wrong)}; a token drawn at random would be so in "
+        f"{percent(hits.chance_first_wrong)} and {percent(hits.chance_wrong)}."
+    )
+
+
+def _areas(selectors: Iterable[SelectorRecovery | PredictionSelector]) -> list[tuple[str, Estimate]]:
+    """Return the area under the ROC curve of each selector that has one."""
+    return [(one.selector, one.auc) for one in selectors if one.auc is not None]
+
+
+def _selectors(summary: ProbeSummary) -> str:
+    found = _areas(() if summary.recovery is None else summary.recovery.selectors)
+    if not found:
+        return ""
+    above = [(name, auc) for name, auc in found if auc.low > 0.5]
+    if not above:
+        return "No score ranks the known wrong steps above chance."
+    best, most = max(above, key=lambda one: one[1].mean)
+    tied = [selector_word(name) for name, auc in above if name != best and auc.overlaps(most)]
+    also = f", {SAME} {listed(tied)}" if tied else ""
+    return (
+        f"Of {count(len(found))} scores, {count(len(above))} rank the known wrong steps above chance; the highest AUC "
+        f"is that of {selector_word(best)}, {number_interval(most)}{also}."
+    )
+
+
+def _rule(summary: ProbeSummary) -> str:
+    rule = summary.rule
+    if rule is None or rule.precision is None or rule.recall is None:
+        return ""
+    return (
+        f"Of the {count(rule.num_spikes)} {named(METHODS, rule.method)} spikes {percent_interval(rule.precision)} are "
+        f"on a wrong step (by chance {percent(rule.chance_precision)}), and {percent_interval(rule.recall)} of the "
+        f"wrong steps have one (by chance {percent(rule.chance_recall)})."
+    )
+
+
+def _null(summary: ProbeSummary) -> str:
+    """Say what each method finds in the null pair, where there is nothing to find."""
+    rates = _null_rates(summary)
+    some = [f"{name} {number_interval(one)}" for name, one, _ in rates if one.mean > 0]
+    none = [f"{name} none (at most {number(one.high)})" for name, one, _ in rates if one.mean == 0]
+    if not some and not none:
+        return ""
+    density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
+    there = ""
+    if density is not None:
+        there = f"; at {summary.final} {named(METHODS, summary.spike_method)} finds {number(density)}"
+    return (
+        "Between two runs of one model, where every spike is false, the methods find per 1,000 tokens: "
+        f"{listed([*some, *none])}{there}."
+    )
+
+
+def _tile(inputs: ReportInputs) -> Tile:
+    summary = inputs.summary
+    if summary is not None and summary.knows_no_wrong_step:
+        return _divergence_tile(summary)
+    caption, hits = "Top spike on the first wrong step", None if summary is None else _final_hits(summary)
+    if hits is None or hits.top_on_first_wrong is None:
+        return Tile(caption=caption, value=NOT_MEASURED, detail="run swerve probe")
+    hit = hits.top_on_first_wrong
+    return Tile(
+        caption=caption,
+        value=percent(hit.mean),
+        detail=f"{100 * hit.low:.1f} to {100 * hit.high:.1f}; by chance {percent(hits.chance_first_wrong)}",
+    )
+
+
+def _divergence_tile(summary: ProbeSummary) -> Tile:
+    """Return how far the final checkpoint went, for a probe that has no wrong steps to look for."""
+    mean = summary.final_divergence
+    value, detail = NOT_MEASURED, "run swerve probe"
+    if mean is not None:
+        value, detail = number(mean.mean), f"{number(mean.low)} to {number(mean.high)} nats per token"
+    return Tile(caption=f"{divergence_name(summary)} from {summary.reference}", value=value, detail=detail)
+
+
+def _section(inputs: ReportInputs) -> Section | None:
+    summary = inputs.summary
+    if summary is not None and summary.knows_no_wrong_step:
+        return section(
+            "steps",
+            "What do the methods for spikes find in noise?",
+            [panel("", _null_table(summary), note=_NULL_NOTE, wide=True)],
+            short="Spikes",
+            lead="No step of these rollouts is known to be wrong: where a program checks answers only, whether spikes "
+            "find wrong steps cannot be said. The causal tests do not need to know.",
+        )
+    panels = [_top_panel(summary)]
+    if summary is not None:
+        panels += [_selector_panel(summary), _recovery_panel(summary)]
+    return section("steps", "Do spikes find the wrong steps?", panels, short="Wrong steps")
+
+
+def _hits(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
+    """Return how often the top spike of each checkpoint is on the first wrong step, and how often by chance."""
+    found = (summary.spike_hits(label, summary.divergence) for label in summary.checkpoints)
+    return [
+        (one.checkpoint, one.top_on_first_wrong, one.chance_first_wrong)
+        for one in found
+        if one is not None and one.top_on_first_wrong is not None
+    ]
+
+
+def _top_panel(summary: ProbeSummary | None) -> Panel | None:
+    title, hits = "Does the top spike find the first wrong step?", [] if summary is None else _hits(summary)
+    if summary is None or not hits:
+        return panel(title, Absent(what="Spikes against chance", command="swerve probe RUN"))
+    rows = tuple(dot_row(label, percent_interval(hit), hit, chance) for label, hit, chance in hits)
+    note = f"Fraction of rollouts, by {divergence_name(summary)}, with its interval. The tick is chance."
+    return panel(title, DotPlot(rows=rows, ends=FRACTION_ENDS), note=note)
+
+
+def auc_plot(selectors: Iterable[SelectorRecovery | PredictionSelector]) -> DotPlot:
+    """Return a line for each selector with the area under its ROC curve; chance is one half."""
+    rows = (dot_row(named(SELECTORS, name), number_interval(auc), auc, 0.5) for name, auc in _areas(selectors))
+    return DotPlot(rows=tuple(rows), ends=AUC_ENDS)
+
+
+def _selector_panel(summary: ProbeSummary) -> Panel | None:
+    recovery = summary.recovery
+    if recovery is None:
+        return None
+    rows = tuple(
+        (named(SELECTORS, one.selector), number_interval(one.auc), number_interval(one.average_precision))
+        for one in recovery.selectors
+    )
+    return panel(
+        "Which score ranks wrong steps above the other tokens?",
+        auc_plot(recovery.selectors),
+        Table(
+            id="selectors",
+            caption="Scores against known wrong steps",
+            note=f"Average precision by chance: {number(recovery.base_rate)}.",
+            header=("Score", "AUC", "Average precision"),
+            rows=rows,
+            folded=True,
+        ),
+        note=(
+            f"Area under the ROC curve over the {count(recovery.num_tokens)} tokens of "
+            f"{count(recovery.num_rollouts)} rollouts with {count(recovery.num_wrong)} known wrong "
+            f"tokens, at {summary.final}. The tick is chance."
+        ),
+    )
+
+
+def _recovery_panel(summary: ProbeSummary) -> Panel | None:
+    others = [_recovery_table(summary, key, folded=True) for key in DIVERGENCE_NAMES if key != summary.divergence]
+    return panel(
+        "Which method for spikes finds them, and what does it find in noise?",
+        _recovery_table(summary, summary.divergence, folded=False),
+        *others,
+        _null_table(summary),
+        note=(
+            "Precision is the fraction of spikes on a wrong step, recall that of wrong steps with a spike; chance puts "
+            f"each rollout's spikes anywhere in it. {_NULL_NOTE}"
+        ),
+        wide=True,
+    )
+
+
+def _recovery_table(summary: ProbeSummary, divergence: Divergence, *, folded: bool) -> Table:
+    rows = []
+    for one in () if summary.recovery is None else summary.recovery.spikes:
+        if one.divergence == divergence:
+            null = summary.false_discoveries(divergence, one.method)
+            rows.append(
+                (
+                    named(METHODS, one.method),
+                    count(one.num_spikes),
+                    percent_interval(one.precision),
+                    percent(one.chance_precision),
+                    percent_interval(one.recall),
+                    percent(one.chance_recall),
+                    number_interval(one.f1),
+                    number(summary.spikes_per_1000(one)),
+                    number_interval(None if null is None else null.per_1000_tokens),
+                )
+            )
+    return Table(
+        id=f"recovery-{divergence}" if folded else "recovery",
+        caption=f"Methods on {DIVERGENCE_NAMES[divergence]}",
+        header=(
+            "Method", "Spikes", "Precision", "Chance", "Recall", "Chance", "F1", "Per 1,000 tokens", "In the null pair",
+        ),
+        rows=tuple(rows),
+        folded=folded,
+    )  # fmt: skip
+
+
+def _null_table(summary: ProbeSummary) -> Table | None:
+    """Return the null pair's spikes on their own, where no wrong step is known to set beside them."""
+    null = summary.null
+    if null is None or not null.false_discoveries or (summary.recovery is not None and summary.recovery.spikes):
+        return None
+
+    def rate(divergence: Divergence, method: str) -> str:
+        found = summary.false_discoveries(divergence, method)
+        return number_interval(None if found is None else found.per_1000_tokens)
+
+    methods = dict.fromkeys(method for one in null.false_discoveries.values() for method in one)
+    return Table(
+        id="null",
+        caption="Spikes per 1,000 tokens in the null pair",
+        note=f"{count(null.num_tokens)} tokens.",
+        header=("Method", *DIVERGENCE_NAMES.values()),
+        rows=tuple((named(METHODS, one), *(rate(key, one) for key in DIVERGENCE_NAMES)) for one in methods),
+    )
+
+
+def spike_table(summary: ProbeSummary) -> Table:
+    """Return the top spikes of every checkpoint and divergence against chance, or only their number."""
+    if summary.knows_no_wrong_step:
+        return _spike_numbers(summary)
+    rows = tuple(
+        (
+            one.checkpoint,
+            DIVERGENCE_NAMES[one.divergence],
+            count(one.num_rollouts),
+            count(one.num_spikes),
+            percent_interval(one.top_on_first_wrong),
+            percent(one.chance_first_wrong),
+            percent_interval(one.top_on_wrong),
+            percent(one.chance_wrong),
+        )
+        for one in summary.spikes
+    )
+    return Table(
+        id="spikes",
+        caption="Top spike against chance",
+        note="Chance is the fraction expected if the position were drawn uniformly from the same rollout.",
+        header=(
+            "Checkpoint", "Divergence", "Rollouts", "Spikes", "Top spike on first wrong step", "Chance",
+            "On any wrong step", "Chance",
+        ),
+        rows=rows,
+        folded=True,
+    )  # fmt: skip
+
+
+def _spike_numbers(summary: ProbeSummary) -> Table:
+    def num(label: str, divergence: Divergence) -> str:
+        hits = summary.spike_hits(label, divergence)
+        return count(None if hits is None else hits.num_spikes)
+
+    labels = dict.fromkeys(one.checkpoint for one in summary.spikes)
+    return Table(
+        id="spike-numbers",
+        caption="Spikes by checkpoint",
+        note="Number in the rollouts of the headline population.",
+        header=("Checkpoint", *DIVERGENCE_NAMES.values()),
+        rows=tuple((label, *(num(label, key) for key in DIVERGENCE_NAMES)) for label in labels),
+        folded=True,
+    )
+
+
+def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+    if hits := _hits(summary):
+        yield Drawing(name="spikes", draw=partial(_draw_hits, hits=hits))
+    if areas := _areas(() if summary.recovery is None else summary.recovery.selectors):
+        draw = partial(_draw_areas, areas=areas, final=summary.final)
+        yield Drawing(name="recovery", draw=draw, size=(6.0, 1.2 + 0.26 * len(areas)))
+    if rates := _null_rates(summary):
+        draw = partial(_draw_null, rates=rates, summary=summary)
+        yield Drawing(name="null_spikes", draw=draw, size=(6.0, 1.3 + 0.36 * len(rates)))
+
+
+def _draw_hits(figure: Figure, hits: list[tuple[str, Estimate, float | None]]) -> None:
+    axes = figure.add_subplot()
+    rows = list(range(len(hits)))
+    error_bars(axes, rows, [hit for _, hit, _ in hits], across=False)
+    chances = [chance for _, _, chance in hits if chance is not None]
+    if chances:
+        chance = sum(chances) / len(chances)
+        axes.axhline(chance, color=GREY, linestyle="--", linewidth=1, label=f"chance {100 * chance:.1f}%")
+        axes.legend()
+    axes.set_xticks(rows, [escape_mathtext(label) for label, _, _ in hits])
+    axes.set_ylim(0, 1.02)
+    axes.set_ylabel("fraction of rollouts")
+    axes.set_title("Top spike on the first wrong step")
+
+
+def _draw_areas(figure: Figure, areas: list[tuple[str, Estimate]], final: str) -> None:
+    axes = estimate_rows(figure, [(named(SELECTORS, name), area) for name, area in areas])
+    axes.axvline(0.5, color=GREY, linestyle="--", linewidth=1, label="chance")
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_xlabel("area under the ROC curve")
+    axes.set_title(escape_mathtext(f"Known wrong steps at {final}, ranked by score"))
+    axes.legend(loc="upper left", bbox_to_anchor=(0.06, 1.0))
+
+
+def _null_rates(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
+    """Return each method's spikes per 1,000 tokens in the null pair, and those at the final checkpoint."""
+    rules = () if summary.recovery is None else summary.recovery.spikes
+    real = {one.method: summary.spikes_per_1000(one) for one in rules if one.divergence == summary.divergence}
+    rates = []
+    for method, name in METHODS.items():
+        found = summary.false_discoveries(summary.divergence, method)
+        if found is not None and found.per_1000_tokens is not None:
+            rates.append((name, found.per_1000_tokens, real.get(method)))
+    return rates
+
+
+def _draw_null(figure: Figure, rates: list[tuple[str, Estimate, float | None]], summary: ProbeSummary) -> None:
+    axes = figure.add_subplot()
+    rows = named_rows(axes, [name for name, _, _ in rates])
+    real = [(row, value) for row, (_, _, value) in zip(rows, rates, strict=True) if value is not None]
+    label = escape_mathtext(f"{summary.final} against {summary.reference}")
+    # A little below the null pair's, so that equal numbers can both be seen.
+    axes.plot(
+        [value for _, value in real], [row + 0.17 for row, _ in real], "s", color=COLOURS[1], markersize=5, label=label
+    )
+    nulls = [rate for _, rate, _ in rates]
+    error_bars(axes, [row - 0.17 for row in rows], nulls, across=True, label="one model run twice")
+    # Zero is to be seen beside rates of three orders of magnitude.
+    axes.set_xscale("symlog", linthresh=1.0)
+    axes.set_xlim(left=-0.08)
+    ticks = [0, 1, 10, 100, 1000]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xlim(right=max([20.0, *(rate.high for rate in nulls), *(value for _, value in real)]) * 1.6)
+    axes.set_xlabel("spikes per 1,000 tokens")
+    axes.set_title(escape_mathtext(f"Spikes where nothing changed ({divergence_name(summary)})"))
+    figure.legend(loc="outside lower center", ncols=2)
+
+
+TOPIC = Topic(
+    sentences={"Wrong steps": of_probe(_sentences)},
+    tile=_tile,
+    section=_section,
+    drawings=of_probe(_drawings),
+)

@@ -1,0 +1,298 @@
+"""Where: which tokens carry the divergence, early or late, style or reasoning, certain or forking?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+
+from swerve.artifacts.probe_findings import CategoryShare, EntropyChange, RankClass
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.report.draw.figures import Drawing, paired_bars
+from swerve.report.draw.panels import Absent, Bar, BarPlot, Panel, Section, Table, measured_columns, panel, section
+from swerve.report.format import (
+    SAME,
+    compared,
+    count,
+    listed,
+    number_interval,
+    percent,
+    percent_interval,
+    points_interval,
+    signed_interval,
+)
+from swerve.report.names import REGIONS, divergence_name
+from swerve.report.read import ReportInputs
+from swerve.report.topics.topic import Topic, of_probe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CLASSES: tuple[RankClass, ...] = get_args(RankClass)
+
+
+def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _regions(summary)
+    yield _style(summary)
+    yield _forking(summary)
+    yield _ranks(summary)
+
+
+def _regions(summary: ProbeSummary) -> str:
+    found = [
+        (REGIONS[one.region], fraction, one.share_tokens)
+        for one in summary.regions
+        if one.checkpoint == summary.final and (fraction := one.share_divergence.get(summary.divergence)) is not None
+    ]
+    if not found:
+        return ""
+    name, most, tokens = max(found, key=lambda one: one[1].mean)
+    rest = [other for other, fraction, _ in found if other != name and fraction.overlaps(most)]
+    tie = f" ({SAME} the {listed(rest)})" if rest else ""
+    return (
+        f"The {name} third of the rollouts, {percent(tokens)} of the tokens, carries {percent_interval(most)} of the "
+        f"divergence{tie}."
+    )
+
+
+def _style(summary: ProbeSummary) -> str:
+    entry = summary.at_final(summary.style)
+    if entry is None or entry.excess is None or entry.share_divergence is None:
+        return ""
+    verdict = compared(entry.excess, 0.0, above="more than", below="less than")
+    tokens = percent(None if entry.share_tokens is None else entry.share_tokens.mean)
+    return (
+        f"Style tokens carry {percent_interval(entry.share_divergence)} of it, "
+        f"{'about as much as' if verdict == SAME else verdict} their fraction of the tokens ({tokens})."
+    )
+
+
+def _ranks(summary: ProbeSummary) -> str:
+    for entry in summary.rank_shift:
+        if entry.shift is not None and entry.writer == "checkpoint":
+            ranks = entry.rank if entry.shift == "rank" else entry.rank_ref
+            first, second, lower = (percent_interval(ranks[name].share) for name in _CLASSES)
+            return (
+                f"In its own text, {entry.checkpoint} writes the first choice of {summary.reference} at {first} of the "
+                f"tokens, its second or third at {second} and a lower one at {lower}."
+            )
+    return ""
+
+
+def _forking(summary: ProbeSummary) -> str:
+    entry = None if summary.entropy is None else summary.at_final(summary.entropy.forking)
+    carried = None if entry is None else entry.share_divergence.get(summary.divergence)
+    if entry is None or carried is None or entry.share_tokens is None:
+        return ""
+    verdict = compared(carried, entry.share_tokens, above="more than", below="less than")
+    return (
+        f"The forking tokens, the {percent(entry.share_tokens)} at which the reference is least certain, carry "
+        f"{percent_interval(carried)} of the divergence, {verdict} their fraction."
+    )
+
+
+def _section(inputs: ReportInputs) -> Section | None:
+    summary, title = inputs.summary, "Where does training change the text?"
+    if summary is None:
+        return section("where", title, [_category_panel(None)], short="Where")
+    panels = [
+        _category_panel(summary),
+        panel("Early or late, style or reasoning?", _region_table(summary), _style_table(summary)),
+        panel(
+            "Would the other model have written the token?",
+            _rank_table(summary),
+            note="Ranks of the tokens that stand there: 1 unshifted, 2 or 3 marginal, beyond 3 shifted.",
+        ),
+        _entropy_panel(summary),
+    ]
+    return section("where", title, panels, short="Where")
+
+
+def _category_panel(summary: ProbeSummary | None) -> Panel | None:
+    title, categories = "Which tokens carry the divergence?", [] if summary is None else _final_categories(summary)
+    plot = BarPlot(rows=_bars(categories), key=("fraction of divergence", "fraction of tokens"))
+    return panel(
+        title,
+        plot if plot.measured else Absent(what="Token categories", command="swerve probe RUN"),
+        None if summary is None else _category_table(summary, categories),
+    )
+
+
+def _final_categories(summary: ProbeSummary) -> list[CategoryShare]:
+    found = [one for one in summary.categories if one.checkpoint == summary.final]
+    return sorted(found, key=lambda one: -(one.share_divergence or 0.0))
+
+
+def _bars(categories: list[CategoryShare]) -> tuple[Bar, ...]:
+    """Return each category's fraction of the divergence and of the tokens."""
+    return tuple(
+        Bar(
+            name=one.category.replace("_", " "),
+            first=round(100 * one.share_divergence, 2),
+            second=round(100 * one.share_tokens, 2),
+            label=f"{percent(one.share_divergence)} of divergence, {percent(one.share_tokens)} of tokens",
+        )
+        for one in categories
+        if one.share_divergence is not None
+    )
+
+
+def _category_table(summary: ProbeSummary, categories: list[CategoryShare]) -> Table:
+    rows = tuple(
+        (
+            one.category.replace("_", " "),
+            count(one.num_tokens),
+            percent(one.share_tokens),
+            percent(one.share_divergence),
+            count(one.num_spikes),
+            percent(one.spike_rate),
+            percent(one.base_rate),
+        )
+        for one in categories
+    )
+    return Table(
+        id="categories",
+        caption=f"Token categories at {summary.final}",
+        note=f"Divergence and spikes by {divergence_name(summary)}; the base rate is that of all tokens.",
+        header=("Category", "Tokens", "Of tokens", "Of divergence", "Spikes", "Spike rate", "Base rate"),
+        rows=rows,
+    )
+
+
+def _region_table(summary: ProbeSummary) -> Table:
+    key = summary.divergence
+    rows = tuple(
+        (
+            REGIONS[one.region],
+            percent(one.share_tokens),
+            percent_interval(one.share_divergence.get(key)),
+            number_interval(one.mean.get(key)),
+            percent(one.spike_rate.get(key)),
+            percent(one.base_rate.get(key)),
+        )
+        for one in summary.regions
+        if one.checkpoint == summary.final
+    )
+    return Table(
+        id="regions",
+        caption=f"Thirds of the rollouts at {summary.final}",
+        note=f"By {divergence_name(summary)}; means in nats per token.",
+        header=("Third", "Tokens", "Divergence", "Mean", "Spike rate", "Base rate"),
+        rows=rows,
+    )
+
+
+def _style_table(summary: ProbeSummary) -> Table:
+    rows = tuple(
+        (
+            one.checkpoint,
+            count(one.num_style_tokens),
+            percent_interval(one.share_tokens),
+            percent_interval(one.share_divergence),
+            points_interval(one.excess),
+        )
+        for one in summary.style
+    )
+    return Table(
+        id="style",
+        caption="Style against reasoning, by checkpoint",
+        note="Style is mark-up, punctuation, white space and discourse words. The excess is the fraction of the "
+        "divergence minus that of the tokens, in points.",
+        header=("Checkpoint", "Style tokens", "Of tokens", "Of divergence", "Excess"),
+        rows=rows,
+        folded=True,
+    )
+
+
+def _rank_table(summary: ProbeSummary) -> Table:
+    rows = []
+    for one in summary.rank_shift:
+        for model, ranks in ((one.checkpoint, one.rank), (summary.reference, one.rank_ref)):
+            text = "its own text" if one.source == model else f"text of {one.source}"
+            cells = (percent_interval(ranks[name].share if name in ranks else None) for name in _CLASSES)
+            rows.append((f"{model} on {text}", count(one.num_tokens), *cells))
+    header = ("Rank under", "Tokens", *(name.capitalize() for name in _CLASSES))
+    return Table(id="ranks", caption="Rank shifts", header=header, rows=tuple(rows))
+
+
+def _entropy_panel(summary: ProbeSummary) -> Panel | None:
+    return panel(
+        "Did the model become more certain, and where does it fork?",
+        _entropy_table(summary),
+        _forking_table(summary),
+        _entropy_places(summary),
+        note="Forking tokens are the fifth of the tokens at which the reference is least certain.",
+    )
+
+
+def _entropy_table(summary: ProbeSummary) -> Table:
+    rows = tuple(
+        (
+            one.checkpoint,
+            number_interval(one.entropy),
+            signed_interval(one.change),
+            percent_interval(one.share_argmax_changed),
+        )
+        for one in (() if summary.entropy is None else summary.entropy.means)
+    )
+    return Table(
+        id="entropy",
+        caption="Entropy on these rollouts, by checkpoint",
+        note="Nats per token; the change is against the reference on the same tokens.",
+        header=("Checkpoint", "Entropy", "Change", "Top token changed"),
+        rows=rows,
+    )
+
+
+def _forking_table(summary: ProbeSummary) -> Table:
+    rows = []
+    for one in () if summary.entropy is None else summary.entropy.forking:
+        spikes = one.spikes.get(summary.divergence)
+        rows.append(
+            (
+                one.checkpoint,
+                percent(one.share_tokens),
+                percent_interval(one.share_divergence.get(summary.divergence)),
+                percent_interval(None if spikes is None else spikes.share),
+                percent_interval(one.wrong_steps.share),
+            )
+        )
+    return measured_columns(
+        Table(
+            id="forking",
+            caption="What falls on forking tokens, by checkpoint",
+            header=("Checkpoint", "Of tokens", "Of divergence", "Of spikes", "Of wrong steps"),
+            rows=tuple(rows),
+            folded=True,
+        )
+    )
+
+
+def _entropy_places(summary: ProbeSummary) -> Table:
+    entry = None if summary.entropy is None else summary.at_final(summary.entropy.means)
+    places: list[tuple[str, EntropyChange]] = []
+    if entry is not None:
+        places += [(f"third {REGIONS[one.region]}", one) for one in entry.regions]
+        places += [(f"category {one.category.replace('_', ' ')}", one) for one in entry.categories]
+    return Table(
+        id="entropy-places",
+        caption=f"Entropy at {summary.final}, by third and category",
+        header=("Where", "Entropy", "Change"),
+        rows=tuple((name, number_interval(one.entropy), signed_interval(one.change)) for name, one in places),
+        folded=True,
+    )
+
+
+def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+    if bars := _bars(_final_categories(summary)):
+        yield Drawing(name="categories", draw=partial(_draw_categories, bars=bars))
+
+
+def _draw_categories(figure: Figure, bars: tuple[Bar, ...]) -> None:
+    axes = paired_bars(figure, bars, names=("divergence", "tokens"), upright=False)
+    axes.set_xlabel("fraction (%)")
+    axes.set_title("Where the divergence is: token categories")
+    axes.legend(loc="lower right")
+
+
+TOPIC = Topic(sentences={"Where": of_probe(_sentences)}, section=_section, drawings=of_probe(_drawings))

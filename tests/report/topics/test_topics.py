@@ -1,0 +1,78 @@
+"""Sentences and headline numbers of a whole run, from literal summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swerve.report.page import all_tiles
+
+
+def test_every_sentence_of_a_complete_run(said: Any) -> None:
+    assert said() == (
+        "On 400 held-out problems, greedy accuracy rose from 46.5% (41.7 to 51.4) at dpo-8 to 99.2% (97.8 to 99.7) at "
+        "rl-80.",
+        "Of the traces of rl-80, 96.0% (93.0 to 97.5) have no wrong step at all.",
+        "Of the 215 problems that dpo-8 gets wrong, rl-80 gets 208 right; 200 of these wrong rollouts of dpo-8 were "
+        "compared token by token.",
+        "The token where rl-80 differs most from dpo-8 (JS) is the first wrong step in 90.0% (85.0 to 94.0) of the "
+        "rollouts and some wrong step in 92.0% (87.0 to 95.0); a token drawn at random would be so in 2.6% and 3.0%.",
+        "Putting the token of rl-80 in place of that of dpo-8 at the top spike, and letting dpo-8 continue, changes "
+        "its success by +87.4 (+82.5 to +91.6) percentage points; at random positions by +1.1 "
+        "(\N{MINUS SIGN}0.4 to +2.9).",
+    )
+
+
+def test_what_is_missing_is_said_to_be_not_measured(said: Any) -> None:
+    assert said((), None) == (
+        "Accuracy was not measured.",
+        "Where the checkpoints differ from the reference was not measured.",
+    )
+    summary = {"spikes": [], "causal": None}
+    assert said(summary=summary)[-2:] == (
+        "Where the highest divergence of a rollout falls was not measured.",
+        "Whether the token at the spike causes the correction was not measured.",
+    )
+
+
+def test_headline_figures(inputs_of: Any) -> None:
+    assert [(tile.value, tile.detail) for tile in all_tiles(inputs_of())] == [
+        ("46.5% \N{RIGHTWARDS ARROW} 99.2%", "dpo-8 to rl-80, 400 held-out problems"),
+        ("208", "of 215 problems dpo-8 gets wrong"),
+        ("90.0%", "85.0 to 94.0; by chance 2.6%"),
+        ("+87.4 points", "at random positions +1.1 points"),
+    ]
+    assert [tile.value for tile in all_tiles(inputs_of((), None))] == ["not measured"] * 4
+
+
+WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("topic", "number", "ending"),
+    [
+        ("Selection", 1, ": the interval holds 0, so no difference is shown."),
+        ("Divergence", 0, "the intervals overlap, so the stage is not shown to have changed more: rl-80 differs from"),
+        ("Divergence", 2, "not distinguishable from that of dpo-8."),
+        ("Wrong steps", 1, "No score ranks the known wrong steps above chance."),
+        ("Where", 0, "(not distinguishable from the middle and last)."),
+        ("Where", 1, "about as much as their fraction of the tokens (50.0%)."),
+        ("Where", 2, "not distinguishable from their fraction."),
+        ("Cause", 1, "no score ranks those with an effect of 10.0% or more above chance."),
+        ("Dose", 0, "so nothing can be recovered."),
+        ("Training", 0, "not distinguishable from their fraction of the tokens (50.0%)."),
+        ("Training", 1, "is not shown to go with the answer: rank correlation"),
+        ("Training", 2, "not distinguishable from 50.0%"),
+        ("Training", 3, "not distinguishable from chance (50.0%)."),
+        ("Training", 4, "not distinguishable from if all counted alike (9.6%)."),
+    ],
+)
+def test_wide_intervals_claim_nothing(entries: dict[str, Any], topic: str, number: int, ending: str, told: Any) -> None:
+    def widened(value: Any) -> Any:
+        if isinstance(value, dict):
+            return WIDE if {"mean", "low", "high"} <= value.keys() else {k: widened(v) for k, v in value.items()}
+        return [widened(one) for one in value] if isinstance(value, list) else value
+
+    last = {"checkpoint": "rl-80", "js": WIDE}
+    assert ending in told({**widened(entries), "divergences": [last]})[topic][number]
