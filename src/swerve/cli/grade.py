@@ -178,7 +178,7 @@ def _one_line_kept(line: str) -> str:
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     right = summary["right"]
-    interval = "" if right is None else f" ({right['mean']:.1%} [{right['low']:.1%}, {right['high']:.1%}])"
+    interval = "" if right is None else f" ({right.mean:.1%} [{right.low:.1%}, {right.high:.1%}])"
     lines = [f"{summary['num_records']} records, {summary['num_right']} right{interval}"]
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
@@ -197,7 +197,7 @@ def audit_lines(found: Mapping[str, Any], *, limit: int) -> list[str]:
     agreement = found["agreement"]
     if agreement is None:
         return [f"Against '{found['field']}': no record has a verdict in it."]
-    interval = f"{agreement['mean']:.1%} [{agreement['low']:.1%}, {agreement['high']:.1%}]"
+    interval = f"{agreement.mean:.1%} [{agreement.low:.1%}, {agreement.high:.1%}]"
     lines = [f"Against '{found['field']}' ({found['num_compared']} records): agreement {interval}"]
     if found["compared"] == "verdicts":
         lines.append(
