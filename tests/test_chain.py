@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.cli import main
@@ -98,7 +99,8 @@ def test_the_demo_learns_addition_whatever_the_seed(seed, tmp_path, capsys):
         main(["demo", f"seed={seed}", "--out", str(tmp_path / "run"), "--json"])
     assert stop.value.code == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["evaluations"][-1].accuracy.mean > 0.9
-    assert result["probe"].num_reference_wrong_final_right >= 100
-    top = next(row for row in result["probe"].spikes if row["checkpoint"] == "rl-80" and row["divergence"] == "js")
+    assert result["evaluations"][-1]["accuracy"]["mean"] > 0.9
+    probe = ProbeSummary.model_validate(result["probe"])
+    assert probe.num_reference_wrong_final_right >= 100
+    top = probe.spike_hits("rl-80", "js")
     assert top.top_on_first_wrong.low > 10 * top.chance_first_wrong

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from swerve import functional, probe, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.config import Config
-    from swerve.eval.evaluation import evaluate
+    from swerve.eval.heldout import evaluate
     from swerve.probe import probe_run
     from swerve.recipes import load_config
     from swerve.report import build_report
@@ -38,7 +38,7 @@ _HOMES = {
     "Config": "swerve.config",
     "RunDirectory": "swerve.artifacts.run",
     "build_report": "swerve.report",
-    "evaluate": "swerve.eval.evaluation",
+    "evaluate": "swerve.eval.heldout",
     "load_config": "swerve.recipes",
     "probe_run": "swerve.probe",
 }

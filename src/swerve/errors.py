@@ -11,19 +11,6 @@ import errno
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = [
-    "ArtifactError",
-    "CheckpointError",
-    "CollapseError",
-    "ConfigError",
-    "DiskFullError",
-    "InterruptedRunError",
-    "MismatchError",
-    "MissingExtraError",
-    "SwerveError",
-    "nearest",
-]
-
 
 class SwerveError(Exception):
     """Base of every error that is shown to a user as one line."""

@@ -17,10 +17,6 @@ class Estimate:
     low: float
     high: float
 
-    def __getitem__(self, name: str) -> float:
-        """Return a field by its name."""
-        return float(getattr(self, name))
-
     def excludes(self, value: float) -> bool:
         """Return whether the value lies outside the interval; its ends belong to it."""
         return not self.low <= value <= self.high

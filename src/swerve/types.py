@@ -10,19 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = [
-    "Completion",
-    "FinishReason",
-    "Message",
-    "Problem",
-    "Prompt",
-    "Reward",
-    "RewardStatus",
-    "Rollout",
-    "RolloutGroup",
-    "StepMark",
-]
-
 FinishReason = Literal["stop", "length"]
 RewardStatus = Literal["graded", "unparsed", "timeout", "error"]
 """graded: there is a value; unparsed: no answer was found in the text; timeout: a limit of time, memory or size was
@@ -97,7 +84,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """What a grader says of a text: a value, or the reason why there is none.
+    """What a grader says of a text: a value, or the reason why it has none.
 
     `value` is None exactly when `status` is not `graded`. What training does with a failure is a policy of its config.
     """

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.nulls.null_run import NullRun, NullSettings, against_reference, cut, engine, excludes, row
+from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import stop_ids
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
-from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
+from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.findings.correlates import move_directions
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.planted import planted_recovery
@@ -111,7 +112,7 @@ def _power(data: Measurements, series: Mapping[tuple[str, str], Sequence[NDArray
         )
         for (kind, name), values in series.items()
     }
-    return list(planted_recovery(last, found, confidence=0.95, num_resamples=500)["spikes"])
+    return list(planted_recovery(last, found, resampling=Resampling(num_resamples=500)).spikes)
 
 
 def samples(run: NullRun) -> Record:

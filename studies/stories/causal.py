@@ -11,11 +11,13 @@ import numpy as np
 from studies.stories.plant import FIRST, StorySettings
 from swerve.config import CausalConfig, SpikeConfig, SwapSelector
 from swerve.models.model_folder import LoadedModel
+from swerve.probe.causal.continuations import ContinuationSampler
 from swerve.probe.causal.cross_sampling import calibrated_thresholds
 from swerve.probe.causal.interventions import plan_interventions
 from swerve.probe.causal.swap_effects import summarise_swaps
 from swerve.probe.causal.swaps import run_interventions
 from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
@@ -55,17 +57,18 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
     def grade_stories(answers: Sequence[tuple[Problem, str]]) -> list[Reward]:
         return [Reward(value=float(_mentions(text, settings.new)), status="graded") for _, text in answers]
 
-    outcomes = run_interventions(
-        planned,
-        TorchEngine(reference.model, pad_id=0, max_rows=256),
-        reference.tokenizer,
-        settings=causal,
+    sampler = ContinuationSampler(
+        engine=TorchEngine(reference.model, pad_id=0, max_rows=256),
+        tokenizer=reference.tokenizer,
         stop_ids=(FIRST,),
         max_new_tokens=settings.max_new_tokens,
+        temperature=causal.temperature,
         seed=settings.seed,
         grade=grade_stories,
     )
-    swaps = summarise_swaps(planned, outcomes, settings=causal, confidence=0.95, seed=settings.seed)
+    outcomes = run_interventions(planned, sampler, settings=causal)
+    how = Resampling(num_resamples=causal.num_bootstrap, seed=settings.seed)
+    swaps = summarise_swaps(planned, outcomes, settings=causal, resampling=how)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
     return {"top_on_name": share(sum(on_name), len(on_name)), "causal": swaps}
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from studies.stories.causal import doses, forced
 from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.files import read_json
+from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
-from swerve.probe.engine.measured import DIVERGENCES, Measurements, stack_measurements
+from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.engine.model_sources import CheckpointSource
 from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
@@ -100,7 +101,7 @@ def _found(
         if key[0] == final and key[2] == "calibrated"
     }
     last = planted.pick(lambda label, _: label == final)
-    recovery = planted_recovery(last, named, confidence=0.95, seed=settings.seed)
+    recovery = planted_recovery(last, named, resampling=Resampling(num_resamples=1000, seed=settings.seed))
     table = all_spikes(last, SpikeConfig(), nulls=batching)
     able = _probability(reference, data, old)
     return {
@@ -110,7 +111,7 @@ def _found(
         "recovery": recovery,
         "able": _able_figures(last, able, settings),
         "spikes_able": _spikes_on(last, named, able >= ABLE),
-        "divergences": divergence_means(data, confidence=0.95, num_resamples=1000, seed=settings.seed),
+        "divergences": divergence_means(data, resampling=Resampling(num_resamples=1000, seed=settings.seed)),
         "noise": {
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in measured.noise.items()

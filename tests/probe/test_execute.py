@@ -266,7 +266,7 @@ def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypat
         max(row["js"] for row in rows[index].values()) for index in range(3)
     ]
     assert [row[0] for row in given["top_ref"][1]] == [rows[1][position]["argmax_ref"] for position in range(length)]
-    engines = {items[0].policy: engine._model for (items, engine, *_), _ in run_swaps.calls}
+    engines = {items[0].policy: sampler.engine._model for (items, sampler), _ in run_swaps.calls}
     assert engines == {
         "reference": SOURCES["dpo-1"].loaded.model,
         "checkpoint": SOURCES["rl-2"].loaded.model,

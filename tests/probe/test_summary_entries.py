@@ -14,16 +14,15 @@ from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig
 from swerve.estimates import Estimate
-from swerve.probe.engine.forward import TopTokens
-from swerve.probe.engine.measured import MEASURES, Measurements, token_table, topk_table
-from swerve.probe.findings.parts import category_shares
+from swerve.probe.engine.forward import STATISTICS, TopTokens
+from swerve.probe.engine.measured import Measurements, token_table, topk_table
+from swerve.probe.findings.parts import Resampling, category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
 from swerve.types import Problem
 
 SETTINGS = ProbeConfig(min_rollouts=3)
-RESAMPLING: dict[str, Any] = {"confidence": 0.95, "num_resamples": 2000, "seed": 0}
 
 
 def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
@@ -43,7 +42,7 @@ def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
 def measurements(js: list[list[float]], wrong: list[dict[int, str]], lengths: list[int]) -> Measurements:
     """Two checkpoints; the other divergences, entropies and log-probabilities are 0.25."""
     num = sum(lengths)
-    columns: dict[str, Any] = {name: np.full((2, num), 0.25, dtype=np.float32) for name in MEASURES}
+    columns: dict[str, Any] = {name: np.full((2, num), 0.25, dtype=np.float32) for name in STATISTICS}
     for name in ("rank", "rank_ref", "argmax", "argmax_ref"):
         columns[name] = np.zeros((2, num), dtype=np.int32)
     columns["js"] = np.array(js, dtype=np.float32)
@@ -123,7 +122,7 @@ def test_rollouts_without_a_known_wrong_step_are_left_out() -> None:
 
 
 def test_means_by_checkpoint() -> None:
-    first, second = divergence_means(DATA, **RESAMPLING)
+    first, second = divergence_means(DATA, resampling=Resampling())
     assert first.js.mean == pytest.approx(0.12)
     assert second.js.mean == pytest.approx(0.14)
     assert first.js.low <= 0.5 / 6 + 1e-6  # the first sequence alone
@@ -135,7 +134,7 @@ def test_an_infinite_divergence_has_no_mean() -> None:
     js = DATA.columns["js"].tolist()
     js[0][4] = math.inf
     data = measurements(js, [{}, {}], [6, 4])
-    assert divergence_means(data, **RESAMPLING)[0].js is None
+    assert divergence_means(data, resampling=Resampling())[0].js is None
     figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
     assert figures[0].share_divergence is None
 
@@ -167,7 +166,7 @@ def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
         "token_id": 3,
         "checkpoint": "rl-2",
         "reference": "dpo-8",
-        **dict.fromkeys(MEASURES, 0.25),
+        **dict.fromkeys(STATISTICS, 0.25),
         **dict.fromkeys(("rank", "rank_ref", "argmax", "argmax_ref"), 0),
         "js": 0.0,
         "category": "math_symbol",

@@ -12,38 +12,22 @@ import pyarrow.parquet as pq
 from swerve.artifacts.files import atomic_path
 from swerve.errors import ArtifactError, DiskFullError
 
-__all__ = [
-    "ATTRIBUTIONS_SCHEMA",
-    "BIOGRAPHIES_SCHEMA",
-    "CROSS_SAMPLES_SCHEMA",
-    "EVALUATION_SCHEMA",
-    "INTERVENTIONS_SCHEMA",
-    "PAIRS_SCHEMA",
-    "PREFIX_VALUES_SCHEMA",
-    "RESPONSES_SCHEMA",
-    "ROLLOUTS_SCHEMA",
-    "SAMPLES_SCHEMA",
-    "SEQUENCES_SCHEMA",
-    "SIGNALS_SCHEMA",
-    "SPIKES_SCHEMA",
-    "TABLE_VERSION",
-    "TOKENS_SCHEMA",
-    "TOPK_SCHEMA",
-    "read_table",
-    "write_table",
-]
-
 TABLE_VERSION = "1"
 _LABEL = pa.dictionary(pa.int32(), pa.string())
 _ADDED = {b"added": b"yes"}
 """Of columns that tables of the same version did not have at first: where one is missing it is read as null."""
 
+
+def _columns(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
+    """Return neighbouring columns of one type."""
+    return [(name, kind) for name in names]
+
+
 ROLLOUTS_SCHEMA = pa.schema(
     [
         ("group", pa.int32()),  # index of the prompt within the step
         ("problem_id", pa.string()),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("completion_ids", pa.list_(pa.int32())),
+        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
         ("logprobs", pa.list_(pa.float32())),
         ("text", pa.string()),
         ("reward", pa.float64()),  # null: a failure, see status
@@ -53,21 +37,17 @@ ROLLOUTS_SCHEMA = pa.schema(
         pa.field("detail", pa.string(), metadata=_ADDED),  # why there is no reward
         ("finish_reason", pa.string()),
         ("version", pa.int64()),
-        ("advantages", pa.list_(pa.float32())),  # one a token, as the update used them; null: it used none
+        ("advantages", pa.list_(pa.float32())),  # per token, as the update used them; null: it used none
         ("kl", pa.list_(pa.float32())),  # the KL term at each token, nats; null: the objective has none
-        (
-            "clipped",
-            pa.list_(pa.float32()),
-        ),  # share of the updates that cut off the token's gradient; null: no clipping
+        # The share of the updates that cut off the token's gradient; null: no clipping.
+        ("clipped", pa.list_(pa.float32())),
     ]
 )
 
 PAIRS_SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("chosen_ids", pa.list_(pa.int32())),
-        ("rejected_ids", pa.list_(pa.int32())),
+        *_columns(pa.list_(pa.int32()), "prompt_ids", "chosen_ids", "rejected_ids"),
         ("ref_chosen_logprob", pa.float32()),  # summed over the completion, under the policy the stage began with
         ("ref_rejected_logprob", pa.float32()),
     ]
@@ -75,15 +55,10 @@ PAIRS_SCHEMA = pa.schema(
 
 EVALUATION_SCHEMA = pa.schema(
     [
-        ("problem_id", pa.string()),
-        ("kind", pa.string()),
-        ("question", pa.string()),
-        ("gold", pa.string()),
+        *_columns(pa.string(), "problem_id", "kind", "question", "gold"),
         ("prompt_ids", pa.list_(pa.int32())),
         ("completion_ids", pa.list_(pa.int32())),  # greedy
-        ("text", pa.string()),
-        ("extracted", pa.string()),
-        ("status", pa.string()),
+        *_columns(pa.string(), "text", "extracted", "status"),
         ("correct", pa.bool_()),
         ("trace_right", pa.bool_()),  # null: the family has no step checker
         ("num_tokens", pa.int32()),
@@ -96,51 +71,40 @@ EVALUATION_SCHEMA = pa.schema(
 SEQUENCES_SCHEMA = pa.schema(
     [
         ("sequence_id", pa.int32()),
-        ("problem_id", pa.string()),
-        ("kind", pa.string()),
+        *_columns(pa.string(), "problem_id", "kind"),
         ("population", _LABEL),  # e.g. "reference_wrong_final_right"
         ("source", _LABEL),  # label of the checkpoint that wrote it; "imported" for text from elsewhere
-        ("question", pa.string()),
-        ("gold", pa.string()),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("completion_ids", pa.list_(pa.int32())),
+        *_columns(pa.string(), "question", "gold"),
+        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
         ("text", pa.string()),
-        ("token_starts", pa.list_(pa.int32())),  # character offsets into `text`, one a token; empty span: no text
+        ("token_starts", pa.list_(pa.int32())),  # character offsets into `text`, per token; empty span: no text
         ("token_ends", pa.list_(pa.int32())),
         ("extracted", pa.string()),
         ("correct", pa.bool_()),
         ("first_wrong", pa.int32()),  # position of the first wrong token; null: none known
         ("wrong_positions", pa.list_(pa.int32())),
-        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, one a wrong position
+        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, per wrong position
     ]
 )
 
 TOKENS_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
-        ("token_id", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position", "token_id"),
         ("checkpoint", _LABEL),
         ("reference", _LABEL),  # the other model of the pair
         ("kl_forward", pa.float32()),  # KL(checkpoint || reference), nats
         ("kl_reverse", pa.float32()),  # KL(reference || checkpoint), nats
         ("js", pa.float32()),  # nats, at most ln 2
-        ("entropy", pa.float32()),
-        ("entropy_ref", pa.float32()),
-        ("logprob", pa.float32()),
-        ("logprob_ref", pa.float32()),
+        *_columns(pa.float32(), "entropy", "entropy_ref", "logprob", "logprob_ref"),
         ("rank", pa.int32()),  # 1: most likely
-        ("rank_ref", pa.int32()),
-        ("argmax", pa.int32()),
-        ("argmax_ref", pa.int32()),
+        *_columns(pa.int32(), "rank_ref", "argmax", "argmax_ref"),
         ("category", _LABEL),
     ]
 )
 
 TOPK_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position"),
         ("checkpoint", _LABEL),  # the reference has rows of its own, under its own label
         ("token_ids", pa.list_(pa.int32())),
         ("tokens", pa.list_(pa.string())),
@@ -150,31 +114,26 @@ TOPK_SCHEMA = pa.schema(
 
 SPIKES_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position"),
         ("checkpoint", _LABEL),
         ("method", _LABEL),  # zscore | percentile | adaptive | absolute | calibrated
         ("divergence", _LABEL),  # kl_forward | kl_reverse | js
-        ("value", pa.float32()),
-        ("threshold", pa.float32()),
+        *_columns(pa.float32(), "value", "threshold"),
         ("height", pa.int32()),  # 1: the highest spike of its sequence
-        ("is_wrong", pa.bool_()),
-        ("is_first_wrong", pa.bool_()),
+        *_columns(pa.bool_(), "is_wrong", "is_first_wrong"),
     ]
 )
 
 INTERVENTIONS_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position"),
         ("spike_sequence_id", pa.int32()),  # the rollout whose spike this is, or is a control for
         ("selection", _LABEL),  # "spike" | "matched" | "random"
         ("arm", _LABEL),  # "reference" | "checkpoint": whose token was forced; "alternative": a token of neither
         ("policy", _LABEL),  # "reference" | "checkpoint": who continued
         ("token_id", pa.int32()),
         ("token", pa.string()),
-        ("num_continuations", pa.int32()),
-        ("num_successes", pa.int32()),
+        *_columns(pa.int32(), "num_continuations", "num_successes"),
         ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
         ("first_continuations", pa.int32()),  # of these, those drawn before anything was seen
         ("first_successes", pa.int32()),
@@ -203,16 +162,13 @@ PREFIX_VALUES_SCHEMA = pa.schema(
         ("sequence_id", pa.int32()),
         ("position", pa.int32()),  # the prefix is the completion before this position; its length in tokens
         ("sample_set", _LABEL),  # "search": decided the bisection; "estimate": fresh continuations
-        ("num_continuations", pa.int32()),
-        ("num_successes", pa.int32()),
-        ("num_failures", pa.int32()),
+        *_columns(pa.int32(), "num_continuations", "num_successes", "num_failures"),
     ]
 )
 
 BIOGRAPHIES_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position"),
         ("onset_step", pa.int32()),  # global step of the first checkpoint past the threshold for good; null: never
         ("num_reversals", pa.int32()),
         ("linearity", pa.float32()),  # R^2 of log-prob against step; null: constant
@@ -226,8 +182,7 @@ BIOGRAPHIES_SCHEMA = pa.schema(
 
 SIGNALS_SCHEMA = pa.schema(
     [
-        ("sequence_id", pa.int32()),
-        ("position", pa.int32()),
+        *_columns(pa.int32(), "sequence_id", "position"),
         ("step", pa.int32()),  # global step whose update saw the token
         ("advantage", pa.float32()),
         ("clipped", pa.float32()),  # share of the step's updates in which the token's gradient was cut off
@@ -242,8 +197,8 @@ ATTRIBUTIONS_SCHEMA = pa.schema(
         ("position", pa.int32()),  # of the spike
         ("method", _LABEL),  # gradient | attention
         ("model", _LABEL),  # checkpoint whose scores these are
-        ("prompt_scores", pa.list_(pa.float32())),  # one a prompt token; all scores of a spike sum to 1
-        ("completion_scores", pa.list_(pa.float32())),  # one a completion token before the spike
+        ("prompt_scores", pa.list_(pa.float32())),  # per prompt token; all scores of a spike sum to 1
+        ("completion_scores", pa.list_(pa.float32())),  # per completion token before the spike
     ]
 )
 
@@ -252,34 +207,25 @@ SAMPLES_SCHEMA = pa.schema(
         ("problem_id", pa.string()),
         ("sample", pa.int32()),
         ("completion_ids", pa.list_(pa.int32())),
-        ("text", pa.string()),
-        ("extracted", pa.string()),
-        ("status", pa.string()),
+        *_columns(pa.string(), "text", "extracted", "status"),
         ("correct", pa.bool_()),
     ]
 )
 
 RESPONSES_SCHEMA = pa.schema(
     [
-        ("problem_id", pa.string()),
-        ("family", pa.string()),
-        ("kind", pa.string()),
-        ("question", pa.string()),
+        *_columns(pa.string(), "problem_id", "family", "kind", "question"),
         ("prompt", pa.string()),  # the text as the model read it; null: the question or the messages say it
         ("messages", pa.string()),  # JSON list of {role, content}
-        ("gold", pa.string()),
-        ("response", pa.string()),
+        *_columns(pa.string(), "gold", "response"),
         ("label", pa.string()),  # checkpoint that wrote it
         ("step", pa.int64()),
         ("sample", pa.int64()),  # from 0 within problem, label and step
         ("recorded_reward", pa.float64()),
         ("recorded_correct", pa.bool_()),
-        ("extracted", pa.string()),
-        ("finish_reason", pa.string()),
-        ("set", pa.string()),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("completion_ids", pa.list_(pa.int32())),
-        ("token_starts", pa.list_(pa.int32())),  # character offsets into `response`, one a token
+        *_columns(pa.string(), "extracted", "finish_reason", "set"),
+        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
+        ("token_starts", pa.list_(pa.int32())),  # character offsets into `response`, per token
         ("token_ends", pa.list_(pa.int32())),
         ("boundary", pa.string()),  # joint | split; null: the ids were given, or there are none
         ("problem_details", pa.string()),  # JSON object: alternatives, prefix, grader, grading, difficulty, metadata

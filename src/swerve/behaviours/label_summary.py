@@ -280,10 +280,7 @@ class _Label:
 
 
 def _group_metrics(
-    records: Sequence[BehaviourRecord],
-    canonical: Callable[[str], str] | None,
-    embed: Embedder | None,
-    mean: Mean,
+    records: Sequence[BehaviourRecord], canonical: Callable[[str], str] | None, embed: Embedder | None, mean: Mean
 ) -> dict[str, Any]:
     """Return how much the responses to one problem differ, over the groups with two or more."""
     groups: dict[tuple[str, str | None], list[BehaviourRecord]] = {}

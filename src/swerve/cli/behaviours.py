@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_json, print_text
+from swerve.cli.console import check_output, one_line, print_result
 from swerve.cli.options import Fields, Json
 from swerve.errors import ArtifactError, ConfigError
 
@@ -61,10 +61,7 @@ def behaviours(
     if out is not None:
         write_text(out, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     summary = behaviour_summary(records, rows, source=source, by=by, lexicon=phrases, embed=embed)
-    if as_json:
-        print_json(summary)
-    else:
-        print_text(behaviours_text(summary))
+    print_result(summary, behaviours_text(summary), as_json=as_json)
 
 
 def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[BehaviourRecord], str | None]:

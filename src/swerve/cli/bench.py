@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import console_progress, print_json, print_text, table_lines
+from swerve.cli.console import console_progress, print_result, table_lines
 from swerve.cli.options import Json
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.version import __version__
@@ -226,10 +226,8 @@ def bench_estimators(
     directory = out or (policy.run.path / "estimators" if policy.run else Path("estimators"))
     write_json(directory / "estimators.json", audit)
     paths = [directory / "estimators.json", *write_estimator_figure(audit, directory)]
-    if as_json:
-        print_json({**audit, "files": [str(path) for path in paths]})
-    else:
-        print_text("\n".join([*audit_lines(audit), *(f"Wrote {path}" for path in paths)]))
+    text = "\n".join([*audit_lines(audit), *(f"Wrote {path}" for path in paths)])
+    print_result({**audit, "files": [str(path) for path in paths]}, text, as_json=as_json)
 
 
 _PACKAGES = ("torch", "transformers")

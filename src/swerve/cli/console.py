@@ -34,6 +34,14 @@ def print_json(value: Any) -> None:
     print_text(json.dumps(value, indent=2, allow_nan=False, default=record_fields))
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Print what a command found: the value as JSON, or the text."""
+    if as_json:
+        print_json(value)
+    else:
+        print_text(text)
+
+
 def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under a heading, each column as wide as its longest cell."""
     print_text("\n".join(table_lines([heading, *([one_line(cell) for cell in row] for row in rows)])))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_json, print_table, print_text
+from swerve.cli.console import check_output, one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json
 from swerve.errors import ArtifactError, ConfigError, nearest
 
@@ -160,10 +160,8 @@ def write_problems(
     check_output("--out", out, ending=".jsonl", read=_sources(config))
     _, problems = _problems(task, changes or (), split)
     write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))
-    if as_json:
-        print_json({"out": str(out), "num_problems": len(problems)})
-    else:
-        print_text(f"{len(problems)} problems: {out}")
+    summary = {"out": str(out), "num_problems": len(problems)}
+    print_result(summary, f"{len(problems)} problems: {out}", as_json=as_json)
 
 
 def _sources(task: TaskConfig) -> list[Path]:
@@ -184,11 +182,8 @@ def prove_puzzles(
     from swerve.problems.knights.rows import prove_source
 
     found = [(source, prove_source(source)) for source in _files(sources)]
-    if as_json:
-        print_json([{"source": source, **asdict(proved)} for source, proved in found])
-    else:
-        for source, proved in found:
-            print_text("\n".join(_proof_lines(source, proved)))
+    lines = [line for source, proved in found for line in _proof_lines(source, proved)]
+    print_result([{"source": source, **asdict(proved)} for source, proved in found], "\n".join(lines), as_json=as_json)
     num_wrong = sum(len(proved.problems) for _, proved in found)
     if num_wrong:
         raise ArtifactError(f"{num_wrong:,} defects in {len(found)} sources, listed above with their places")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from swerve.cli.console import check_output, one_line, print_json, print_text
+from swerve.cli.console import check_output, one_line, print_result
 from swerve.cli.options import Fields, Json
 from swerve.errors import ConfigError, nearest
 from swerve.version import __version__
@@ -46,15 +46,12 @@ def export(
         )
     chosen = format_of(out) if file_format is None else cast("ExportFormat", file_format)
     summary = export_table(source, out, format=chosen, overwrite=overwrite)
-    if as_json:
-        print_json({"out": str(out), **asdict(summary)})
-        return
     lines = [f"{summary.num_rows} rows of {len(summary.columns)} columns as {chosen}: {out}"]
     if summary.num_defused:
         lines.append(
             f"cells that got an apostrophe, so that no spreadsheet runs them as formulas: {summary.num_defused}"
         )
-    print_text("\n".join(lines))
+    print_result({"out": str(out), **asdict(summary)}, "\n".join(lines), as_json=as_json)
 
 
 def import_responses(
@@ -100,10 +97,7 @@ def import_responses(
         records, provenance["tokenizer"] = _tokenised(records, tokenizer)
     write_responses(out, records, provenance)
     summary = _summary(records, counts, provenance)
-    if as_json:
-        print_json({"out": str(out), **summary})
-    else:
-        print_text("\n".join(_lines(out, summary)))
+    print_result({"out": str(out), **summary}, "\n".join(_lines(out, summary)), as_json=as_json)
 
 
 def _source(path: Path) -> dict[str, str]:

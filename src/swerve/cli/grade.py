@@ -17,18 +17,22 @@ from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
     from swerve.eval.answer_files import GradingTask
+    from swerve.formats.records import Record
+    from swerve.types import Problem, Reward
 
 _NUM_SHOWN = 20
 
+Answers = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE [KEY=VALUE]...",
+        help="JSON, JSONL, CSV (each also .gz) or Parquet; policies of the grader, such as extraction=hash.",
+    ),
+]
+
 
 def grade(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE [KEY=VALUE]...",
-            help="JSON, JSONL, CSV (each also .gz) or Parquet; policies of the grader, such as extraction=hash.",
-        ),
-    ],
+    arguments: Answers,
     task: Annotated[
         str | None, typer.Option("--task", metavar="KIND", help="The grader: math, gsm8k, k_and_k, palindrome, ...")
     ] = None,
@@ -61,7 +65,7 @@ def grade(
     """Grade the answers of a file; interrupted with --out, the same command continues where it stopped."""
     from swerve.artifacts.files import write_text
     from swerve.eval import answer_files as answers
-    from swerve.eval.recorded_verdicts import GradedRecord, check_recorded, compare_verdicts
+    from swerve.eval.recorded_verdicts import check_recorded
     from swerve.formats.records import read_records
 
     # Everything that can be wrong is checked before the first answer is graded.
@@ -84,17 +88,26 @@ def grade(
 
     # Compare with the verdicts that the file records.
     summary = answers.grading_summary(file, grading, pairs, rewards)
-    graded = [
-        GradedRecord(place=record.place, id=problem.id, gold=problem.answer, values=record.values, reward=reward)
-        for record, (problem, _), reward in zip(records, pairs, rewards, strict=True)
-    ]
-    summary["audits"] = [compare_verdicts(graded, field) for field in audits or ()]
+    summary["audits"] = _compared(records, pairs, rewards, audits or ())
     if partial:
         partial.discard()
     if disagreements:
         found = [{"field": one["field"], **row} for one in summary["audits"] for row in one["disagreements"]]
         write_text(disagreements, _json_lines(found))
     _print(summary, rows, out, as_json=as_json)
+
+
+def _compared(
+    records: Sequence[Record], pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward], fields: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return how the verdicts recorded in each of the fields compare with the grader's."""
+    from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
+
+    graded = [
+        GradedRecord(place=record.place, id=problem.id, gold=problem.answer, values=record.values, reward=reward)
+        for record, (problem, _), reward in zip(records, pairs, rewards, strict=True)
+    ]
+    return [compare_verdicts(graded, field) for field in fields]
 
 
 def _file_and_policies(arguments: Sequence[str]) -> tuple[Path, list[str]]:
@@ -130,14 +143,12 @@ def _grading(policies: Sequence[str], task: str | None, problems: Path | None, f
 def _configure(workers: int | None, cpu_seconds: float | None, memory_mb: int | None) -> None:
     from swerve.rewards.sandbox.pool import configure_pool
 
-    for name, value in (("--workers", workers), ("--cpu-seconds", cpu_seconds), ("--memory-mb", memory_mb)):
-        if value is not None and not 0 < value < math.inf:  # also NaN
-            raise ConfigError(f"{name} must be a number above 0, got {value}")
-    configure_pool(
-        num_workers=workers,
-        cpu_seconds=2.0 if cpu_seconds is None else cpu_seconds,
-        memory_mb=1024 if memory_mb is None else memory_mb,
-    )
+    options = {"workers": workers, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if not 0 < value < math.inf:  # also NaN
+            raise ConfigError(f"--{name.replace('_', '-')} must be a number above 0, got {value}")
+    configure_pool(num_workers=given.pop("workers", None), **given)
 
 
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from swerve.cli.console import one_line, print_json, print_table, print_text
+from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
 from swerve.errors import SwerveError
 
@@ -45,10 +45,7 @@ def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fal
     from swerve.recipes.loader import dump_yaml, load_config
 
     config = load_config(recipe, overrides or ())
-    if as_json:
-        print_json(config.model_dump(mode="json"))
-    else:
-        print_text(dump_yaml(config))
+    print_result(config.model_dump(mode="json"), dump_yaml(config), as_json=as_json)
 
 
 @config_app.command(name="check")
@@ -57,10 +54,9 @@ def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fa
     from swerve.recipes.loader import config_hash, load_config
 
     config = load_config(recipe, overrides or ())
-    if as_json:
-        print_json({"valid": True, "name": config.name, "config_hash": config_hash(config)})
-    else:
-        print_text(f"{recipe}: valid, configuration {config_hash(config)}")
+    digest = config_hash(config)
+    found = {"valid": True, "name": config.name, "config_hash": digest}
+    print_result(found, f"{recipe}: valid, configuration {digest}", as_json=as_json)
 
 
 @config_app.command(name="schema")

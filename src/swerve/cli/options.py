@@ -14,8 +14,7 @@ Overrides = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, such as seed=1 or stages.rl.steps=40."),
 ]
 StageOverrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report. or runtime."),
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report. or runtime.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]

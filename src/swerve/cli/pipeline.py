@@ -14,7 +14,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
-from swerve.cli.console import console_progress, print_json, print_text
+from swerve.cli.console import console_progress, print_json, print_result, print_text
 from swerve.cli.runs import (
     RUNS,
     check_name,
@@ -117,11 +117,9 @@ def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_jso
     page = build_report(run, options=config.report)
     seconds = time.monotonic() - started
     evaluations, probe = read_evaluations(run), read_summary(run)
-    if as_json:
-        found = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
-        print_json({"run": str(run.path), **found})
-    else:
-        print_text(run_summary(evaluations, probe, seconds=seconds, report=page))
+    result = {"evaluations": evaluations, "probe": probe, "report": str(page), "seconds": round(seconds, 1)}
+    text = run_summary(evaluations, probe, seconds=seconds, report=page)
+    print_result({"run": str(run.path), **result}, text, as_json=as_json)
 
 
 def _run_stage(
@@ -179,10 +177,7 @@ def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     from swerve.report import build_report
 
     page = build_report(directory, options=options)
-    if as_json:
-        print_json({"report": str(page)})
-    else:
-        print_text(f"Report: {page}")
+    print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
 
 
 def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from swerve.cli.console import console_progress, print_json, print_text
+from swerve.cli.console import console_progress, print_result
 from swerve.cli.options import Fields, Json, StageOverrides
 from swerve.errors import ConfigError
 
@@ -18,57 +18,60 @@ if TYPE_CHECKING:
     from swerve.config import Config
     from swerve.probe.from_responses import ProbeRequest
 
+UseResponses = Annotated[
+    Path | None,
+    typer.Option(
+        "--use-responses",
+        metavar="FILE",
+        help="Probe these responses: JSON {problem_id: {response, ...}}, JSONL(.gz) or Parquet.",
+    ),
+]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        "--reference",
+        metavar="MODEL",
+        help="What checkpoints are compared with: a folder, RUN:LABEL, owner/name#revision, or a label of RUN.",
+    ),
+]
+Checkpoints = Annotated[
+    list[str] | None,
+    typer.Option("--checkpoint", metavar="[NAME=]MODEL", help="A model to compare; repeatable, in order of training."),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--template",
+        metavar="auto|raw",
+        help="auto: the tokenizer's chat template around problems, if it has one.  [default: auto]",
+    ),
+]
+Ends = Annotated[
+    str | None,
+    typer.Option(
+        "--ends", metavar="none|eos", help="eos: add the end-of-sequence token to responses.  [default: none]"
+    ),
+]
+
 
 def probe(
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="Run directory, or its name under runs/.", show_default=False)
     ] = None,
     overrides: StageOverrides = None,
-    use_responses: Annotated[
-        Path | None,
-        typer.Option(
-            "--use-responses",
-            metavar="FILE",
-            help="Probe these responses: JSON {problem_id: {response, ...}}, JSONL(.gz) or Parquet.",
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            metavar="MODEL",
-            help="What checkpoints are compared with: a folder, RUN:LABEL, owner/name#revision, or a label of RUN.",
-        ),
-    ] = None,
-    checkpoints: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--checkpoint", metavar="[NAME=]MODEL", help="A model to compare; repeatable, in order of training."
-        ),
-    ] = None,
+    use_responses: UseResponses = None,
+    reference: Reference = None,
+    checkpoints: Checkpoints = None,
     baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", metavar="MODEL", help="A model from before the reference."),
+        str | None, typer.Option("--baseline", metavar="MODEL", help="A model from before the reference.")
     ] = None,
     problems: Annotated[
         Path | None,
         typer.Option("--problems", metavar="FILE", help="Problems by id, for responses without a prompt of their own."),
     ] = None,
     fields: Fields = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template",
-            metavar="auto|raw",
-            help="auto: the tokenizer's chat template around problems, if it has one.  [default: auto]",
-        ),
-    ] = None,
-    ends: Annotated[
-        str | None,
-        typer.Option(
-            "--ends", metavar="none|eos", help="eos: add the end-of-sequence token to responses.  [default: none]"
-        ),
-    ] = None,
+    template: Template = None,
+    ends: Ends = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where to write.  [default: probe-FILE, in RUN if given]"),
@@ -99,10 +102,7 @@ def probe(
     summary = probe_responses(request, progress=progress)
     if is_main_process():
         progress.note(f"tables: {request.out.probe_path}")
-        if as_json:
-            print_json(summary)
-        else:
-            print_text("\n".join(probe_lines(summary)))
+        print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
 
 
 def _probe_run(run: str | None, overrides: list[str], options: Mapping[str, Any], *, as_json: bool) -> None:

@@ -15,10 +15,7 @@ from swerve.config.curricula import (
 )
 from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
 from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
-from swerve.config.objectives import (
-    CollapseConfig,
-    GaeAdvantages,
-)
+from swerve.config.objectives import CollapseConfig, GaeAdvantages
 from swerve.config.presets import PRESETS
 from swerve.config.probe import (
     AttributionConfig,

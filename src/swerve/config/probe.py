@@ -8,19 +8,6 @@ from pydantic import Field, model_validator
 
 from swerve.settings import Model, Positive, PositiveInt
 
-__all__ = [
-    "AttributionConfig",
-    "CausalConfig",
-    "CrossSamplingConfig",
-    "DivergenceName",
-    "PivotConfig",
-    "PopulationName",
-    "ProbeConfig",
-    "SpikeConfig",
-    "SpikeMethod",
-    "SwapSelector",
-]
-
 DivergenceName = Literal["kl_forward", "kl_reverse", "js"]
 SpikeMethod = Literal["zscore", "percentile", "adaptive", "absolute", "calibrated"]
 PopulationName = Literal["reference_wrong", "reference_right", "checkpoint_wrong", "checkpoint_right", "training"]

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.files import remove, sha256_file, write_text
-from swerve.config import Gsm8kTask
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
-from swerve.problems.problem_records import problem_from_record
+from swerve.formats.typed_fields import renamed
+from swerve.grading.policies import MathGrading
+from swerve.problems.problem_records import read_problem
+from swerve.problems.registry import TASKS
 from swerve.progress import Progress
 from swerve.recipes.loader import parse_override
 from swerve.rewards import grade_all, known_graders
@@ -37,8 +39,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
 
-_OWN_POLICIES = {"gsm8k": Gsm8kTask().grading}
-"""Policies that the task of a grader's name has by default, where they are not the grader's own."""
 _ANSWER_FORMS = ["boxed", "whole"]
 
 
@@ -78,7 +78,7 @@ class GradingTask:
         return self._problem(record, answer, is_answer=is_answer), text or ""
 
     def _problem(self, record: Record, answer: Any, *, is_answer: bool) -> Problem:
-        name = self._get(record, "id")
+        name, entry = self._get(record, "id"), GRADERS[self.grader]
         known = self.known.get(str(name))
         gold = self._get(record, "gold")
         if gold is None and known is not None:
@@ -86,14 +86,14 @@ class GradingTask:
         gold = answer if gold is None else gold
         if gold is None and self.grader == "palindrome":
             gold = _joined_letters(record)
-        if gold is None and self.known and self.grader not in _WITHOUT_GOLD:
+        if gold is None and self.known and entry.needs_gold:
             raise ArtifactError(
                 f"{record.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
                 f"{nearest(str(name), self.known)}"
             )
-        golds, metadata = _golds(gold, record, needed=self.grader not in _WITHOUT_GOLD)
+        golds, metadata = _golds(gold, record, needed=entry.needs_gold)
         policies = dict(self.policies)
-        if is_answer and self.grader in _MATHS and "extraction" not in policies:
+        if is_answer and entry.policies is MathGrading and "extraction" not in policies:
             policies["extraction"] = _ANSWER_FORMS
         alternatives = self._get(record, "alternatives") or ()
         if not isinstance(alternatives, list | tuple):
@@ -125,11 +125,6 @@ class GradingTask:
 
     def _has(self, record: Record, names: Sequence[str]) -> bool:
         return any(key in record.values for name in names for key in self.names[name])
-
-
-_MATHS = ("math", "math_verify", "deepscaler", "gsm8k")
-_WITHOUT_GOLD = ("countdown", "reasoning_gym", "python")
-"""Graders that need no gold answer: what the problem says decides."""
 
 
 def _joined_letters(record: Record) -> str | None:
@@ -181,7 +176,7 @@ def grading_task(
         grader=grader,
         policies=_policies(grader, given),
         given=given,
-        names={name: (fields[name],) if name in fields else known_names for name, known_names in FIELDS.items()},
+        names=renamed(FIELDS, fields),
         known=known,
     )
 
@@ -199,8 +194,8 @@ def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
     if GRADERS[grader].policies is None:
         return _no_policies(grader, given)
-    own = _OWN_POLICIES.get(grader)
-    chosen = {**(own.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
+    own = TASKS[grader].config.model_fields.get("grading") if grader in TASKS else None
+    chosen = {**(own.default.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
     check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
     return chosen
 
@@ -227,10 +222,7 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     """
     known: dict[str, Problem] = {}
     for record in read_records(path):
-        try:
-            problem = problem_from_record(record.values)
-        except ValueError as error:
-            raise ArtifactError(f"{record.place}: {error}") from None
+        problem = read_problem(record)
         known[problem.id] = problem
     return known
 

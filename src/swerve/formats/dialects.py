@@ -54,14 +54,9 @@ def _is_scalar(value: Any) -> bool:
 
 
 _ONE_EACH = {
-    "rewards": "reward",
-    "scores": "reward",
-    "reward": "reward",
-    "score": "reward",
-    "correct": "correct",
-    "is_correct": "correct",
-    "finish_reasons": "finish_reason",
-    "finish_reason": "finish_reason",
+    **dict.fromkeys(("rewards", "scores", "reward", "score"), "reward"),
+    **dict.fromkeys(("correct", "is_correct"), "correct"),
+    **dict.fromkeys(("finish_reasons", "finish_reason"), "finish_reason"),
     "extracted": "extracted",
 }
 
@@ -131,6 +126,12 @@ def _from_json(record: Record, name: str, kind: type) -> Any:
     return value
 
 
+_RL_PROBE_NAMES = (
+    *("id", "problem_id", "response", "rollout", "problem", "problem_text", "correct", "checkpoint", "sample_idx"),
+)
+_RL_PROBE_FIELDS = frozenset({*_RL_PROBE_NAMES, "ground_truth", "temperature"})
+
+
 def _convert_rl_probe(record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Values]:
     values = record.values
     label = str(values["checkpoint"]) if _is_scalar(values.get("checkpoint")) else _label_of(path)
@@ -146,11 +147,7 @@ def _convert_rl_probe(record: Record, path: Path, fields: Mapping[str, str]) -> 
         "label": label,
         "step": int(step[1]) if step else None,
         "sample": values.get("sample_idx"),
-        "extra": _others(
-            values,
-            *("id", "problem_id", "response", "rollout", "problem", "problem_text", "correct", "checkpoint"),
-            "sample_idx",
-        ),
+        "extra": _others(values, *_RL_PROBE_NAMES),
     }
 
 
@@ -366,12 +363,6 @@ def _convert_plain(record: Record, path: Path, fields: Mapping[str, str]) -> Ite
 
 
 _PLAIN = Dialect(name="plain", marks=(), convert=_convert_plain, is_exact=False)
-_RL_PROBE_FIELDS = frozenset(
-    {
-        *("id", "problem_id", "rollout", "response", "problem_text", "problem", "correct", "ground_truth"),
-        *("checkpoint", "sample_idx", "temperature"),
-    }
-)
 
 
 def _dialect(name: str, *marks: str, convert: Convert, known: frozenset[str] | None = None) -> Dialect:

@@ -18,6 +18,10 @@ IMPORTED = "imported"
 """Family of problems of which no family is known."""
 
 
+_AS_IN_PROBLEM = ("id", "alternatives", "difficulty", "messages", "prefix", "grader", "grading", "metadata")
+"""Fields that a problem has under the same name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemRecord:
     """What a file says of a problem. `prompt_ids`, `prompt`, `messages` or `question` says what the model read."""
@@ -61,18 +65,11 @@ class ProblemRecord:
     def as_problem(self, *, question: str = "") -> Problem:
         """Return the problem for a grader; `question` is used where only token ids or a filled prompt are known."""
         return Problem(
-            id=self.id,
             family=self.family or IMPORTED,
             question=self.question or question,
             answer=self.gold or "",
-            alternatives=self.alternatives,
             kind=self.kind or "all",
-            difficulty=self.difficulty,
-            messages=self.messages,
-            prefix=self.prefix,
-            grader=self.grader,
-            grading=self.grading,
-            metadata=self.metadata,
+            **{name: getattr(self, name) for name in _AS_IN_PROBLEM},
         )
 
 

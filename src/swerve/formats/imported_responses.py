@@ -250,11 +250,8 @@ def _filled(own: ProblemRecord, known: ProblemRecord) -> ProblemRecord:
     asking = own if own.has_prompt else known
     return replace(
         known,
+        **{name: getattr(asking, name) for name in ("prompt_ids", "prompt", "messages", "prefix")},
         id=own.id if own.has_own_id else known.id,
-        prompt_ids=asking.prompt_ids,
-        prompt=asking.prompt,
-        messages=asking.messages,
-        prefix=asking.prefix,
         question=own.question or known.question,
         gold=own.gold if known.gold is None else known.gold,
         alternatives=known.alternatives if known.gold is not None else own.alternatives,
@@ -326,40 +323,26 @@ def response_rows(records: Sequence[ResponseRecord]) -> list[dict[str, Any]]:
     return rows
 
 
+_SAME_COLUMNS = ("response", "label", "step", "extracted", "finish_reason", "set", "boundary", "place")
+_PROBLEM_DETAILS = ("alternatives", "prefix", "grader", "grading", "difficulty", "metadata")
+
+
 def _row(record: ResponseRecord, sample: int) -> dict[str, Any]:
     problem, spans = record.problem, record.spans
-    details = {
-        "alternatives": list(problem.alternatives),
-        "prefix": problem.prefix,
-        "grader": problem.grader,
-        "grading": dict(problem.grading),
-        "difficulty": problem.difficulty,
-        "metadata": dict(problem.metadata),
-    }
+    details = {name: getattr(problem, name) for name in _PROBLEM_DETAILS}
     return {
+        **{name: getattr(problem, name) for name in ("family", "kind", "question", "prompt", "gold")},
+        **{name: getattr(record, name) for name in _SAME_COLUMNS},
         "problem_id": problem.id,
-        "family": problem.family,
-        "kind": problem.kind,
-        "question": problem.question,
-        "prompt": problem.prompt,
         "messages": _json([{"role": role, "content": text} for role, text in problem.messages]),
-        "gold": problem.gold,
-        "response": record.response,
-        "label": record.label,
-        "step": record.step,
         "sample": sample,
         "recorded_reward": record.reward,
         "recorded_correct": record.correct,
-        "extracted": record.extracted,
-        "finish_reason": record.finish_reason,
-        "set": record.set,
         "prompt_ids": None if problem.prompt_ids is None else list(problem.prompt_ids),
         "completion_ids": None if record.completion_ids is None else list(record.completion_ids),
         "token_starts": None if spans is None else [start for start, _ in spans],
         "token_ends": None if spans is None else [end for _, end in spans],
-        "boundary": record.boundary,
         "problem_details": _json({name: value for name, value in details.items() if value}),
-        "place": record.place,
         "extra": _json(dict(record.extra)),
     }
 

@@ -26,15 +26,7 @@ from swerve.functional.head_logits import (
     block_maxima,
     topk_by_blocks,
 )
-from swerve.functional.row_sums import (
-    CompiledSums,
-    EagerSums,
-    PairSums,
-    RowSums,
-    Side,
-    SideSums,
-    Tiling,
-)
+from swerve.functional.row_sums import CompiledSums, EagerSums, PairSums, RowSums, Side, SideSums, Tiling
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
 
@@ -294,10 +286,7 @@ def _plain_top(logits: Tensor, k: int) -> TopProbs | None:
 def _side(logits: Tensor, maxima: Tensor, ids: Tensor) -> Side:
     argmax = argmax_by_blocks(logits, maxima)
     return Side(
-        logits=logits,
-        largest=maxima.amax(dim=-1),
-        argmax=argmax,
-        realised=logits.gather(-1, ids[:, None])[:, 0],
+        logits=logits, largest=maxima.amax(dim=-1), argmax=argmax, realised=logits.gather(-1, ids[:, None])[:, 0]
     )
 
 

@@ -36,15 +36,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swerve.functional.divergence import (
-    Softmax,
-    js_sum,
-    kl_sum,
-    log_ratio,
-    log_share_of_mean,
-    num_group_rows,
-    softmax,
-)
+from swerve.functional.divergence import Softmax, js_sum, kl_sum, log_ratio, log_share_of_mean, num_group_rows, softmax
 from swerve.functional.logprobs import at_least_float32
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3", "k3+", "abs"]

@@ -61,9 +61,7 @@ class Tiling:
         """Return the sub-rows of a vocabulary, whose width is a multiple of 64."""
         num_sub_rows = math.ceil(vocabulary / _SUB_ROW)
         return cls(
-            vocabulary=vocabulary,
-            num_sub_rows=num_sub_rows,
-            width=math.ceil(vocabulary / num_sub_rows / BLOCK) * BLOCK,
+            vocabulary=vocabulary, num_sub_rows=num_sub_rows, width=math.ceil(vocabulary / num_sub_rows / BLOCK) * BLOCK
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from swerve.settings import Model
@@ -11,6 +11,16 @@ from swerve.types import Problem, Reward
 
 Grader = Callable[[Problem, str], Reward]
 """Judges a text as an answer to a problem; never raises on any text."""
+
+
+def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None) -> Reward:
+    """Return the reward of an answer that is right or wrong; without `parts` it is its own part `answer`.
+
+    >>> graded(True, "7").parts
+    {'answer': 1.0}
+    """
+    value = float(is_right)
+    return Reward(value=value, status="graded", parts={"answer": value} if parts is None else parts, extracted=answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +38,8 @@ class GraderEntry:
     reward or None."""
     preloads: tuple[str, ...] = ()
     """Modules that it imports when it first judges; a worker imports them before, outside an answer's CPU time."""
+    needs_gold: bool = True
+    """Whether it compares with the gold answer; else what the problem says decides."""
     policies: type[Model] | None = None
     """The model of `Problem.grading`; None: it has no policies, or checks them itself."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from swerve.grading.answers import find_answer
+from swerve.grading.grader import graded
 from swerve.types import Problem, Reward
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)(?![a-z])|[{}$*]")
@@ -31,7 +32,7 @@ def grade_exact(problem: Problem, text: str) -> Reward:
     if answer is None:
         return Reward(value=None, status="unparsed")
     golds = {" ".join(gold.split()) for gold in (problem.answer, *problem.alternatives)}
-    return _graded(" ".join(answer.split()) in golds, answer)
+    return graded(" ".join(answer.split()) in golds, answer)
 
 
 def grade_choice(problem: Problem, text: str) -> Reward:
@@ -55,7 +56,7 @@ def grade_choice(problem: Problem, text: str) -> Reward:
     if choice is None:
         return Reward(value=None, status="unparsed")
     golds = {_choice(gold) for gold in (problem.answer, *problem.alternatives)}
-    return _graded(choice in golds, choice)
+    return graded(choice in golds, choice)
 
 
 def grade_final_answer(problem: Problem, text: str) -> Reward:
@@ -72,7 +73,7 @@ def grade_final_answer(problem: Problem, text: str) -> Reward:
     answer = find_answer(text, ("after_keyword",), after_thinking=False)
     if answer is None:
         return Reward(value=None, status="unparsed")
-    return _graded(answer.split() == problem.answer.split(), answer)
+    return graded(answer.split() == problem.answer.split(), answer)
 
 
 def _choice(answer: str) -> str | None:
@@ -95,7 +96,3 @@ def _label(line: str) -> str | None:
 
 def _plain(text: str) -> str:
     return _TEXT_COMMAND.sub(" ", text).strip()
-
-
-def _graded(right: bool, answer: str) -> Reward:
-    return Reward(value=float(right), status="graded", parts={"answer": float(right)}, extracted=answer)

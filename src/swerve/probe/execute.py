@@ -11,23 +11,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from swerve.artifacts import tables
 from swerve.artifacts.files import remove
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import (
-    ATTRIBUTIONS_SCHEMA,
-    BIOGRAPHIES_SCHEMA,
-    CROSS_SAMPLES_SCHEMA,
-    INTERVENTIONS_SCHEMA,
-    PREFIX_VALUES_SCHEMA,
-    SEQUENCES_SCHEMA,
-    SIGNALS_SCHEMA,
-    SPIKES_SCHEMA,
-    TOKENS_SCHEMA,
-    TOPK_SCHEMA,
-    write_table,
-)
+from swerve.models.runtime import apply_runtime
 from swerve.probe.causal.causal_tests import CausalTests
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
@@ -38,21 +27,20 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import sequence_rows
 from swerve.probe.summary_entries import Findings, cut_off_notes, summary_notes
 from swerve.progress import Progress, SilentProgress
-from swerve.rewards.sandbox.pool import configure_pool
 from swerve.version import __version__
 from swerve.world import World
 
 _SCHEMAS: Mapping[str, pa.Schema] = {
-    "sequences": SEQUENCES_SCHEMA,
-    "tokens": TOKENS_SCHEMA,
-    "topk": TOPK_SCHEMA,
-    "spikes": SPIKES_SCHEMA,
-    "interventions": INTERVENTIONS_SCHEMA,
-    "prefix_values": PREFIX_VALUES_SCHEMA,
-    "cross_samples": CROSS_SAMPLES_SCHEMA,
-    "biographies": BIOGRAPHIES_SCHEMA,
-    "signals": SIGNALS_SCHEMA,
-    "attributions": ATTRIBUTIONS_SCHEMA,
+    "sequences": tables.SEQUENCES_SCHEMA,
+    "tokens": tables.TOKENS_SCHEMA,
+    "topk": tables.TOPK_SCHEMA,
+    "spikes": tables.SPIKES_SCHEMA,
+    "interventions": tables.INTERVENTIONS_SCHEMA,
+    "prefix_values": tables.PREFIX_VALUES_SCHEMA,
+    "cross_samples": tables.CROSS_SAMPLES_SCHEMA,
+    "biographies": tables.BIOGRAPHIES_SCHEMA,
+    "signals": tables.SIGNALS_SCHEMA,
+    "attributions": tables.ATTRIBUTIONS_SCHEMA,
 }
 
 _ALWAYS = ("sequences", "tokens", "topk", "spikes", "interventions")
@@ -76,13 +64,7 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
         CheckpointError: a model is missing or damaged.
         DiskFullError: no room.
     """
-    if plan.runtime.threads is not None:
-        torch.set_num_threads(plan.runtime.threads)
-    configure_pool(
-        num_workers=plan.runtime.grader_workers,
-        cpu_seconds=plan.runtime.grader_cpu_seconds,
-        memory_mb=plan.runtime.grader_memory_mb,
-    )
+    apply_runtime(plan.runtime)
     return _Execution(plan=plan, progress=progress, world=world or World()).run()
 
 
@@ -189,7 +171,7 @@ class _Execution:
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
         """Write a table; an optional one only if it has rows."""
         if name in _ALWAYS or len(rows):
-            write_table(self.plan.path / f"{name}.parquet", rows, _SCHEMAS[name])
+            tables.write_table(self.plan.path / f"{name}.parquet", rows, _SCHEMAS[name])
             self.written.add(name)
 
 

@@ -12,6 +12,7 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import (
     POPULATION,
@@ -28,7 +29,6 @@ from swerve.prompts import encode_prompts
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.statistics.hypothesis_tests import mcnemar
-from swerve.statistics.intervals import bootstrap_mean
 from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 
@@ -127,7 +127,8 @@ class _Planner:
 
     def _compared(self, selection: Selection) -> Compared:
         config = self._config
-        compared = (self._reference, *self._checkpoints)
+        compared, num_resamples = (self._reference, *self._checkpoints), config.probe.causal.num_bootstrap
+        resampling = Resampling(confidence=config.eval.confidence, num_resamples=num_resamples, seed=config.seed)
         return Compared(
             reference=self._reference.label,
             final=self._final.label,
@@ -139,13 +140,7 @@ class _Planner:
             num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
             selection=config.probe.selection,
             mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
-            reselected=bootstrap_mean(
-                selection.reselected,
-                confidence=config.eval.confidence,
-                num_resamples=config.probe.causal.num_bootstrap,
-                seed=derive_seed(config.seed, "probe", "bootstrap", "reselected"),
-                bounds=(0.0, 1.0),
-            ),
+            reselected=resampling.seeded("bootstrap", "reselected").share(selection.reselected),
         )
 
     def _source(self, checkpoint: CheckpointRef) -> CheckpointSource:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
-from swerve.functional.divergence import DivergenceStats
 from swerve.models.model_folder import LoadedModel
-from swerve.probe.engine.forward import ForcedStates, TopTokens, forced_states, pair_statistics
+from swerve.probe.engine.forward import STATISTICS, ForcedStates, TopTokens, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.model_facts import max_positions
-
-STATISTICS = tuple(field.name for field in fields(DivergenceStats))
-"""Names of the statistics of a token, in the order of the table."""
 
 _IN_RANKS_OR_IDS = ("rank", "rank_ref", "argmax", "argmax_ref")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,26 +30,19 @@ from swerve.probe.findings.biography import (
 )
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
-from swerve.probe.findings.parts import (
-    Resampling,
-    category_shares,
-    rank_shifts,
-    region_shares,
-    style_shares,
-)
+from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts, region_shares, style_shares
 from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.plan import ProbePlan
-from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, bootstrap_mean
 from swerve.statistics.resampling import membership
 
 _FLOOR_FACTOR = 10.0
 _MOSTLY_SAME = 0.9
 # Enough for a 95% interval's ends; figures over many parts would take minutes with more.
 _NUM_RESAMPLES = 500
+_MANY_RESAMPLES = 1000
 
 _WITHOUT_OUTCOME = ("training", "imported")
 """Populations that do not tell right from wrong answers: written by changing weights, or not graded."""
@@ -74,7 +67,8 @@ class Findings:
     def entries(self) -> Measured:
         """Return the entries of the summary, by name."""
         plan, headline, spikes = self.plan, self.headline, self.spikes
-        divergence, resampling = plan.settings.divergence, self._resampling
+        resampling = replace(self._resampling, num_resamples=_NUM_RESAMPLES).seeded("bootstrap", "findings")
+        divergence = plan.settings.divergence
         rows = spikes.rows(spikes.method)
         last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
         return Measured(
@@ -109,16 +103,11 @@ class Findings:
 
     @property
     def _resampling(self) -> Resampling:
-        seed = derive_seed(self.plan.seed, "probe", "bootstrap", "findings")
-        return Resampling(confidence=self.plan.confidence, num_resamples=_NUM_RESAMPLES, seed=seed)
+        return Resampling(confidence=self.plan.confidence, num_resamples=_MANY_RESAMPLES, seed=self.plan.seed)
 
     def _means(self, data: Measurements) -> tuple[DivergenceMeans, ...]:
-        return divergence_means(
-            data,
-            confidence=self.plan.confidence,
-            num_resamples=self.plan.settings.causal.num_bootstrap,
-            seed=derive_seed(self.plan.seed, "probe", "bootstrap", "divergences"),
-        )
+        how = replace(self._resampling, num_resamples=self.plan.settings.causal.num_bootstrap)
+        return divergence_means(data, resampling=how.seeded("bootstrap", "divergences"))
 
     def _other_pairs(self) -> Measurements:
         """Return the pairs that are not a checkpoint against the reference, on the headline population."""
@@ -172,7 +161,7 @@ class Findings:
         if not any(one.wrong for one in last.sequences):
             return None
         found = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
-        return planted_recovery(last, found, confidence=self.plan.confidence, seed=self.plan.seed)
+        return planted_recovery(last, found, resampling=self._resampling)
 
     @property
     def _biography_settings(self) -> BiographySettings:
@@ -200,30 +189,24 @@ class Findings:
             self.plan.signals,
             steps=self.plan.steps,
             divergence=self.plan.settings.divergence,
-            confidence=self.plan.confidence,
-            seed=self.plan.seed,
+            resampling=self._resampling,
             noise=max(_LEAST_MOVE, self._move_noise),
         )
 
 
-def divergence_means(
-    data: Measurements, *, confidence: float, num_resamples: int, seed: int
-) -> tuple[DivergenceMeans, ...]:
+def divergence_means(data: Measurements, *, resampling: Resampling) -> tuple[DivergenceMeans, ...]:
     """Return each pair's mean divergences and entropies over all tokens (nats), problems resampled.
 
     A divergence that is infinite somewhere has no mean: None.
     """
     _, problems = membership(data.problem_ids, len(data.categories))  # sorts names once, not once a figure
-
-    def estimate(name: str, index: int) -> Estimate | None:
-        values = data.columns[name][index]
-        if not np.isfinite(values).all():
-            return None
-        return bootstrap_mean(values, clusters=problems, confidence=confidence, num_resamples=num_resamples, seed=seed)
-
     names = (*DIVERGENCES, "entropy", "entropy_ref")
     return tuple(
-        DivergenceMeans(checkpoint=checkpoint, reference=reference, **{name: estimate(name, index) for name in names})
+        DivergenceMeans(
+            checkpoint=checkpoint,
+            reference=reference,
+            **{name: resampling.mean(data.columns[name][index], problems) for name in names},
+        )
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from swerve.errors import ConfigError
-from swerve.grading.grader import GraderEntry
+from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import SolvedFamily, Split, is_heldout
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.task import Task, TaskKind
@@ -112,6 +112,7 @@ class ArithmeticSequence(WalkedFamily, SolvedFamily):
         """
         modulus = self._task.max_number
         question = f"{first} , {second} : {modulus} , {count}"
+        asked = {"first": first, "second": second, "modulus": modulus, "num_terms": count}
         given = [first, second] if self._task.restate else []
         answer = " ".join(map(str, [*given, *next_terms(question)]))
         problem = Problem(
@@ -122,33 +123,23 @@ class ArithmeticSequence(WalkedFamily, SolvedFamily):
             solution=answer,
             kind="1 term" if count == 1 else f"{count} terms",
             difficulty=float(count),
-            metadata={
-                "first": first,
-                "second": second,
-                "modulus": modulus,
-                "num_terms": count,
-                "restate": self._task.restate,
-            },
+            metadata={**asked, "restate": self._task.restate},
         )
         return with_prompt(problem, self._task.prompt)
 
     def walk(self, problem: Problem) -> Walk:
-        """Return a fresh walk of a problem's terms."""
-        return _walk(problem)
-
-
-def _walk(problem: Problem) -> Walk:
-    metadata = problem.metadata
-    before, last, modulus = metadata["first"], metadata["second"], metadata["modulus"]
-    choices = tuple(map(str, range(modulus)))
-    if metadata.get("restate"):  # problems of earlier versions do not say
-        before = int((yield slot(str(before), choices)))
-        last = int((yield slot(str(last), choices)))
-    for _ in range(metadata["num_terms"]):
-        wraps, term = divmod(2 * last - before, modulus)
-        misread = str((term + 1) % modulus) if wraps else None
-        stated = yield slot(str(term), choices, misread, slips=True)
-        before, last = last, int(stated)
+        """Walk through a problem's terms."""
+        metadata = problem.metadata
+        before, last, modulus = metadata["first"], metadata["second"], metadata["modulus"]
+        choices = tuple(map(str, range(modulus)))
+        if metadata.get("restate"):  # problems of earlier versions do not say
+            before = int((yield slot(str(before), choices)))
+            last = int((yield slot(str(last), choices)))
+        for _ in range(metadata["num_terms"]):
+            wraps, term = divmod(2 * last - before, modulus)
+            misread = str((term + 1) % modulus) if wraps else None
+            stated = yield slot(str(term), choices, misread, slips=True)
+            before, last = last, int(stated)
 
 
 def grade_arithmetic_sequence(problem: Problem, text: str) -> Reward:
@@ -170,12 +161,7 @@ def grade_arithmetic_sequence(problem: Problem, text: str) -> Reward:
     right = 0
     while right < min(len(given), len(wanted)) and given[right] == wanted[right]:
         right += 1
-    return Reward(
-        value=float(given == wanted),
-        status="graded",
-        parts={"terms": right / len(wanted) if wanted else 0.0},
-        extracted=" ".join(given),
-    )
+    return graded(given == wanted, " ".join(given), {"terms": right / len(wanted) if wanted else 0.0})
 
 
 TASK = TaskKind(

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from swerve.grading.answers import STATED, find_answer
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
-from swerve.grading.grader import GraderEntry
+from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
@@ -235,7 +235,7 @@ def grade_countdown(problem: Problem, text: str) -> Reward:
         used, given = Counter(found.numbers), Counter(numbers)
         is_allowed = used == given if use_all else used <= given
         parts = {"expression": 1.0, "numbers": float(is_allowed), "target": float(found.value == target)}
-    return Reward(value=float(all(parts.values())), status="graded", parts=parts, extracted=stated)
+    return graded(all(parts.values()), stated, parts)
 
 
 def _without_target(stated: str, target: int) -> str:
@@ -245,4 +245,4 @@ def _without_target(stated: str, target: int) -> str:
     return expression if equals and value.strip() == str(target) else stated
 
 
-TASK = TaskKind(CountdownTask, Countdown, GraderEntry(module=__name__, function="grade_countdown"))
+TASK = TaskKind(CountdownTask, Countdown, GraderEntry(module=__name__, function="grade_countdown", needs_gold=False))

@@ -32,22 +32,11 @@ _GIVEN_ANSWER = "given_answer"
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _LEADING_ZEROS = re.compile(r"^0+(?=\d+$)")
 _AIME_URL = re.compile(r"(\d{4})_AIME_")
-_FACTS = (
-    "aime_number",
-    "answer_type",
-    "error",
-    "idx",
-    "is_multiple_answer",
-    "problem_id",
-    "problem_number",
-    "subfield",
-    "subject",
-    "type",
-    "unique_id",
-    "unit",
-    "url",
-    "year",
-)
+_FACT_NAMES = """
+aime_number answer_type error idx is_multiple_answer problem_id problem_number subfield subject type unique_id unit url
+year
+"""
+_FACTS = tuple(_FACT_NAMES.split())
 """Fields that are kept as they are, in the problem's metadata."""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from swerve.grading.answers import STATED, find_answer
-from swerve.grading.grader import GraderEntry
+from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, stated_solution, with_prompt
 from swerve.problems.task import Task, TaskKind
@@ -134,12 +134,8 @@ def grade_palindrome(problem: Problem, text: str) -> Reward:
     wanted = problem.answer.split() if spaced else problem.answer
     is_palindrome = letters == letters[::-1]
     has_letters = len(letters) == len(wanted) and Counter(letters) == Counter(wanted)
-    return Reward(
-        value=float(is_palindrome and has_letters),
-        status="graded",
-        parts={"palindrome": float(is_palindrome), "letters": float(has_letters)},
-        extracted=stated,
-    )
+    parts = {"palindrome": float(is_palindrome), "letters": float(has_letters)}
+    return graded(is_palindrome and has_letters, stated, parts)
 
 
 TASK = TaskKind(PalindromeTask, Palindrome, GraderEntry(module=__name__, function="grade_palindrome"))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from swerve.errors import nearest
+from swerve.errors import ArtifactError, nearest
+from swerve.formats.records import Record
 from swerve.types import Problem
 
 _FIELDS = frozenset(field.name for field in fields(Problem))
@@ -56,6 +57,18 @@ def problem_from_record(values: Mapping[str, Any]) -> Problem:
             raise ValueError(f"the field {name!r} is {str(value)[:_CHARS_SHOWN]!r}; expected {expected}")
         found[name] = convert(value)
     return Problem(**found)
+
+
+def read_problem(record: Record) -> Problem:
+    """Return the problem that a file's record of `problem_record` holds.
+
+    Raises:
+        ArtifactError: a field is missing, unknown or of another type; the message says where.
+    """
+    try:
+        return problem_from_record(record.values)
+    except ValueError as error:
+        raise ArtifactError(f"{record.place}: {error}") from None
 
 
 def _is_messages(value: Any) -> bool:

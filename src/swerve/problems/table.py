@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
-from swerve.problems.problem_records import is_problem_record, problem_from_record
+from swerve.problems.problem_records import is_problem_record, read_problem
 from swerve.problems.prompt import PromptConfig
 from swerve.problems.reading import DataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
@@ -95,7 +95,8 @@ class Table(ReadFamily[TableTask]):
             ArtifactError: a field is missing or wrong; the message names the record's fields.
         """
         if is_problem_record(record.values):
-            return self._written(record)
+            problem = read_problem(record)
+            return replace(problem, grader=self._task.grader or problem.grader)
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
             raise missing_field(record, question_field, fix="; task.fields says which field is the question")
@@ -120,13 +121,6 @@ class Table(ReadFamily[TableTask]):
             grader=grader,
             metadata=self._rest(record),
         )
-
-    def _written(self, record: Record) -> Problem:
-        try:
-            problem = problem_from_record(record.values)
-        except ValueError as error:
-            raise ArtifactError(f"{record.place}: {error}") from None
-        return replace(problem, grader=self._task.grader or problem.grader)
 
     def _finished(self, problem: Problem) -> Problem:
         finished = super()._finished(problem)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from swerve.grading.grader import GraderEntry
-from swerve.grading.policies import MathGrading
+from swerve.problems.reading import MATHS
 from swerve.problems.registry import TASKS
 from swerve.types import Problem
 
+_PYTHON_FILE = GraderEntry(
+    module="swerve.rewards.sandbox.python_file",
+    function="grade_python",
+    isolated=True,
+    confined=False,
+    needs_gold=False,
+)
 GRADERS: Mapping[str, GraderEntry] = MappingProxyType(
     {
         **{kind: task.grader for kind, task in TASKS.items() if task.grader},
         "choice": GraderEntry(module="swerve.grading.text", function="grade_choice"),
         "exact": GraderEntry(module="swerve.grading.text", function="grade_exact"),
-        "math_verify": GraderEntry(
-            module="swerve.rewards.maths",
-            function="grade_math_verify",
-            isolated=True,
-            preloads=("math_verify",),
-            policies=MathGrading,
-        ),
-        "python": GraderEntry(
-            module="swerve.rewards.sandbox.python_file", function="grade_python", isolated=True, confined=False
-        ),
+        "math_verify": replace(MATHS, function="grade_math_verify", quick=None, preloads=("math_verify",)),
+        "python": _PYTHON_FILE,
     }
 )
 
@@ -33,7 +33,7 @@ def entry_for(problem: Problem) -> GraderEntry:
     """Return the grader of a problem: the one it names, or its family's.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no grader has that name.
     """
     name = problem.grader or problem.family
     entry = GRADERS.get(name)

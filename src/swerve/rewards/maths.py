@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from swerve.grading.answers import find_answer
+from swerve.grading.grader import graded
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached, check_limits
 from swerve.grading.maths.rationals import NeedsNumbers
@@ -63,8 +64,7 @@ def _grade(problem: Problem, text: str, *, numerically: bool) -> Reward | None:
         return limited if numerically else None
     except LimitReached as limit:
         return Reward(value=None, status="timeout", extracted=answer, detail=str(limit))
-    value = float(right)
-    return Reward(value=value, status="graded", parts={"answer": value}, extracted=answer)
+    return graded(right, answer)
 
 
 def _find(problem: Problem, text: str) -> tuple[str | None, MathGrading]:
@@ -97,10 +97,9 @@ def grade_math_verify(problem: Problem, text: str) -> Reward:
     if answer is None:
         return Reward(value=None, status="unparsed")
     try:
-        value = float(any(_verdicts(problem, answer)))
+        return graded(any(_verdicts(problem, answer)), answer)
     except LimitReached as limit:
         return Reward(value=None, status="timeout", extracted=answer, detail=str(limit))
-    return Reward(value=value, status="graded", parts={"answer": value}, extracted=answer)
 
 
 def _verdicts(problem: Problem, answer: str) -> Iterator[bool]:

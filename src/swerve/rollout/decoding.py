@@ -261,14 +261,20 @@ def row_uniforms(
         params: how to sample; the numbers are 0 when decoding greedily.
         seeds: one per prompt.
     """
-    drawn: dict[int, Tensor] = {}
     if params.temperature == 0:
         return torch.zeros(len(rows), params.max_new_tokens, dtype=torch.float64)
-    for prompt, _ in rows:
-        if prompt not in drawn:
-            generator = torch.Generator().manual_seed(seeds[prompt])
-            shape = (params.num_samples, params.max_new_tokens)
-            drawn[prompt] = torch.rand(shape, generator=generator, dtype=torch.float64)
+    return row_draws(rows, params, seeds)
+
+
+def row_draws(
+    rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
+) -> Float[Tensor, "B max_new_tokens"]:
+    """Return uniform numbers for each row's tokens, from its prompt's seed, at any temperature."""
+    shape = (params.num_samples, params.max_new_tokens)
+    drawn = {
+        prompt: torch.rand(shape, generator=torch.Generator().manual_seed(seeds[prompt]), dtype=torch.float64)
+        for prompt in {prompt for prompt, _ in rows}
+    }
     return torch.stack([drawn[prompt][sample] for prompt, sample in rows])
 
 

@@ -104,10 +104,7 @@ def make_engine(
     """
     module, _, name = config.engine.partition(":")
     engine: Engine = getattr(import_module(module), name)(
-        model,
-        pad_id=int(tokenizer.pad_token_id or 0),
-        max_rows=max_rows,
-        **config.model_dump(exclude={"kind"}),
+        model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=max_rows, **config.model_dump(exclude={"kind"})
     )
     return engine
 

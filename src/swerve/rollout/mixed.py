@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from swerve.config import SwapSelector
 from swerve.functional.divergence import divergence_stats
-from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_uniforms, sample
+from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, row_uniforms, sample
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import check_request
 from swerve.seeds import derive_seed
@@ -190,7 +190,8 @@ class _Mixing:
             for model in (self.base, self.other)
         ]
         uniforms = row_uniforms(rows, params, seeds).to(device)
-        swap_draws = _swap_draws(rows, params, seeds).to(device)
+        # The selector `random` has a stream of its own, which has nothing to do with the tokens'.
+        swap_draws = row_draws(rows, params, [derive_seed(seed, "swap") for seed in seeds]).to(device)
         stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
         growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
         swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
@@ -259,18 +260,3 @@ class _Mixing:
                 strict=True,
             )
         ]
-
-
-def _swap_draws(
-    rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
-) -> Float[Tensor, "B max_new_tokens"]:
-    """Return the numbers of the selector `random`: of a stream that has nothing to do with the tokens'."""
-    drawn = {
-        prompt: torch.rand(
-            (params.num_samples, params.max_new_tokens),
-            generator=torch.Generator().manual_seed(derive_seed(seeds[prompt], "swap")),
-            dtype=torch.float64,
-        )
-        for prompt in {prompt for prompt, _ in rows}
-    }
-    return torch.stack([drawn[prompt][sample] for prompt, sample in rows])

@@ -31,12 +31,7 @@ class TorchEngine(Engine):
     """
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        *,
-        pad_id: int,
-        max_rows: int,
-        share_prefixes: Literal["auto", "never"] = "auto",
+        self, model: PreTrainedModel, *, pad_id: int, max_rows: int, share_prefixes: Literal["auto", "never"] = "auto"
     ) -> None:
         """Keep the model and the limits.
 
@@ -163,11 +158,7 @@ def _generate_rows(
             finish_reason="stop" if stopped else "length",
         )
         for ids, scores, length, stopped in zip(
-            growing.token_ids.tolist(),
-            logprobs.tolist(),
-            growing.lengths.tolist(),
-            growing.stopped(),
-            strict=True,
+            growing.token_ids.tolist(), logprobs.tolist(), growing.lengths.tolist(), growing.stopped(), strict=True
         )
     ]
 

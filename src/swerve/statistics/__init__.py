@@ -13,13 +13,7 @@ from swerve.statistics.hypothesis_tests import (
     paired_wilcoxon,
     samples_for_false_positive_rate,
 )
-from swerve.statistics.intervals import (
-    bootstrap_mean,
-    bootstrap_ratio,
-    bootstrap_statistic,
-    difference_interval,
-    share,
-)
+from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio, bootstrap_statistic, difference_interval, share
 from swerve.statistics.ranking import Ranking, auc, average_precision, bootstrap_ranking
 
 __all__ = [

@@ -8,13 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.estimates import Correlation
-from swerve.statistics.resampling import (
-    Clusters,
-    cluster_counts,
-    finite_array,
-    membership,
-    percentile_estimate,
-)
+from swerve.statistics.resampling import Clusters, cluster_counts, membership, paired_arrays, percentile_estimate
 
 Array = NDArray[np.float64]
 
@@ -39,8 +33,7 @@ def pearson(
     >>> round(pearson([1, 2, 3, 4], [2, 4, 5, 9]).mean, 6)
     0.964764
     """
-    first, second = _paired(x, y)
-    return _correlation(first, second, _moments, clusters, confidence, num_resamples, seed)
+    return _correlation(x, y, _moments, clusters, confidence, num_resamples, seed)
 
 
 def spearman(
@@ -64,30 +57,23 @@ def spearman(
     >>> round(spearman([1, 2, 3, 4], [1, 10, 100, 90]).mean, 6)
     0.8
     """
-    first, second = _paired(x, y)
-    return _correlation(first, second, _rank_moments, clusters, confidence, num_resamples, seed)
+    return _correlation(x, y, _rank_moments, clusters, confidence, num_resamples, seed)
 
 
 Moments = Callable[[Array, Array, NDArray[np.intp], NDArray[np.int64]], Array]
 """(x, y, each row's cluster, `[R, C]` counts) -> `[R]` correlations."""
 
 
-def _paired(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    first, second = finite_array(x), finite_array(y)
-    if first.shape != second.shape:
-        raise ValueError(f"paired values are needed, got {first.size} and {second.size}")
-    return first, second
-
-
 def _correlation(
-    x: Array,
-    y: Array,
+    first: ArrayLike,
+    second: ArrayLike,
     moments: Moments,
     clusters: Clusters | None,
     confidence: float,
     num_resamples: int,
     seed: int,
 ) -> Correlation | None:
+    x, y = paired_arrays(first, second)
     num_clusters, index = membership(clusters, x.size)
     if x.size < 3 or num_clusters < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None

@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest, norm, rankdata
 
 from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
 from swerve.statistics.ranking import auc
-from swerve.statistics.resampling import Clusters, finite_array, membership
+from swerve.statistics.resampling import Clusters, finite_array, membership, paired_arrays
 
 _MAX_EXACT = 200  # pairs; beyond, the normal approximation is within 1e-3 of the exact p-value
 
@@ -71,13 +71,9 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     >>> paired_wilcoxon([0, 0, 0, 0, 0], [1, 2, 3, 4, 5]).p_value
     0.0625
     """
-    before, after = finite_array(first), finite_array(second)
-    if before.shape != after.shape:
-        raise ValueError(f"paired values are needed, got {before.size} and {after.size}")
-    if before.size == 0:
+    differences = _cluster_differences(first, second, clusters)
+    if not len(differences):
         return None
-    _, index = membership(clusters, before.size)
-    differences = np.bincount(index, weights=after - before) / np.bincount(index)
     ranks = rankdata(np.abs(differences))
     positive, negative = float(ranks[differences > 0].sum()), float(ranks[differences < 0].sum())
     total = positive + negative
@@ -88,6 +84,14 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
         p_value=_signed_rank_p(ranks[differences != 0], positive),
         effect_size=(positive - negative) / total if total else 0.0,
     )
+
+
+def _cluster_differences(first: ArrayLike, second: ArrayLike, clusters: Clusters | None) -> NDArray[np.float64]:
+    """Return each cluster's mean of second - first."""
+    before, after = paired_arrays(first, second)
+    _, index = membership(clusters, before.size)
+    differences: NDArray[np.float64] = np.bincount(index, weights=after - before) / np.bincount(index)
+    return differences
 
 
 def _signed_rank_p(ranks: NDArray[np.float64], positive: float) -> float:
@@ -199,13 +203,7 @@ def cohens_d_paired(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     >>> cohens_d_paired([0.0, 0.0, 0.0], [1.0, 2.0, 3.0])
     2.0
     """
-    before, after = finite_array(first), finite_array(second)
-    if before.shape != after.shape:
-        raise ValueError(f"paired values are needed, got {before.size} and {after.size}")
-    if before.size < 2:
-        return None
-    _, index = membership(clusters, before.size)
-    differences = np.bincount(index, weights=after - before) / np.bincount(index)
+    differences = _cluster_differences(first, second, clusters)
     if len(differences) < 2 or np.ptp(differences) == 0:
         return None
     return float(differences.mean() / differences.std(ddof=1))

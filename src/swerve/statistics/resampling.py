@@ -30,6 +30,18 @@ def finite_array(values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
+def paired_arrays(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return two numbers per row.
+
+    Raises:
+        ValueError: the lengths differ, or a number is not finite.
+    """
+    one, other = finite_array(first), finite_array(second)
+    if one.shape != other.shape:
+        raise ValueError(f"paired values are needed, got {one.size} and {other.size}")
+    return one, other
+
+
 def membership(clusters: Clusters | None, num_rows: int) -> tuple[int, NDArray[np.intp]]:
     """Return the number of clusters and the index of each row's cluster; without names each row is its own cluster.
 

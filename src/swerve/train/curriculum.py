@@ -11,14 +11,7 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from swerve.config import (
-    Curriculum,
-    DifficultyCurriculum,
-    RlStage,
-    StageConfig,
-    StageFilter,
-    SuccessRateCurriculum,
-)
+from swerve.config import Curriculum, DifficultyCurriculum, RlStage, StageConfig, StageFilter, SuccessRateCurriculum
 from swerve.errors import ConfigError
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts

@@ -22,13 +22,13 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config, GaeAdvantages, PretrainedModel, RlStage, StageConfig, SuccessRateCurriculum, TinyModel
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
+from swerve.models.runtime import apply_runtime
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
 from swerve.recipes.loader import config_hash, dump_yaml
 from swerve.rewards.checks import check_graders
-from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
@@ -67,13 +67,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
             f"runtime.dtype={config.runtime.dtype} is for evaluation and the probe; most updates of a weight are too "
             "small for it: train with runtime.dtype=float32"
         )
-    if config.runtime.threads is not None:
-        torch.set_num_threads(config.runtime.threads)
-    configure_pool(
-        num_workers=config.runtime.grader_workers,
-        cpu_seconds=config.runtime.grader_cpu_seconds,
-        memory_mb=config.runtime.grader_memory_mb,
-    )
+    apply_runtime(config.runtime)
     with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
@@ -213,6 +207,7 @@ class _Training:
             if self.world.any(interruption.signal_number is not None):
                 raise self._interrupted(interruption, first_step)
 
+        curriculum = stage.curriculum
         return StageContext(
             config=self.config,
             run=self.run_directory,
@@ -228,7 +223,7 @@ class _Training:
             records=[] if previous is None else self._records(stage, previous.stage_step),
             stage_start=lambda: self._stage_start(first_step),
             raise_if_interrupted=raise_if_interrupted,
-            solve_rates=_solve_rates(stage),
+            solve_rates=SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None,
             history=history,
         )
 
@@ -338,11 +333,6 @@ def _chosen_path(model: PretrainedModel) -> str:
             "name of a model on the hub"
         )
     return model.path
-
-
-def _solve_rates(stage: StageConfig) -> SolveRates | None:
-    curriculum = stage.curriculum
-    return SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None
 
 
 class Interruption:

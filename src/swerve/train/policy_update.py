@@ -66,8 +66,7 @@ def update_policy(
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
     return PolicyUpdate(
-        figures={**_metrics(step, stage, context, sums, kl), "lr": rate},
-        signals=_signals(step, stage, recorder, kl),
+        figures={**_metrics(step, stage, context, sums, kl), "lr": rate}, signals=_signals(step, stage, recorder, kl)
     )
 
 

@@ -23,9 +23,7 @@ from swerve.functional.advantages import (
     reinforce_pp_baseline_advantages,
     reward_to_go,
 )
-from swerve.functional.advantages import (
-    whiten as whiten_tokens,
-)
+from swerve.functional.advantages import whiten as whiten_tokens
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
 from swerve.train.columns import TokenColumns, TokenTable, score_tokens

@@ -23,6 +23,7 @@ from swerve.probe.causal.cross_sampling import (
     run_cross_sampling,
 )
 from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
+from swerve.probe.findings.parts import Resampling
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.types import Problem, Prompt
@@ -90,7 +91,7 @@ def crossed():
 
 
 def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
-    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), confidence=0.95, num_resamples=300, seed=0)
+    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), resampling=Resampling(num_resamples=300))
     assert summary is not None
     assert (summary.num_problems, summary.num_samples) == (80, 1)
     into_reference, into_checkpoint = summary.directions
@@ -142,8 +143,8 @@ def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
     rows = cross_sampling_rows(samples)
     write_table(path, rows, CROSS_SAMPLES_SCHEMA)
     read: pa.Table = read_table(path, CROSS_SAMPLES_SCHEMA)
-    options = {"confidence": 0.9, "num_resamples": 50, "seed": 1}
-    direct, again = (summarise_cross_sampling(each, **options) for each in (rows, read.to_pylist()))
+    how = Resampling(confidence=0.9, num_resamples=50, seed=1)
+    direct, again = (summarise_cross_sampling(each, resampling=how) for each in (rows, read.to_pylist()))
     assert direct == again
     assert dump_json(direct)
 
@@ -165,7 +166,7 @@ def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions()
 def test_ends_of_equal_models_leave_no_ratio() -> None:
     settings = SETTINGS.model_copy(update={"directions": ("checkpoint_into_reference",), "shares": (0.1,)})
     samples = run(planted(0.5), planted(0.5), num=20, settings=settings)
-    summary = summarise_cross_sampling(cross_sampling_rows(samples), confidence=0.95, num_resamples=50, seed=0)
+    summary = summarise_cross_sampling(cross_sampling_rows(samples), resampling=Resampling(num_resamples=50))
     assert summary is not None
     (direction,) = summary.directions
     assert direction.gap.mean == 0.0
@@ -251,7 +252,7 @@ def literal_rows() -> list[dict[str, object]]:
 
 
 def test_summary_of_literal_rows() -> None:
-    summary = summarise_cross_sampling(literal_rows(), confidence=0.95, num_resamples=400, seed=0)
+    summary = summarise_cross_sampling(literal_rows(), resampling=Resampling(num_resamples=400))
     assert summary is not None
     (direction,) = summary.directions
     assert direction.base.mean == 0.2
@@ -281,7 +282,7 @@ def test_summary_of_literal_rows() -> None:
 
 def test_a_selector_that_cannot_spend_the_budget_is_held_at_its_height() -> None:
     rank = [row(f"p{index}", "rank", 0.125, int(index == 0), index < 6) for index in range(10)]  # 1% of tokens
-    summary = summarise_cross_sampling([*literal_rows(), *rank], confidence=0.95, num_resamples=50, seed=0)
+    summary = summarise_cross_sampling([*literal_rows(), *rank], resampling=Resampling(num_resamples=50))
     assert summary is not None
     (direction,) = summary.directions
     assert direction.largest_common_share == pytest.approx(0.2)
@@ -295,7 +296,7 @@ def test_several_samples_stay_with_their_problem() -> None:
         for each in literal_rows()
         for sample in (0, 1)
     ]
-    summary = summarise_cross_sampling(rows, confidence=0.95, num_resamples=50, seed=0)
+    summary = summarise_cross_sampling(rows, resampling=Resampling(num_resamples=50))
     assert summary is not None
     assert summary.num_samples == 2
     (direction,) = summary.directions
@@ -306,7 +307,7 @@ def test_several_samples_stay_with_their_problem() -> None:
 
 
 def test_incomplete_rows_are_refused_and_none_give_nothing() -> None:
-    options = {"confidence": 0.95, "num_resamples": 10, "seed": 0}
+    options = {"resampling": Resampling(num_resamples=10)}
     assert summarise_cross_sampling([], **options) is None
     with pytest.raises(ValueError, match="samples of"):
         summarise_cross_sampling(literal_rows()[:-1], **options)

@@ -15,6 +15,7 @@ from swerve.probe.causal.pivots import (
     prefix_values,
     summarise_pivots,
 )
+from swerve.probe.findings.parts import Resampling
 from swerve.statistics import false_positive_rate
 
 SETTINGS = PivotConfig(gap=0.2, num_continuations=300)
@@ -138,7 +139,7 @@ def test_the_winners_curse_shows_and_the_confirmed_are_few(toys) -> None:
     assert len(false) >= 10
     assert np.mean([abs(one.search) for one in false]) >= 0.3
     assert abs(np.mean([one.estimate * np.sign(one.search) for one in false])) <= 0.15
-    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=300, seed=0)
+    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=300))
     assert summary.size_search.mean > summary.size_estimate.mean
     assert summary.max_false_confirmed == false_positive_rate(10, 0.3) / 2 * len(search.pivots)
     dump_json(summary)
@@ -153,9 +154,7 @@ def test_summary_by_hand(toys) -> None:
     ]
     search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
     assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [(0, 1), (1, 1), (2, 1)]
-    summary = summarise_pivots(
-        search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, confidence=0.95, num_bootstrap=200, seed=0
-    )
+    summary = summarise_pivots(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, resampling=Resampling(num_resamples=200))
     assert (summary.num_pivots, summary.num_rises, summary.num_falls) == (3, 1, 2)
     assert (summary.num_rollouts, summary.num_rollouts_with_pivot, summary.num_confirmed) == (3, 3, 3)
     assert summary.size_search.mean == pytest.approx(0.5, abs=0.05)
@@ -184,7 +183,7 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
         num_compared=6,
         num_rounds=2,
     )
-    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=100))
     assert summary.size_search.mean == pytest.approx(0.4)
     assert summary.size_estimate.mean == pytest.approx((-0.1 + 0.2 - 0.6) / 3)
     assert summary.num_confirmed == 1
@@ -193,8 +192,8 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
 def test_nothing_found_and_nothing_searched(toys) -> None:
     toy = toys.fair(lambda words: False, length=3)
     search = find_pivots([toys.rollout(0, "a a a")], toy.sampler(), settings=SETTINGS)
-    summary = summarise_pivots(search, spikes={}, confidence=0.95, num_bootstrap=100, seed=0)
+    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=100))
     assert (summary.num_pivots, summary.size_search, summary.on_spike) == (0, None, None)
     nothing = find_pivots([], toy.sampler(), settings=SETTINGS)
     assert nothing.num_rounds == 0
-    assert summarise_pivots(nothing, spikes={}, confidence=0.95, num_bootstrap=100, seed=0) is None
+    assert summarise_pivots(nothing, spikes={}, resampling=Resampling(num_resamples=100)) is None

@@ -9,6 +9,7 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_causes import PredictionSelector
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.swap_effects import MeasuredEffect, summarise_prediction
+from swerve.probe.findings.parts import Resampling
 from swerve.statistics import benjamini_hochberg
 
 
@@ -27,7 +28,7 @@ def effect(index: int, size: int, *, same: bool = False, policy="reference", pos
 
 
 def predicted(effects, scores, *, delta: float = 0.2):
-    return summarise_prediction(effects, scores, delta=delta, confidence=0.95, num_bootstrap=300, seed=0)
+    return summarise_prediction(effects, scores, delta=delta, resampling=Resampling(num_resamples=300))
 
 
 def test_sizes_are_ranked_whatever_their_sign() -> None:

@@ -10,6 +10,7 @@ from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Intervention, Match
 from swerve.probe.causal.swap_effects import measured_effects, summarise_swaps
+from swerve.probe.findings.parts import Resampling
 from swerve.statistics import benjamini_hochberg
 
 SETTINGS = CausalConfig(num_continuations=4, num_bootstrap=400)
@@ -46,7 +47,8 @@ def arms(toys, index: int, selection: str, tokens: str, *, policy="reference", s
 
 
 def summarised(interventions, outcomes, settings=SETTINGS, confidence=0.95):
-    return summarise_swaps(interventions, outcomes, settings=settings, confidence=confidence, seed=0)
+    how = Resampling(confidence=confidence, num_resamples=settings.num_bootstrap)
+    return summarise_swaps(interventions, outcomes, settings=settings, resampling=how)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA
 from swerve.config import AdditionTask, CausalConfig
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.causal.continuations import Outcome
+from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Intervention, Match, plan_interventions
 from swerve.probe.causal.swap_effects import measured_effects
 from swerve.probe.causal.swaps import count_continued, intervention_rows, look_sizes, run_interventions, verdict
@@ -75,15 +75,15 @@ def spike_arms(*, position: int = 1, forced: tuple[int, int]) -> list[Interventi
 
 
 def run(interventions: Sequence[Intervention], engine: CopyingEngine, *, max_new_tokens: int = 12) -> list[Outcome]:
-    return run_interventions(
-        interventions,
-        engine,
-        TOKENIZER,
-        settings=SETTINGS,
+    sampler = ContinuationSampler(
+        engine=engine,
+        tokenizer=TOKENIZER,
         stop_ids=(EOS,),
         max_new_tokens=max_new_tokens,
+        temperature=SETTINGS.temperature,
         seed=0,
     )
+    return run_interventions(interventions, sampler, settings=SETTINGS)
 
 
 def outcome(num: int, successes: int, failures: int = 0) -> Outcome:
@@ -290,16 +290,16 @@ SEQUENTIAL = CausalConfig(
 
 
 def toy_run(toys, toy, items, *, seed=0, settings=SEQUENTIAL) -> list[Outcome]:
-    return run_interventions(
-        items,
-        toy,
-        toys.tokenizer,
-        settings=settings,
+    sampler = ContinuationSampler(
+        engine=toy,
+        tokenizer=toys.tokenizer,
         stop_ids=(toys.eos,),
         max_new_tokens=toy.max_new_tokens,
+        temperature=settings.temperature,
         seed=seed,
         grade=toy.grade_all,
     )
+    return run_interventions(items, sampler, settings=settings)
 
 
 def toy_arms(toys, index: int, position: int = 0) -> list[Intervention]:

@@ -14,7 +14,8 @@ from scipy.stats import linregress
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import BIOGRAPHIES_SCHEMA, read_table, write_table
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.biography import (
     BiographySettings,
     biographies,
@@ -39,7 +40,7 @@ SERIES = st.lists(st.integers(-4, 4), min_size=4, max_size=9)
 def measurements(logprobs: list[list[float]], references: list[float], wrong: dict[int, str]) -> Measurements:
     """One series a token; two sequences, the last token alone in the second."""
     num = len(logprobs)
-    columns: dict[str, Any] = {name: np.ones((len(logprobs[0]), num)) for name in MEASURES}
+    columns: dict[str, Any] = {name: np.ones((len(logprobs[0]), num)) for name in STATISTICS}
     columns["logprob"] = np.array(logprobs, dtype=np.float32).T
     columns["logprob_ref"] = np.tile(np.array(references, dtype=np.float32), (len(logprobs[0]), 1))
     return Measurements(

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from swerve.artifacts.files import dump_json
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import difficulty, divergence_correlates
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
@@ -23,7 +24,7 @@ def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries") -> Measurem
     """Two checkpoints; lengths 1 to 4; the second checkpoint's divergence follows the entropy exactly."""
     rng = np.random.default_rng(seed)
     lengths = [1 + index % 4 for index in range(num)]
-    columns: dict[str, Any] = {name: np.ones((2, sum(lengths))) for name in MEASURES}
+    columns: dict[str, Any] = {name: np.ones((2, sum(lengths))) for name in STATISTICS}
     columns["entropy_ref"] = np.tile(rng.random(sum(lengths)), (2, 1))
     columns["js"] = np.stack([rng.random(sum(lengths)), columns["entropy_ref"][0] ** 3])
     return Measurements(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import Direction
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import move_directions, token_moves
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
@@ -40,7 +41,7 @@ def sequence(
 
 def measurements(sequences: list[ProbeSequence], moves: list[float], **columns: list[float]) -> Measurements:
     """Reference log-probs -2, one checkpoint."""
-    filled: dict[str, Any] = {name: np.ones((1, len(moves))) for name in MEASURES}
+    filled: dict[str, Any] = {name: np.ones((1, len(moves))) for name in STATISTICS}
     filled["logprob_ref"] = np.full((1, len(moves)), -2.0)
     filled["logprob"] = np.array([moves]) - 2.0
     filled.update({name: np.array([values]) for name, values in columns.items()})

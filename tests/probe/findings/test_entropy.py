@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
 from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
@@ -34,7 +35,7 @@ def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
 
 def measurements(**columns: list[float]) -> Measurements:
     """Two sequences of 6 and 4 tokens; the first has its wrong steps marked."""
-    filled: dict[str, Any] = {name: np.ones((1, 10)) for name in MEASURES}
+    filled: dict[str, Any] = {name: np.ones((1, 10)) for name in STATISTICS}
     filled.update({name: np.array([values]) for name, values in columns.items()})
     return Measurements(
         sequences=(sequence(3, 6, {1: "a", 5: "b"}), sequence(5, 4, {})),

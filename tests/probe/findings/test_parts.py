@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
     Resampling,
@@ -45,7 +46,7 @@ def sequence(index: int, length: int, *, problem: str | None = None, source: str
 
 def measurements(js: list[list[float]], sequences: list[ProbeSequence]) -> Measurements:
     """The other columns are 1 throughout."""
-    columns: dict[str, Any] = {name: np.ones((len(js), len(js[0])), dtype=np.float32) for name in MEASURES}
+    columns: dict[str, Any] = {name: np.ones((len(js), len(js[0])), dtype=np.float32) for name in STATISTICS}
     columns["js"] = np.array(js, dtype=np.float32)
     return Measurements(
         sequences=tuple(sequences),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,9 @@ import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import SpikeRecovery
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
@@ -21,6 +23,7 @@ WRONG: tuple[dict[int, str], ...] = ({1: "a", 2: "b"}, {3: "c"}, {}, {0: "d", 2:
 PROBLEMS = ("p0", "p1", "p2", "p0")
 SPIKES = ([2], [0, 3], [1], [0, 4])  # on wrong tokens: 1, 1, (unknown), 1
 TRUTH = [0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1]  # of the first, second and last rollout
+HOW = Resampling(confidence=0.9, num_resamples=1000)
 KNOWN = [index for index in range(18) if not 9 <= index < 12]
 
 
@@ -40,7 +43,7 @@ def sequence(index: int) -> ProbeSequence:
 
 def measurements(**columns: Any) -> Measurements:
     rng = np.random.default_rng(0)
-    values = {name: rng.random((2, 18)).astype(np.float32) for name in MEASURES}
+    values = {name: rng.random((2, 18)).astype(np.float32) for name in STATISTICS}
     for name in ("rank", "rank_ref", "argmax", "argmax_ref"):
         values[name] = rng.integers(1, 4, (2, 18)).astype(np.int32)
     return Measurements(
@@ -57,7 +60,9 @@ def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
 
 
 def figures_of(positions: Any = SPIKES, **options: Any) -> SpikeRecovery:
-    found = planted_recovery(measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, confidence=0.9, **options)
+    found = planted_recovery(
+        measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, resampling=replace(HOW, **options)
+    )
     (one,) = found.spikes
     assert (one.checkpoint, one.divergence, one.method) == ("rl-2", "js", "zscore")
     return one
@@ -102,7 +107,7 @@ def test_impossible_tokens_have_a_score() -> None:
 
 
 def test_only_rollouts_with_known_wrong_steps_count() -> None:
-    found = planted_recovery(measurements(), {}, confidence=0.9)
+    found = planted_recovery(measurements(), {}, resampling=HOW)
     assert (found.num_rollouts, found.num_rollouts_unknown) == (3, 1)
     assert (found.num_tokens, found.num_wrong) == (15, 6)
     assert found.base_rate == pytest.approx(0.4)
@@ -161,7 +166,7 @@ def test_no_spikes_have_no_precision() -> None:
 
 def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
     data = measurements()
-    found = planted_recovery(data, {}, confidence=0.9, num_resamples=50, seed=2)
+    found = planted_recovery(data, {}, resampling=Resampling(confidence=0.9, num_resamples=50, seed=2))
     assert [(one.checkpoint, one.selector) for one in found.selectors] == [
         (checkpoint, name) for checkpoint in ("rl-1", "rl-2") for name in selector_scores(data.columns)
     ]
@@ -180,23 +185,23 @@ def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
 def test_a_planted_score_is_recovered_at_its_checkpoint() -> None:
     planted = np.full((2, 18), 0.1, np.float32)
     planted[1, np.array(KNOWN)[np.array(TRUTH, bool)]] = 0.6
-    found = planted_recovery(measurements(js=planted), {}, confidence=0.9)
+    found = planted_recovery(measurements(js=planted), {}, resampling=HOW)
     js = {one.checkpoint: one.auc.mean for one in found.selectors if one.selector == "js"}
     assert js == {"rl-1": 0.5, "rl-2": 1.0}
 
 
 def test_figures_are_json_and_nothing_known_is_none() -> None:
     nothing = measurements().select(lambda one: not one.wrong)
-    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, confidence=0.9)
+    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, resampling=HOW)
     assert (found.num_rollouts, found.base_rate, found.spikes) == (0, None, ())
     assert all(one.auc is None and one.average_precision is None for one in found.selectors)
     dump_json(found)
-    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, confidence=0.9))
+    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, resampling=HOW))
 
 
 def test_spikes_of_other_measurements_are_refused() -> None:
     with pytest.raises(ValueError, match="are of 3 sequences, the measurements of 4"):
-        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, confidence=0.9)
+        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, resampling=HOW)
 
 
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import RankShift
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, rank_classes, rank_shifts, style_shares, text_writer
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
@@ -36,7 +37,7 @@ def sequence(index: int, text: str, source: str) -> ProbeSequence:
 
 def measurements(sequences: list[ProbeSequence], categories: list[str], **columns: list[float]) -> Measurements:
     num = len(categories)
-    filled: dict[str, Any] = {name: np.ones((1, num)) for name in MEASURES}
+    filled: dict[str, Any] = {name: np.ones((1, num)) for name in STATISTICS}
     filled.update({name: np.array([values]) for name, values in columns.items()})
     return Measurements(
         sequences=tuple(sequences),

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.files import dump_json
-from swerve.probe.engine.measured import MEASURES, Measurements
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
-OPTIONS: dict[str, Any] = {"divergence": "js", "confidence": 0.9, "seed": 0, "num_resamples": 50}
+OPTIONS: dict[str, Any] = {"divergence": "js", "resampling": Resampling(confidence=0.9, num_resamples=50)}
 
 
 def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dpo-8",), per_sequence: int = 2) -> Any:
@@ -38,7 +40,7 @@ def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dp
                 population=first.get("population", "training"),
             )
         )
-    columns = {name: np.zeros((len(checkpoints), len(rows))) for name in MEASURES}
+    columns = {name: np.zeros((len(checkpoints), len(rows))) for name in STATISTICS}
     for index, row in enumerate(rows):
         columns["js"][:, index] = row.get("js", 0.0)
         columns["logprob"][:, index] = -1.0 + np.asarray(row.get("move", 0.0))

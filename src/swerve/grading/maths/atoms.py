@@ -6,25 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from swerve.grading.maths import vocabulary
-from swerve.grading.maths.expressions import (
-    Based,
-    Call,
-    Group,
-    Matrix,
-    Node,
-    NotParsed,
-    Number,
-    Relation,
-    Symbol,
-    is_capital,
-    is_proper,
-    number_in_words,
-    size_of,
-    substituted,
-    symbols,
-    whole_number,
-)
+from swerve.grading.maths import expressions, vocabulary
+from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, NotParsed, Number, Relation, Symbol
 from swerve.grading.maths.lexer import Token, TokenReader, read_number
 from swerve.grading.maths.limits import LimitReached
 
@@ -80,7 +63,7 @@ class AtomReader(TokenReader, ABC):
                 case "word":
                     return self._word(token.text)
                 case "text":
-                    return self._text_name(token.text) or number_in_words(token.text)
+                    return self._text_name(token.text) or expressions.number_in_words(token.text)
                 case "begin":
                     return self._matrix(token.text)
                 case "command":
@@ -149,15 +132,15 @@ class AtomReader(TokenReader, ABC):
         if self._takes("in"):
             domain = self._set_name(self._expect("mathbb"))
         self._bars = 0
-        if not symbols(element) - {"emptyset"} or not self._takes(*_SUCH_THAT):
+        if not expressions.symbols(element) - {"emptyset"} or not self._takes(*_SUCH_THAT):
             self._position = start
             return None
         condition = self.answer()
         self._expect("}set", "}")
         parts: tuple[Node, ...] = (element, domain, condition)
-        names = sorted(symbols(element))
+        names = sorted(expressions.symbols(element))
         if len(names) == 1:
-            parts = tuple(substituted(part, names[0], Symbol("bound x")) for part in parts)
+            parts = tuple(expressions.substituted(part, names[0], Symbol("bound x")) for part in parts)
         return Call("set builder", parts)
 
     def _number(self, token: Token) -> Node:
@@ -175,13 +158,13 @@ class AtomReader(TokenReader, ABC):
             base = base.args[0]
         if not set(token.text) <= set("0123456789.") or not isinstance(base, Number) or not 2 <= base.value <= 36:
             raise NotParsed("no base")
-        return Based(token.text.lstrip("0") or "0", whole_number(base))
+        return Based(token.text.lstrip("0") or "0", expressions.whole_number(base))
 
     def _fraction_after(self) -> Fraction | None:
         r"""Read the fraction of a mixed number such as `4 4/9` or `4\frac49`, where a proper one follows."""
         start, tokens = self._position, self._tokens[self._position : self._position + 8]
         top, bottom = self._slashed_parts() or self._stacked_parts() or (None, None)
-        if isinstance(top, Number) and isinstance(bottom, Number) and is_proper(top, bottom):
+        if isinstance(top, Number) and isinstance(bottom, Number) and expressions.is_proper(top, bottom):
             return top.value / bottom.value
         self._position, self._tokens[start : start + 8] = start, tokens
         return None
@@ -228,7 +211,7 @@ class AtomReader(TokenReader, ABC):
                 case Token("letter", text):
                     return Symbol(text)
                 case Token("text", text):
-                    return number_in_words(text)
+                    return expressions.number_in_words(text)
                 case Token("command", text):
                     return self._command(text)
                 case Token(_, "("):
@@ -327,9 +310,10 @@ class AtomReader(TokenReader, ABC):
         return _unevaluated(name, index, last, body)
 
     def _written_out(self, name: str, index: str, values: range, body: Node) -> Node:
-        if len(values) * size_of(body) > _MOST_WRITTEN_OUT:
+        if len(values) * expressions.size_of(body) > _MOST_WRITTEN_OUT:
             raise LimitReached(f"size of a written-out \\{name} > {_MOST_WRITTEN_OUT}")
-        return Call(vocabulary.SUMS[name], tuple(substituted(body, index, Number(Fraction(value))) for value in values))
+        terms = (expressions.substituted(body, index, Number(Fraction(value))) for value in values)
+        return Call(vocabulary.SUMS[name], tuple(terms))
 
     def _integral(self, name: str) -> Node:
         return _unevaluated(name, *self._bounds(), self._product())
@@ -362,8 +346,8 @@ class AtomReader(TokenReader, ABC):
 
     def _accent(self, name: str) -> Node:
         inner = self._argument()
-        is_product = isinstance(inner, Call) and inner.name == "*" and all(map(is_capital, inner.args))
-        capitals = is_product or (isinstance(inner, Symbol) and len(inner.name) > 1 and is_capital(inner))
+        is_product = isinstance(inner, Call) and inner.name == "*" and all(map(expressions.is_capital, inner.args))
+        capitals = is_product or (isinstance(inner, Symbol) and len(inner.name) > 1 and expressions.is_capital(inner))
         return inner if capitals else Call(f"function {name}{self._subscript()}", (inner,))
 
     def _rounding(self, name: str) -> Node:

@@ -4,61 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Protocol
 
-from swerve.grading.maths import shapes
-from swerve.grading.maths.expressions import (
-    Based,
-    Call,
-    Group,
-    Matrix,
-    Node,
-    Number,
-    Relation,
-    Symbol,
-    children,
-    is_call,
-    symbols,
-)
+from swerve.grading.maths import expressions, shapes
+from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, Number, Relation, Symbol, is_call
 from swerve.grading.maths.numeric import same_numerically, value_pairs, variables
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
 from swerve.grading.maths.real_sets import is_described, same_real_sets
 from swerve.grading.maths.vocabulary import LETTER_UNITS, is_known_unit
+from swerve.grading.policies import MathGrading
 
 _SCALES = ({"degree", "celsius"}, {"degree", "fahrenheit"})
 """A degree may be one of a temperature."""
 
 
-class MathPolicy(Protocol):
-    """What to overlook; `MathGrading` of the configuration says what each choice means."""
-
-    @property
-    def percent(self) -> str:
-        """`strict`: 50% is never 50."""
-
-    @property
-    def units(self) -> str:
-        """`same`: a unit must be there on both sides."""
-
-    @property
-    def order(self) -> str:
-        """`same`: lists keep their order."""
-
-    @property
-    def rel_tolerance(self) -> float:
-        """Relative difference that numbers may have."""
-
-    @property
-    def rounding(self) -> str:
-        """`exact`: a decimal never stands for what it is rounded from."""
-
-    @property
-    def log(self) -> str:
-        """`natural`, `ten`, or `either`."""
-
-
 def same_answer(
-    gold: Node, answer: Node, policy: MathPolicy, *, numerically: bool = True, ordered: bool = False
+    gold: Node, answer: Node, policy: MathGrading, *, numerically: bool = True, ordered: bool = False
 ) -> bool:
     """Return whether an answer is the gold answer.
 
@@ -73,7 +33,6 @@ def same_answer(
         NeedsNumbers: it takes numerical values, and they are not allowed.
         LimitReached: a value is too large to compute.
 
-    >>> from swerve.grading.policies import MathGrading
     >>> from swerve.grading.maths.parser import parse
     >>> same_answer(parse("x = 1/2"), parse("0.5"), MathGrading())
     True
@@ -84,7 +43,7 @@ def same_answer(
 class _Comparison:
     """The rules of one comparison. A rule says yes, no, or None where it does not apply."""
 
-    def __init__(self, policy: MathPolicy, numerically: bool, ordered: bool) -> None:
+    def __init__(self, policy: MathGrading, numerically: bool, ordered: bool) -> None:
         self._policy, self._numerically, self._ordered = policy, numerically, ordered
         self._rules: tuple[Callable[[Node, Node], bool | None], ...] = (
             self._memberships,
@@ -127,7 +86,7 @@ class _Comparison:
         modulos = [is_call(node, "modulo") for node in both]
         if not any(modulos):
             return None
-        return all(modulos) and all(map(self.same, children(gold), children(answer)))
+        return all(modulos) and self._same_in_order(gold, answer)
 
     # Relations
 
@@ -183,7 +142,7 @@ class _Comparison:
         return self._same_chain(gold, answer) or self._same_chain(gold, shapes.mirrored(answer))
 
     def _same_chain(self, gold: Relation, answer: Relation) -> bool:
-        return gold.operators == answer.operators and all(map(self.same, gold.sides, answer.sides))
+        return gold.operators == answer.operators and self._same_in_order(gold, answer)
 
     def _same_single_relation(self, gold: Relation, answer: Relation) -> bool:
         """Compare `left - right` of both: their ratio must be constant, its sign that of the operators' directions."""
@@ -230,14 +189,12 @@ class _Comparison:
         if isinstance(first, Matrix) or isinstance(second, Matrix):
             gold, answer = shapes.as_matrix(first) or first, shapes.as_matrix(second) or second
         if isinstance(gold, Matrix) and isinstance(answer, Matrix):
-            return shapes.shape(gold) == shapes.shape(answer) and all(map(self.same, children(gold), children(answer)))
+            return shapes.shape(gold) == shapes.shape(answer) and self._same_in_order(gold, answer)
         for matrix, other in ((gold, answer), (answer, gold)):
             if isinstance(matrix, Matrix):
                 is_vector = len(matrix.rows) == 1 or len(matrix.rows[0]) == 1
                 is_tuple = isinstance(other, Group) and other.brackets in ("()", "[]", "")
-                if not (is_vector and is_tuple and len(children(matrix)) == len(children(other))):
-                    return False
-                return all(map(self.same, children(gold), children(answer)))
+                return is_vector and is_tuple and self._same_in_order(gold, answer)
         return None
 
     def _collections(self, gold: Node, answer: Node) -> bool | None:
@@ -247,7 +204,7 @@ class _Comparison:
         if not isinstance(gold, Group) or not isinstance(answer, Group):
             return self._same_single(gold, answer)
         if shapes.DOTS in (*gold.items, *answer.items) and {gold.brackets, answer.brackets} <= {"", "{}"}:
-            return len(gold.items) == len(answer.items) and all(map(self.same, gold.items, answer.items))
+            return self._same_in_order(gold, answer)
         if {"{}"} & {gold.brackets, answer.brackets}:
             return self._same_sets(gold, answer)
         if not gold.brackets and not answer.brackets and all(map(shapes.is_bracketed, (*gold.items, *answer.items))):
@@ -256,9 +213,9 @@ class _Comparison:
             return False
         if "" not in (gold.brackets, answer.brackets):
             plain = len(gold.items) > 2 and {gold.brackets, answer.brackets} <= {"()", "[]"}
-            return (plain or gold.brackets == answer.brackets) and all(map(self.same, gold.items, answer.items))
+            return (plain or gold.brackets == answer.brackets) and self._same_in_order(gold, answer)
         if len(gold.brackets) == 2 or self._ordered or shapes.names_differ(gold, answer):
-            return all(map(self.same, gold.items, answer.items))
+            return self._same_in_order(gold, answer)
         return self._same_unordered(gold.items, answer.items)
 
     def _same_single(self, gold: Node, answer: Node) -> bool:
@@ -273,6 +230,11 @@ class _Comparison:
         if not {gold.brackets, answer.brackets} <= {"{}", ""}:
             return False
         return self._same_elements(gold.items, answer.items)
+
+    def _same_in_order(self, gold: Node, answer: Node) -> bool:
+        """Return whether two trees have the same parts, one after the other."""
+        parts, given = expressions.children(gold), expressions.children(answer)
+        return len(parts) == len(given) and all(map(self.same, parts, given))
 
     def _same_unordered(self, gold: Sequence[Node], answer: Sequence[Node]) -> bool:
         """Match every gold item with an answer of its own, whatever the order."""
@@ -375,7 +337,7 @@ class _Comparison:
 
     def _is_roughly(self, value: Node, approximation: Node) -> bool:
         """Return whether `value approx approximation` is no more than a tenth off; else the two are two answers."""
-        if symbols(value) or symbols(approximation):
+        if expressions.symbols(value) or expressions.symbols(approximation):
             return False
         try:
             first, second = exact(value), exact(approximation)
@@ -389,7 +351,7 @@ class _Comparison:
 
     def _near(self, gold: Node, answer: Node) -> bool:
         """Compare a decimal with the number that it is the rounding of, or two numbers under the policy's tolerance."""
-        if symbols(gold) or symbols(answer):
+        if expressions.symbols(gold) or expressions.symbols(answer):
             return False
         first, second, _ = next(value_pairs(gold, answer, (), self._policy.log != "ten"))
         if first is None or second is None:
@@ -414,7 +376,7 @@ class _Comparison:
             return True
         if not isinstance(gold, Call) or not isinstance(answer, Call) or gold.name != answer.name:
             return False
-        return len(gold.args) == len(answer.args) and all(map(self.same, gold.args, answer.args))
+        return self._same_in_order(gold, answer)
 
     def _require_numbers(self) -> None:
         if not self._numerically:
@@ -430,11 +392,8 @@ def _constant_ratio(gold: Node, answer: Node, names: Sequence[str], natural_log:
         return None
     first = ratios[0]
     context = first.context
-    if (
-        not first
-        or context.im(first) != 0
-        or any(abs(ratio - first) > abs(first) * context.mpf(10) ** -(digits // 2) for ratio in ratios)
-    ):
+    tolerance = abs(first) * context.mpf(10) ** -(digits // 2)
+    if not first or context.im(first) != 0 or any(abs(ratio - first) > tolerance for ratio in ratios):
         return None
     return 1.0 if context.re(first) > 0 else -1.0
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import re
 
-from swerve.grading.maths.compare import MathPolicy, same_answer
+from swerve.grading.maths.compare import same_answer
 from swerve.grading.maths.expressions import Node, NotParsed
 from swerve.grading.maths.lexer import normalise, plain_words
 from swerve.grading.maths.limits import LIMITS, LimitReached, check_limits
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.shapes import is_unevaluated
+from swerve.grading.policies import MathGrading
 
 _CHOICE = re.compile(r"\(?([A-Z])(?:\)|[.:](?= |$)|$)")
 _MORE_CHOICES = re.compile(
@@ -38,7 +39,7 @@ _HALF_DAY = 12 * 3600
 _normalised_gold = functools.lru_cache(maxsize=1024)(normalise)
 
 
-def equivalent(gold: str, answer: str, policy: MathPolicy, *, numerically: bool = True) -> bool:
+def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool = True) -> bool:
     r"""Return whether an answer is the same as a gold answer, both as plain text or LaTeX.
 
     Args:
@@ -51,7 +52,6 @@ def equivalent(gold: str, answer: str, policy: MathPolicy, *, numerically: bool 
         LimitReached: the answers are larger than what is compared.
         NeedsNumbers: it takes numerical values, and they are not allowed.
 
-    >>> from swerve.grading.policies import MathGrading
     >>> equivalent(r"\frac{1}{2}", "0.5", MathGrading()), equivalent("(1, 2)", "(2, 1)", MathGrading())
     (True, False)
     """
@@ -132,7 +132,7 @@ def _is_marked(text: str) -> bool:
     return re.search(r"[AaPp]\.? ?[Mm]\b", text) is not None
 
 
-def _same_formula(gold: str, answer: str, policy: MathPolicy, numerically: bool) -> bool:
+def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool) -> bool:
     """Compare as formulas, with `1,234` first as one number, then as two; `1,000` is never two."""
     is_pair = ("," in gold or "," in answer) and not any(map(_ZERO_GROUP.search, (gold, answer)))
     if _DECIMAL_COMMA.fullmatch(answer) and _DECIMAL.fullmatch(gold):

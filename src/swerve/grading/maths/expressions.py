@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeGuard
@@ -141,23 +141,28 @@ def negated(node: Node) -> Node:
     return Call("neg", (node,))
 
 
-def substituted(node: Node, name: str, value: Node) -> Node:
-    """Return a tree with a value in place of a variable."""
+def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a node with each of its direct parts changed."""
     match node:
-        case Symbol(name=own):
-            return value if own == name else node
         case Call(args=parts):
-            return replace(node, args=tuple(substituted(part, name, value) for part in parts))
+            return replace(node, args=tuple(map(change, parts)))
         case Group(items=parts):
-            return replace(node, items=tuple(substituted(part, name, value) for part in parts))
+            return replace(node, items=tuple(map(change, parts)))
         case Relation(sides=parts):
-            return replace(node, sides=tuple(substituted(part, name, value) for part in parts))
+            return replace(node, sides=tuple(map(change, parts)))
         case Quantity(value=inner):
-            return replace(node, value=substituted(inner, name, value))
+            return replace(node, value=change(inner))
         case Matrix(rows=rows):
-            return Matrix(tuple(tuple(substituted(entry, name, value) for entry in row) for row in rows))
+            return Matrix(tuple(tuple(map(change, row)) for row in rows))
         case _:
             return node
+
+
+def substituted(node: Node, name: str, value: Node) -> Node:
+    """Return a tree with a value in place of a variable."""
+    if isinstance(node, Symbol):
+        return value if node.name == name else node
+    return with_parts(node, lambda part: substituted(part, name, value))
 
 
 def unit_outside(node: Node) -> Node:

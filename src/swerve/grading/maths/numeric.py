@@ -12,18 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from swerve.grading.maths.expressions import (
-    Call,
-    Matrix,
-    Node,
-    Number,
-    Quantity,
-    Symbol,
-    children,
-    is_call,
-    symbols,
-    walk,
-)
+from swerve.grading.maths import expressions
+from swerve.grading.maths.expressions import Call, Matrix, Node, Number, Quantity, Symbol, is_call
 from swerve.grading.maths.limits import LIMITS, LimitReached
 from swerve.grading.maths.rationals import NoValue, exact
 from swerve.grading.maths.vocabulary import HYPERBOLIC, INVERSE_HYPERBOLIC, INVERSE_TRIGONOMETRY, TRIGONOMETRY
@@ -87,8 +77,8 @@ def _coordinate(context: Any, index: int, point: int) -> Any:
     if point in _FURTHER_POINTS:
         step = (point - _FURTHER_POINTS.start) // 2
         size = (1 + share / 3) * _MORE_SIZES[(step + 5 * index) % len(_MORE_SIZES)]
-        return -size if not _is_positive(point) and (index == 0 or digest[16] % 2) else size
-    size = (share + context.mpf(1) / 10) * context.mpf(_SIZES[point % len(_SIZES)])
+    else:
+        size = (share + context.mpf(1) / 10) * context.mpf(_SIZES[point % len(_SIZES)])
     return -size if not _is_positive(point) and (index == 0 or digest[16] % 2) else size
 
 
@@ -211,16 +201,13 @@ def _root(mp: Any, args: Sequence[Any]) -> Any:
     return _power(mp, [value, 1 / degree])
 
 
-def _factorial(mp: Any, args: Sequence[Any]) -> Any:
-    if abs(args[0]) > LIMITS.factorial:
-        raise LimitReached(f"factorial of more than {LIMITS.factorial}")
-    return mp.factorial(args[0])
+def _of_small_numbers(name: str) -> Callable[[Any, Sequence[Any]], Any]:
+    def evaluate(mp: Any, args: Sequence[Any]) -> Any:
+        if max(abs(arg) for arg in args) > LIMITS.factorial:
+            raise LimitReached(f"{name} of more than {LIMITS.factorial}")
+        return getattr(mp, name)(*args)
 
-
-def _binomial(mp: Any, args: Sequence[Any]) -> Any:
-    if max(abs(arg) for arg in args) > LIMITS.factorial:
-        raise LimitReached(f"binomial of more than {LIMITS.factorial}")
-    return mp.binomial(*args)
+    return evaluate
 
 
 def _real(mp: Any, value: Any) -> Any:
@@ -251,8 +238,7 @@ _NUMERIC: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
     "abs": lambda mp, args: abs(args[0]),
     "floor": lambda mp, args: mp.floor(_real(mp, args[0])),
     "ceil": lambda mp, args: mp.ceil(_real(mp, args[0])),
-    "factorial": _factorial,
-    "binomial": _binomial,
+    **{name: _of_small_numbers(name) for name in ("factorial", "binomial")},
     "sqrt": lambda mp, args: mp.sqrt(args[0]),
     "root": _root,
     "exp": lambda mp, args: _power(mp, [mp.e, args[0]]),
@@ -295,16 +281,13 @@ def same_numerically(first: Node, second: Node, log: str = "either") -> bool:
 def _log_readings(first: Node, second: Node, log: str) -> tuple[bool, ...]:
     if log != "either":
         return (log == "natural",)
-    return (True, False) if any(map(_is_plain_log, (*walk(first), *walk(second)))) else (True,)
-
-
-def _is_plain_log(node: Node) -> bool:
-    return is_call(node, "log") and len(node.args) == 1
+    parts = (*expressions.walk(first), *expressions.walk(second))
+    return (True, False) if any(is_call(part, "log") and len(part.args) == 1 for part in parts) else (True,)
 
 
 def _has_magnitude(node: Node) -> bool:
     """Return whether `|x|` is in a tree: then what is not defined for a negative x is another function."""
-    return any(is_call(part, "abs") and variables(part) for part in walk(node))
+    return any(is_call(part, "abs") and variables(part) for part in expressions.walk(node))
 
 
 def _same_with(first: Node, second: Node, natural_log: bool) -> bool:
@@ -335,7 +318,7 @@ class _Agreement:
     def __init__(self, first: Node, second: Node, *, varies: bool) -> None:
         self.varies = varies
         self._strict = _has_magnitude(first) != _has_magnitude(second)
-        self._is_complex = Symbol("i") in (*walk(first), *walk(second))
+        self._is_complex = Symbol("i") in (*expressions.walk(first), *expressions.walk(second))
         self._counted = 0
         self._positive = 0
         self._has_one_sided = False
@@ -369,13 +352,13 @@ class _Agreement:
 
 def variables(*nodes: Node) -> list[str]:
     """Return the names of the variables in trees, sorted; undefined functions are none."""
-    found: frozenset[str] = frozenset().union(*(symbols(node) for node in nodes))
+    found: frozenset[str] = frozenset().union(*(expressions.symbols(node) for node in nodes))
     return sorted(name for name in found if not name.startswith("function ") and name not in _NOT_NUMBERS)
 
 
 def _has_function(*nodes: Node) -> bool:
     """Return whether an undefined function is in trees: its values differ from point to point."""
-    return any(name.startswith("function ") for node in nodes for name in symbols(node))
+    return any(name.startswith("function ") for node in nodes for name in expressions.symbols(node))
 
 
 def value_pairs(
@@ -429,7 +412,7 @@ def _digits_of_rationals(node: Node) -> int:
     try:
         value = exact(node)
     except NoValue:
-        return max(map(_digits_of_rationals, children(node)), default=0)
+        return max(map(_digits_of_rationals, expressions.children(node)), default=0)
     return math.ceil(0.302 * max(value.numerator.bit_length(), value.denominator.bit_length()))
 
 

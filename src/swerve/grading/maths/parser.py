@@ -18,28 +18,9 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from swerve.grading.maths import vocabulary
+from swerve.grading.maths import expressions, vocabulary
 from swerve.grading.maths.atoms import COMMANDS, AtomReader
-from swerve.grading.maths.expressions import (
-    Call,
-    Group,
-    Node,
-    NotParsed,
-    Number,
-    Quantity,
-    Relation,
-    children,
-    is_call,
-    is_equation,
-    is_inequality,
-    negated,
-    operands,
-    product_of,
-    symbols,
-    unit_outside,
-    unit_text,
-    whole_number,
-)
+from swerve.grading.maths.expressions import Call, Group, Node, NotParsed, Number, Quantity, Relation, is_call
 from swerve.grading.maths.lexer import Token, tokenize
 
 
@@ -90,7 +71,7 @@ class _Parser(AtomReader):
         """Read an answer; a list with `or` in it is marked, since what is in it twice counts once."""
         node, separators = self._listed()
         is_list = isinstance(node, Group) and not node.brackets
-        return Call("either", children(node)) if is_list and "or" in separators else node
+        return Call("either", expressions.children(node)) if is_list and "or" in separators else node
 
     def answer(self) -> Node:
         """Read answers with commas, semicolons, `and`, `or` between them."""
@@ -101,17 +82,16 @@ class _Parser(AtomReader):
         seen: set[str] = set()
         while separators := self._separators():
             seen.update(separators)
-            if separators == [","]:
-                parts[-1].append(self._relation())
-            else:
-                parts.append([self._relation()])
+            if separators != [","]:
+                parts.append([])
+            parts[-1].append(self._relation())
         sizes = {len(part) for part in parts}
-        named = all(is_equation(node) for part in parts for node in part)
+        named = all(expressions.is_equation(node) for part in parts for node in part)
         if len(parts) > 1 and sizes not in ({1}, set()) and len(sizes) == 1 and (";" in seen or named):
             return Group("", tuple(Group("", tuple(part)) for part in parts)), seen
         items = tuple(node for part in parts for node in part)
         words = seen & set(vocabulary.STRONG)
-        if words and len(items) > 1 and all(is_inequality(node) for node in items):
+        if words and len(items) > 1 and all(expressions.is_inequality(node) for node in items):
             return Call("or" if "or" in words else "and", items), seen
         return items[0] if len(items) == 1 else Group("", items), seen
 
@@ -142,20 +122,20 @@ class _Parser(AtomReader):
     def _ratio(self) -> Node:
         if self._takes("approx"):
             return self._ratio()
-        items = [unit_outside(self._union())]
+        items = [expressions.unit_outside(self._union())]
         if self._takes("over"):
             return Call("/", (items[0], self._union()))
         if self._takes("choose"):
             return Call("binomial", (items[0], self._union()))
         while self._takes(":"):
-            items.append(unit_outside(self._union()))
+            items.append(expressions.unit_outside(self._union()))
         return Call("ratio", tuple(items)) if len(items) > 1 else items[0]
 
     def _union(self) -> Node:
         node = self._sum()
         while self._sees(*vocabulary.SET_OPERATORS):
             name = vocabulary.SET_OPERATORS[self._next().text]
-            node = Call(name, (*operands(node, name), self._sum()))
+            node = Call(name, (*expressions.operands(node, name), self._sum()))
         return node
 
     def _sum(self) -> Node:
@@ -173,7 +153,7 @@ class _Parser(AtomReader):
         product = self._product()
         if both:
             return Call(both, (product,))
-        return negated(product) if negative else product
+        return expressions.negated(product) if negative else product
 
     def _product(self) -> Node:
         """Read factors; `a/b*c/d` is `a c` over `b d`, so that a long chain is no deep tree."""
@@ -199,17 +179,15 @@ class _Parser(AtomReader):
                 return self._quotient(top, bottom)
 
     def _quotient(self, top: Sequence[Node], bottom: Sequence[Node]) -> Node:
-        return Call("/", (product_of(top), product_of(bottom))) if bottom else product_of(top)
+        product = expressions.product_of(top)
+        return Call("/", (product, expressions.product_of(bottom))) if bottom else product
 
     def _refuse_number_after(self, node: Node) -> None:
         """Refuse `2 3` and `x2`; `2^6 3^5` and `(n-2) 2^n` are products."""
         after = self._ahead(1)
         raised = after is not None and after.text == "^"
-        if (
-            self._tokens[self._position].kind == "number"
-            and not is_call(node, "^")
-            and not (raised and not isinstance(node, Number))
-        ):
+        is_product = is_call(node, "^") or (raised and not isinstance(node, Number))
+        if self._tokens[self._position].kind == "number" and not is_product:
             raise NotParsed("two numbers side by side")
 
     def _signed_factor(self) -> Node:
@@ -217,7 +195,7 @@ class _Parser(AtomReader):
         while self._sees("+", "-"):
             negative ^= self._next().text == "-"
         factor = self._factor()
-        return negated(factor) if negative else factor
+        return expressions.negated(factor) if negative else factor
 
     def _starts_factor(self) -> bool:
         token = self.token
@@ -229,9 +207,8 @@ class _Parser(AtomReader):
             return token.text.casefold() not in vocabulary.STRONG
         if token.kind == "command":
             return token.text in _READABLE_COMMANDS
-        return token.kind == "sign" and (
-            token.text in ("(", "[", "{", "{set") or (token.text == "|" and not self._bars)
-        )
+        opens = token.text in ("(", "[", "{", "{set") or (token.text == "|" and not self._bars)
+        return token.kind == "sign" and opens
 
     def _factor(self) -> Node:
         node = self._power(self._atom())
@@ -267,7 +244,7 @@ class _Parser(AtomReader):
             return inner.items if isinstance(inner, Group) else (inner,)
         if self._sees("-"):
             self._next()
-            return (negated(self._factor()),)
+            return (expressions.negated(self._factor()),)
         factors = [self._factor()]
         while self._starts_factor() and self._tokens[self._position].text not in vocabulary.FUNCTIONS:
             self._refuse_number_after(factors[-1])
@@ -288,7 +265,7 @@ class _Parser(AtomReader):
         if self._sees("-", "+"):
             negative = self._next().text == "-"
             inner = self._power(self._argument())
-            return negated(inner) if negative else inner
+            return expressions.negated(inner) if negative else inner
         if self._sees("("):
             return self._atom()
         exponent = self._argument()
@@ -320,16 +297,16 @@ class _Parser(AtomReader):
         parts: list[str] = []
         words = 0
         while (token := self.token) is not None:
-            if token.texted and token.text in vocabulary.LETTER_UNITS and not symbols(value):
+            if token.texted and token.text in vocabulary.LETTER_UNITS and not expressions.symbols(value):
                 parts.append(vocabulary.LETTER_UNITS[token.text])
             elif _can_be_unit(token, is_first=not parts):
                 words += token.kind == "word"
                 if words > vocabulary.MOST_UNIT_WORDS:
                     raise NotParsed("more words than a unit has")
-                parts.append(unit_text(token.text))
+                parts.append(expressions.unit_text(token.text))
             elif parts and token.text == "^" and self._ahead(1) is not None:
                 self._position += 1
-                parts[-1] += f"^{whole_number(self._argument())}"
+                parts[-1] += f"^{expressions.whole_number(self._argument())}"
                 continue
             elif parts and token.text == "/" and (unit := self._ahead(1)) is not None and unit.text in _DIVISORS:
                 parts += ["per", _DIVISORS[unit.text]]

@@ -81,8 +81,7 @@ def _exact_root(value: Fraction, degree: int) -> Fraction:
         return -_exact_root(-value, degree)
     if value < 0:
         raise NoValue("no real root")
-    top, bottom = _whole_root(value.numerator, degree), _whole_root(value.denominator, degree)
-    return Fraction(top, bottom)
+    return Fraction(_whole_root(value.numerator, degree), _whole_root(value.denominator, degree))
 
 
 def _whole_root(value: int, degree: int) -> int:
@@ -111,10 +110,6 @@ def _natural(value: Fraction) -> int:
     return int(value)
 
 
-def _same(args: Sequence[Fraction]) -> Fraction:
-    return args[0]
-
-
 def _whole(args: Sequence[Fraction]) -> list[int]:
     if any(arg.denominator != 1 for arg in args):
         raise NoValue("no whole numbers")
@@ -134,8 +129,7 @@ _EXACT: Mapping[str, Callable[[Sequence[Fraction]], Fraction]] = {
     "/": _exact_quotient,
     "^": _exact_power,
     "neg": lambda args: -args[0],
-    "group": _same,
-    "degrees": _same,
+    **dict.fromkeys(("group", "degrees"), lambda args: args[0]),
     "percent": lambda args: args[0] / 100,
     "abs": lambda args: abs(args[0]),
     "floor": lambda args: Fraction(math.floor(args[0])),

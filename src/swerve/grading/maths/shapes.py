@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from swerve.grading.maths.expressions import (
-    Call,
-    Group,
-    Matrix,
-    Node,
-    Number,
-    Quantity,
-    Relation,
-    Symbol,
-    children,
-    is_call,
-    size_of,
-    symbols,
-    walk,
-)
+from swerve.grading.maths import expressions
+from swerve.grading.maths.expressions import Call, Group, Matrix, Node, Number, Quantity, Relation, Symbol, is_call
 
 _MOST_POWER = 8
 _MOST_SIZE = 6
@@ -59,7 +46,7 @@ def power_of(matrix: Matrix, exponent: Node) -> Node:
 
 def _can_multiply(first: Matrix, second: Matrix) -> bool:
     small = max(len(first.rows), len(second.rows), len(second.rows[0])) <= _MOST_SIZE
-    nodes = size_of(first) * len(second.rows[0]) + size_of(second) * len(first.rows)
+    nodes = expressions.size_of(first) * len(second.rows[0]) + expressions.size_of(second) * len(first.rows)
     return small and len(first.rows[0]) == len(second.rows) and nodes <= _MOST_NODES
 
 
@@ -140,7 +127,7 @@ def _interval(relation: Relation) -> Node | None:
 def pieces(node: Node) -> tuple[Node, ...]:
     """Return the pieces of a union, or the items of a list without brackets, or the tree itself."""
     if is_call(node, "union") or (isinstance(node, Group) and not node.brackets):
-        return children(node)
+        return expressions.children(node)
     return (node,)
 
 
@@ -151,7 +138,7 @@ def with_signs_expanded(node: Node) -> Node:
         items = [
             part
             for item, new in zip(node.items, expanded, strict=True)
-            for part in (children(new) if new is not item and isinstance(new, Group) else (item,))
+            for part in (expressions.children(new) if new is not item and isinstance(new, Group) else (item,))
         ]
         return Group(node.brackets, tuple(items)) if len(items) != len(node.items) else node
     if not _has_sign(node) or isinstance(node, Relation):
@@ -194,12 +181,8 @@ def folded(node: Node) -> Node:
     rest = next(index for index, arg in enumerate(args) if isinstance(arg, Matrix))
     if node.name == "/" and rest == 1:
         return node
-    return Matrix(
-        tuple(
-            tuple(Call(node.name, (*args[:rest], entry, *args[rest + 1 :])) for entry in row)
-            for row in matrices[0].rows
-        )
-    )
+    before, after, name = args[:rest], args[rest + 1 :], node.name
+    return expressions.with_parts(matrices[0], lambda entry: Call(name, (*before, entry, *after)))
 
 
 def entry_of_single(node: Node) -> Node:
@@ -221,7 +204,8 @@ def shape(matrix: Matrix) -> tuple[int, ...]:
 
 
 def _has_sign(node: Node) -> bool:
-    return is_call(node, "pm", "mp") or (not isinstance(node, Relation) and any(map(_has_sign, children(node))))
+    parts = () if isinstance(node, Relation) else expressions.children(node)
+    return is_call(node, "pm", "mp") or any(map(_has_sign, parts))
 
 
 def _with_sign(node: Node, plus: str) -> Node:
@@ -229,14 +213,10 @@ def _with_sign(node: Node, plus: str) -> Node:
         case Call(name="pm" | "mp", args=(inner,)):
             inner = _with_sign(inner, plus)
             return inner if node.name == plus else Call("neg", (inner,))
-        case Call(name=name, args=args):
-            return Call(name, tuple(_with_sign(arg, plus) for arg in args))
-        case Group(brackets=brackets, items=items):
-            return Group(brackets, tuple(_with_sign(item, plus) for item in items))
-        case Quantity(value=value, unit=unit):
-            return Quantity(_with_sign(value, plus), unit)
-        case _:
+        case Relation() | Matrix():
             return node
+        case _:
+            return expressions.with_parts(node, lambda part: _with_sign(part, plus))
 
 
 def is_name(node: Node) -> bool:
@@ -255,12 +235,12 @@ def is_name(node: Node) -> bool:
 
 def is_unevaluated(node: Node) -> bool:
     """Return whether a tree holds an operation that is not carried out, such as an integral."""
-    return any(isinstance(part, Call) and part.name.startswith("function \\") for part in walk(node))
+    return any(isinstance(part, Call) and part.name.startswith("function \\") for part in expressions.walk(node))
 
 
 def is_same_name(gold: Node, answer: Node) -> bool:
     """Return whether two answers are called the same; `y` may stand for `f(x)`."""
-    functions = [isinstance(unwrapped(node), Call) and bool(symbols(node)) for node in (gold, answer)]
+    functions = [isinstance(unwrapped(node), Call) and bool(expressions.symbols(node)) for node in (gold, answer)]
     return gold == answer or (Symbol("y") in (gold, answer) and any(functions))
 
 

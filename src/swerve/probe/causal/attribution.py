@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -228,10 +228,7 @@ def summarise_attribution(
             model=model,
             method=method,
             num_spots=len(part),
-            prompt=score(part, "prompt"),
-            recent=score(part, "recent"),
-            wrong=score(part, "wrong"),
-            distance=score(part, "distance"),
+            **{kind: score(part, kind) for kind in get_args(_ScoreKind)},
         )
         for (model, method), part in groups.items()
     )

@@ -26,6 +26,7 @@ from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import PartStore
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
@@ -55,23 +56,16 @@ class CausalTests:
 
     def swaps(self) -> tuple[list[dict[str, Any]], Swaps | None, tuple[Prediction, ...]]:
         """Return rows of `interventions.parquet`, what the swaps did, and how well scores predict it."""
-        settings, plan = self.plan.settings.causal, self.plan
+        settings = self.plan.settings.causal
         planned = self._planned()
         if not planned:
             return [], None, ()
         outcomes = self._outcomes(planned)
-        tokenizer = self._model(plan.reference).tokenizer
+        tokenizer = self._model(self.plan.reference).tokenizer
         effects = measured_effects(planned, outcomes)
         scores = self._scores([(one.sequence_id, one.position) for one in effects])
-        summary = summarise_swaps(planned, outcomes, settings=settings, confidence=plan.confidence, seed=plan.seed)
-        prediction = summarise_prediction(
-            effects,
-            scores,
-            delta=settings.delta,
-            confidence=plan.confidence,
-            num_bootstrap=settings.num_bootstrap,
-            seed=plan.seed,
-        )
+        summary = summarise_swaps(planned, outcomes, settings=settings, resampling=self._resampling)
+        prediction = summarise_prediction(effects, scores, delta=settings.delta, resampling=self._resampling)
         return intervention_rows(planned, outcomes, tokenizer), summary, prediction
 
     def _planned(self) -> list[Intervention]:
@@ -116,21 +110,15 @@ class CausalTests:
         return num * self.plan.settings.causal.num_continuations
 
     def _unit(self, items: Sequence[Intervention], source: ModelSource, task: ProgressTask) -> list[Outcome]:
-        known = True
+        settings = self.plan.settings.causal
 
         def compute() -> list[Any]:
-            nonlocal known
-            known = False
             loaded = self._model(source)
             with self._engine(loaded) as engine:
                 outcomes = run_interventions(
                     items,
-                    engine,
-                    loaded.tokenizer,
-                    settings=self.plan.settings.causal,
-                    stop_ids=stop_ids(loaded.model, loaded.tokenizer),
-                    max_new_tokens=self.plan.max_new_tokens,
-                    seed=self.plan.seed,
+                    self._sampler(loaded, engine, settings.temperature),
+                    settings=settings,
                     confidence=self.plan.confidence,
                     on_planned=task.extend,
                     on_finished=task.advance,
@@ -139,16 +127,16 @@ class CausalTests:
 
         depends = {
             "policy": source.label,
-            "settings": self.plan.settings.causal.model_dump(mode="json"),
+            "settings": settings.model_dump(mode="json"),
             "problems": [asdict(item.sequence.problem) for item in items],
             "items": [
                 [*item.place, item.arm, list(item.sequence.prompt_ids), list(item.forced.completion_ids)]
                 for item in items
             ],
         }
-        found = self.parts.get("swaps", depends, compute)
-        if known:
-            task.advance(self._num_continued(items, source))
+        found = self.parts.get(
+            "swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source))
+        )
         return [replace(_outcome(drawn), first=None if first is None else _outcome(first)) for drawn, first in found]
 
     def _scores(self, places: Sequence[tuple[int, int]]) -> dict[str, NDArray[np.float64]]:
@@ -171,9 +159,7 @@ class CausalTests:
         summary = summarise_pivots(
             search,
             spikes={one.sequence_id: found for one, found in zip(self.data.sequences, positions, strict=True)},
-            confidence=plan.confidence,
-            num_bootstrap=plan.settings.causal.num_bootstrap,
-            seed=plan.seed,
+            resampling=self._resampling,
         )
         return prefix_value_rows(search.values), summary
 
@@ -181,14 +167,7 @@ class CausalTests:
         loaded = self._model(self.plan.reference)
         settings = self.plan.settings.pivots
         with self._engine(loaded) as engine, self.progress.task("pivots", 0) as task:  # how many turns out on the way
-            sampler = ContinuationSampler(
-                engine=engine,
-                tokenizer=loaded.tokenizer,
-                stop_ids=stop_ids(loaded.model, loaded.tokenizer),
-                max_new_tokens=self.plan.max_new_tokens,
-                temperature=settings.temperature,
-                seed=self.plan.seed,
-            )
+            sampler = self._sampler(loaded, engine, settings.temperature)
             return find_pivots(sequences, sampler, settings=settings, on_planned=task.extend, on_finished=task.advance)
 
     def cross_sampling(self) -> tuple[list[dict[str, Any]], CrossSampling | None]:
@@ -202,27 +181,14 @@ class CausalTests:
             for direction in settings.directions:
                 one_way = settings.model_copy(update={"directions": (direction,)})
                 rows += self._crossed(one_way, prompts, pilot, task)
-        summary = summarise_cross_sampling(
-            rows,
-            confidence=plan.confidence,
-            num_resamples=plan.settings.causal.num_bootstrap,
-            seed=plan.seed,
-        )
-        return rows, summary
+        return rows, summarise_cross_sampling(rows, resampling=self._resampling)
 
     def _crossed(
-        self,
-        settings: CrossSamplingConfig,
-        prompts: Sequence[Prompt],
-        pilot: Sequence[Prompt],
-        task: ProgressTask,
+        self, settings: CrossSamplingConfig, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
     ) -> list[dict[str, Any]]:
         """Return the rows of one direction."""
-        known = True
 
         def compute() -> list[Mapping[str, Any]]:
-            nonlocal known
-            known = False
             samples = run_cross_sampling(
                 self._model(self.plan.reference),
                 self._model(self._final),
@@ -240,9 +206,9 @@ class CausalTests:
             "settings": settings.model_dump(mode="json"),
             "prompts": [[[asdict(one.problem), list(one.token_ids)] for one in part] for part in (prompts, pilot)],
         }
-        found: list[dict[str, Any]] = self.parts.get("cross_sampling", depends, compute)
-        if known:
-            task.advance(count_cross_samples(settings, len(prompts), len(pilot)))
+        num = count_cross_samples(settings, len(prompts), len(pilot))
+        found: list[dict[str, Any]]
+        found = self.parts.get("cross_sampling", depends, compute, on_found=lambda: task.advance(num))
         return found
 
     def attribution(self) -> tuple[list[dict[str, Any]], tuple[Attribution, ...]]:
@@ -284,6 +250,21 @@ class CausalTests:
         """Return an engine for a `with` block, closed at its end."""
         config, max_rows = self.plan.rollout.engine, self.plan.runtime.max_rows
         return closing(make_engine(config, loaded.model, loaded.tokenizer, max_rows=max_rows))
+
+    def _sampler(self, loaded: LoadedModel, engine: Engine, temperature: float) -> ContinuationSampler:
+        return ContinuationSampler(
+            engine=engine,
+            tokenizer=loaded.tokenizer,
+            stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+            max_new_tokens=self.plan.max_new_tokens,
+            temperature=temperature,
+            seed=self.plan.seed,
+        )
+
+    @property
+    def _resampling(self) -> Resampling:
+        num = self.plan.settings.causal.num_bootstrap
+        return Resampling(confidence=self.plan.confidence, num_resamples=num, seed=self.plan.seed)
 
     def _model(self, source: ModelSource) -> LoadedModel:
         if source.label not in self._loaded:

@@ -109,12 +109,7 @@ class ContinuationSampler:
         return len({prefix.key for prefix in prefixes if not self.ends(prefix)})
 
     def sample(
-        self,
-        prefixes: Sequence[Prefix],
-        num: int,
-        *,
-        look: int = 0,
-        on_finished: Callable[[int], None] | None = None,
+        self, prefixes: Sequence[Prefix], num: int, *, look: int = 0, on_finished: Callable[[int], None] | None = None
     ) -> list[Outcome]:
         """Continue each prefix `num` times; one outcome each, in order.
 

@@ -163,11 +163,7 @@ class _Crossing:
     on_finished: Callable[[int], None] | None
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        selector: SwapSelector,
-        threshold: float,
-        record: Sequence[SwapSelector] = (),
+        self, prompts: Sequence[Prompt], selector: SwapSelector, threshold: float, record: Sequence[SwapSelector] = ()
     ) -> list[tuple[MixedCompletion, ...]]:
         model, tokenizer = self.base.model, self.base.tokenizer
         return generate_mixed(

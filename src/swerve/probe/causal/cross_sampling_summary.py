@@ -17,17 +17,15 @@ from swerve.artifacts.probe_causes import (
     CrossSamplingSelector,
 )
 from swerve.estimates import Estimate
-from swerve.seeds import derive_seed
-from swerve.statistics import bootstrap_mean, share
+from swerve.probe.findings.parts import Resampling
+from swerve.statistics import share
 
 _Array = NDArray[np.float64]
 
 _AT_ONCE = 256  # resamples whose counts are held at a time
 
 
-def summarise_cross_sampling(
-    rows: Sequence[Mapping[str, Any]], *, confidence: float, num_resamples: int, seed: int
-) -> CrossSampling | None:
+def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, resampling: Resampling) -> CrossSampling | None:
     """Return how much of the gap between two models a few tokens carry; None without rows.
 
     A selector's curve runs from (0, accuracy of the base) through the measured (share of swapped tokens, accuracy) of
@@ -43,9 +41,7 @@ def summarise_cross_sampling(
 
     Args:
         rows: of `CROSS_SAMPLES_SCHEMA`.
-        confidence: coverage of the intervals.
-        num_resamples: of the bootstrap.
-        seed: of the run.
+        resampling: of the intervals.
 
     Raises:
         ValueError: a configuration lacks some of the samples of another, or a direction lacks an end.
@@ -53,10 +49,7 @@ def summarise_cross_sampling(
     if not rows:
         return None
     names = list(dict.fromkeys(str(row["direction"]) for row in rows))
-    directions = [
-        _Direction.of(name, [row for row in rows if row["direction"] == name], confidence, num_resamples, seed)
-        for name in names
-    ]
+    directions = [_Direction.of(name, [row for row in rows if row["direction"] == name], resampling) for name in names]
     return CrossSampling(
         num_problems=len({row["problem_id"] for row in rows}),
         num_samples=1 + max(int(row["sample"]) for row in rows),
@@ -132,14 +125,10 @@ class _Direction:
     doses: tuple[_Dose, ...]
     num_samples: int
     """Of each problem."""
-    confidence: float
-    num_resamples: int
-    seed: int
+    how: Resampling
 
     @classmethod
-    def of(
-        cls, name: str, rows: Sequence[Mapping[str, Any]], confidence: float, num_resamples: int, seed: int
-    ) -> _Direction:
+    def of(cls, name: str, rows: Sequence[Mapping[str, Any]], resampling: Resampling) -> _Direction:
         """Sort the rows of one direction into configurations."""
         groups: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
         for row in rows:
@@ -161,9 +150,7 @@ class _Direction:
             other=doses.pop((1.0, "")),
             doses=tuple(doses.values()),
             num_samples=len(expected) // len(problems),
-            confidence=confidence,
-            num_resamples=num_resamples,
-            seed=derive_seed(seed, "probe", "cross_sampling", name),
+            how=resampling.seeded("cross_sampling", name),
         )
 
     def summary(self) -> CrossSamplingDirection:
@@ -232,38 +219,26 @@ class _Direction:
 
     def _accuracy(self, dose: _Dose) -> Estimate | None:
         if self.num_samples == 1:
-            return share(int(dose.correct.sum()), len(dose.correct), confidence=self.confidence)
-        return bootstrap_mean(
-            dose.correct / self.num_samples,
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=self.seed,
-            bounds=(0.0, 1.0),
-        )
+            return share(int(dose.correct.sum()), len(dose.correct), confidence=self.how.confidence)
+        return self.how.share(dose.correct / self.num_samples)
 
     def _difference(self, dose: _Dose, base: _Dose) -> Estimate | None:
-        return bootstrap_mean(
-            (dose.correct - base.correct) / self.num_samples,
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=self.seed,
-            bounds=(-1.0, 1.0),
-        )
+        return self.how.mean((dose.correct - base.correct) / self.num_samples, bounds=(-1.0, 1.0))
 
     def _resamples(self) -> _Resamples:
         everything = (self.base, self.other, *self.doses)
         sums = np.stack([column for dose in everything for column in (dose.correct, dose.tokens, dose.swapped)], axis=1)
         num = len(sums)
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.how.seed)
         totals = [sums.sum(axis=0, keepdims=True)]
-        for start in range(0, self.num_resamples, _AT_ONCE):
-            size = min(_AT_ONCE, self.num_resamples - start)
+        for start in range(0, self.how.num_resamples, _AT_ONCE):
+            size = min(_AT_ONCE, self.how.num_resamples - start)
             totals.append(rng.multinomial(num, np.full(num, 1 / num), size=size) @ sums)
         views = np.concatenate(totals).reshape(-1, len(everything), 3)
         samples = num * self.num_samples
         return _Resamples(
             views=tuple(_View(doses=everything, totals=totals, num_samples=samples) for totals in views),
-            confidence=self.confidence,
+            confidence=self.how.confidence,
         )
 
 

@@ -7,7 +7,7 @@ likely, or a third one. Control positions are matched to the spike, or random.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -59,11 +59,7 @@ class Intervention:
     def forced(self) -> Prefix:
         """The completion up to and with the forced token."""
         before = Prefix.of(self.sequence, self.position)
-        return Prefix(
-            problem=before.problem,
-            prompt_ids=before.prompt_ids,
-            completion_ids=(*before.completion_ids, self.token_id),
-        )
+        return replace(before, completion_ids=(*before.completion_ids, self.token_id))
 
     @property
     def spike_sequence_id(self) -> int:

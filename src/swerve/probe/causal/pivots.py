@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from swerve.artifacts.probe_causes import PivotOverlap, Pivots
 from swerve.config import PivotConfig
-from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.seeds import derive_seed
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
-from swerve.statistics.intervals import bootstrap_mean
 
 SampleSet = Literal["search", "estimate"]
 
@@ -139,25 +138,36 @@ def find_pivots(
     if len({sequence.sequence_id for sequence in sequences}) < len(sequences):
         raise ValueError("two rollouts have the same sequence_id; their values would be mixed up")
     num = num_samples(settings)
+    measure = partial(_values_at, sequences, sampler, num, on_planned=on_planned, on_finished=on_finished)
     known: dict[tuple[int, int], PrefixValue] = {}
     stretches = [(index, 0, len(sequence.completion_ids)) for index, sequence in enumerate(sequences)]
     found: list[tuple[int, int]] = []
     num_compared = num_rounds = 0
     while stretches:
-        _measure(known, sequences, stretches, sampler, num, on_planned, on_finished)
+        ends = {(index, at) for index, start, stop in stretches for at in (start, stop)}
+        known.update(measure(ends - known.keys(), "search"))
         num_rounds += 1
         jumping = [one for one in stretches if abs(_jump(known, *one)) >= settings.gap - _EXACT]
         num_compared += sum(stop - start == 1 for _, start, stop in stretches)
         found += [(index, start) for index, start, stop in jumping if stop - start == 1]
         stretches = [half for one in jumping if one[2] - one[1] > 1 for half in _halves(*one)]
-    pivots, fresh = _estimated(sorted(found), known, sequences, sampler, num, on_planned, on_finished)
-    values = [value for _, value in sorted(known.items())]
+    # The jumps by which the pivots were found are too large: they are measured again.
+    fresh = measure({(index, at) for index, start in found for at in (start, start + 1)}, "estimate")
+    pivots = [
+        Pivot(
+            sequence=sequences[index],
+            position=start,
+            search=_jump(known, index, start, start + 1),
+            estimate=_jump(fresh, index, start, start + 1),
+        )
+        for index, start in sorted(found)
+    ]
     return PivotSearch(
         sequences=tuple(sequences),
         gap=settings.gap,
         num_continuations=num,
         pivots=tuple(pivots),
-        values=(*values, *fresh),
+        values=(*(value for _, value in sorted(known.items())), *fresh.values()),
         num_compared=num_compared,
         num_rounds=num_rounds,
     )
@@ -175,55 +185,21 @@ def _jump(known: Mapping[tuple[int, int], PrefixValue], index: int, start: int, 
     return known[index, stop].outcome.value - known[index, start].outcome.value
 
 
-def _measure(
-    known: dict[tuple[int, int], PrefixValue],
+def _values_at(
     sequences: Sequence[ProbeSequence],
-    stretches: Sequence[_Stretch],
     sampler: ContinuationSampler,
     num: int,
-    on_planned: Callable[[int], None] | None,
-    on_finished: Callable[[int], None] | None,
-) -> None:
-    """Add the values at the stretches' ends that are not known yet, in place."""
-    ends = sorted({(index, at) for index, start, stop in stretches for at in (start, stop)} - known.keys())
-    wanted = _by_rollout(ends, len(sequences))
-    measured = prefix_values(sequences, sampler, num, positions=wanted, on_planned=on_planned, on_finished=on_finished)
-    known.update(zip(ends, measured, strict=True))
-
-
-def _by_rollout(ends: Iterable[tuple[int, int]], num: int) -> list[list[int]]:
-    lengths: list[list[int]] = [[] for _ in range(num)]
-    for index, at in ends:
+    ends: Iterable[tuple[int, int]],
+    sample_set: SampleSet,
+    **callbacks: Callable[[int], None] | None,
+) -> dict[tuple[int, int], PrefixValue]:
+    """Return the values of prefixes (index of the rollout, length), in that order; see `prefix_values`."""
+    ordered = sorted(ends)
+    lengths: list[list[int]] = [[] for _ in sequences]
+    for index, at in ordered:
         lengths[index].append(at)
-    return lengths
-
-
-def _estimated(
-    found: Sequence[tuple[int, int]],
-    known: Mapping[tuple[int, int], PrefixValue],
-    sequences: Sequence[ProbeSequence],
-    sampler: ContinuationSampler,
-    num: int,
-    on_planned: Callable[[int], None] | None,
-    on_finished: Callable[[int], None] | None,
-) -> tuple[list[Pivot], list[PrefixValue]]:
-    """Measure the jumps that were found on fresh continuations."""
-    ends = sorted({(index, at) for index, start in found for at in (start, start + 1)})
-    wanted = _by_rollout(ends, len(sequences))
-    values = prefix_values(
-        sequences, sampler, num, positions=wanted, sample_set="estimate", on_planned=on_planned, on_finished=on_finished
-    )
-    fresh = dict(zip(ends, values, strict=True))
-    pivots = [
-        Pivot(
-            sequence=sequences[index],
-            position=start,
-            search=_jump(known, index, start, start + 1),
-            estimate=_jump(fresh, index, start, start + 1),
-        )
-        for index, start in found
-    ]
-    return pivots, values
+    values = prefix_values(sequences, sampler, num, positions=lengths, sample_set=sample_set, **callbacks)
+    return dict(zip(ordered, values, strict=True))
 
 
 def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
@@ -242,12 +218,7 @@ def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
 
 
 def summarise_pivots(
-    search: PivotSearch,
-    *,
-    spikes: Mapping[int, Collection[int]],
-    confidence: float,
-    num_bootstrap: int,
-    seed: int,
+    search: PivotSearch, *, spikes: Mapping[int, Collection[int]], resampling: Resampling
 ) -> Pivots | None:
     """Return how many pivots there are, how large and where, problems resampled; None without rollouts.
 
@@ -262,15 +233,13 @@ def summarise_pivots(
     Args:
         search: what was found.
         spikes: positions of the spikes by `sequence_id`; a rollout that is missing has none.
-        confidence: coverage of the intervals.
-        num_bootstrap: resamples.
-        seed: of the resampling.
+        resampling: of the intervals.
     """
     if not search.sequences:
         return None
     pivots, rate = search.pivots, false_positive_rate(search.num_continuations, search.gap)
-    marked = [pivot for pivot in pivots if pivot.sequence.wrong]
-    mean = _Means(confidence=confidence, num_resamples=num_bootstrap, seed=seed)
+    marked, problems = [pivot for pivot in pivots if pivot.sequence.wrong], _problems(pivots)
+    how = resampling.seeded("bootstrap", "pivots")
     return Pivots(
         num_rollouts=len(search.sequences),
         num_rollouts_with_pivot=len({pivot.sequence.sequence_id for pivot in pivots}),
@@ -285,53 +254,34 @@ def summarise_pivots(
         num_falls=sum(pivot.search < 0 for pivot in pivots),
         num_confirmed=sum(_same_way(pivot) >= search.gap - _EXACT for pivot in pivots),
         max_false_confirmed=rate / 2 * len(pivots),
-        size_search=mean.over(pivots, [abs(pivot.search) for pivot in pivots], bounds=(0.0, 1.0)),
-        size_estimate=mean.over(pivots, [_same_way(pivot) for pivot in pivots], bounds=(-1.0, 1.0)),
-        on_spike=mean.overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots]),
-        on_wrong=mean.overlap(marked, [pivot.sequence.wrong for pivot in marked]),
-        on_first_wrong=mean.overlap(marked, [_first_wrong(pivot.sequence) for pivot in marked]),
+        size_search=how.mean([abs(pivot.search) for pivot in pivots], problems, bounds=(0.0, 1.0)),
+        size_estimate=how.mean([_same_way(pivot) for pivot in pivots], problems, bounds=(-1.0, 1.0)),
+        on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], how),
+        on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], how),
+        on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], how),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Means:
-    """Means over pivots, problems resampled."""
+def _problems(pivots: Sequence[Pivot]) -> list[str]:
+    return [pivot.sequence.problem.id for pivot in pivots]
 
-    confidence: float
-    num_resamples: int
-    seed: int
 
-    def over(self, pivots: Sequence[Pivot], values: Sequence[float], *, bounds: tuple[float, float]) -> Estimate | None:
-        """Return the mean of one value per pivot."""
-        return bootstrap_mean(
-            values,
-            clusters=[pivot.sequence.problem.id for pivot in pivots],
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=derive_seed(self.seed, "probe", "bootstrap", "pivots"),
-            bounds=bounds,
-        )
-
-    def overlap(self, pivots: Sequence[Pivot], places: Sequence[Collection[int]]) -> PivotOverlap | None:
-        """Return how often pivots are at one of their rollout's places, against chance; None without pivots."""
-        if not pivots:
-            return None
-        both = list(zip(pivots, places, strict=True))
-        hits = [float(pivot.position in marked) for pivot, marked in both]
-        chances = [len(set(marked)) / len(pivot.sequence.completion_ids) for pivot, marked in both]
-        above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
-        return PivotOverlap(
-            num=len(pivots),
-            share=self.over(pivots, hits, bounds=(0.0, 1.0)),
-            chance=sum(chances) / len(chances),
-            above_chance=self.over(pivots, above, bounds=(-1.0, 1.0)),
-        )
+def _overlap(pivots: Sequence[Pivot], places: Sequence[Collection[int]], how: Resampling) -> PivotOverlap | None:
+    """Return how often pivots are at one of their rollout's places, against chance; None without pivots."""
+    if not pivots:
+        return None
+    both = list(zip(pivots, places, strict=True))
+    hits = [float(pivot.position in marked) for pivot, marked in both]
+    chances = [len(set(marked)) / len(pivot.sequence.completion_ids) for pivot, marked in both]
+    above = [hit - chance for hit, chance in zip(hits, chances, strict=True)]
+    return PivotOverlap(
+        num=len(pivots),
+        share=how.share(hits, _problems(pivots)),
+        chance=sum(chances) / len(chances),
+        above_chance=how.mean(above, _problems(pivots), bounds=(-1.0, 1.0)),
+    )
 
 
 def _same_way(pivot: Pivot) -> float:
     """Return the estimated jump, positive where it goes the way of the search's."""
     return pivot.estimate if pivot.search > 0 else -pivot.estimate
-
-
-def _first_wrong(sequence: ProbeSequence) -> list[int]:
-    return [] if sequence.first_wrong is None else [sequence.first_wrong]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -27,10 +27,9 @@ from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
 from swerve.probe.causal.swaps import look_sizes, verdict
-from swerve.seeds import derive_seed
+from swerve.probe.findings.parts import Resampling
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
-from swerve.statistics.intervals import bootstrap_mean
 from swerve.statistics.ranking import bootstrap_ranking
 
 
@@ -113,8 +112,7 @@ def summarise_swaps(
     outcomes: Sequence[Outcome],
     *,
     settings: CausalConfig,
-    confidence: float,
-    seed: int,
+    resampling: Resampling,
 ) -> Swaps | None:
     """Return what the swaps did to success, problems resampled; None without interventions.
 
@@ -136,7 +134,7 @@ def summarise_swaps(
     effects = measured_effects(interventions, outcomes)
     if not effects:
         return None
-    summariser = _Summariser(settings=settings, confidence=confidence, seed=seed)
+    summariser = _Summariser(settings=settings, resampling=resampling)
     names = dict.fromkeys(one.policy for one in effects)
     policies = _adjusted([summariser.policy([one for one in effects if one.policy == name]) for name in names])
     main = next((one for one in policies if one.policy == "reference"), None)
@@ -157,8 +155,7 @@ class _Summariser:
     """Effects by kind of position, with intervals at one level."""
 
     settings: CausalConfig
-    confidence: float
-    seed: int
+    resampling: Resampling
 
     def policy(self, effects: Sequence[MeasuredEffect]) -> SwapPolicy:
         """Summarise the effects under one policy."""
@@ -220,7 +217,7 @@ class _Summariser:
             one.arms["checkpoint"][1],
             same_token=False,
             settings=self.settings,
-            confidence=self.confidence,
+            confidence=self.resampling.confidence,
         )
 
     def difference(
@@ -250,14 +247,8 @@ class _Summariser:
         *,
         bound: float = 1.0,
     ) -> Estimate | None:
-        return bootstrap_mean(
-            [function(one) for one in places],
-            clusters=[one.problem_id for one in places],
-            confidence=self.confidence,
-            num_resamples=self.settings.num_bootstrap,
-            seed=derive_seed(self.seed, "probe", "bootstrap", name),
-            bounds=(-bound, bound),
-        )
+        how, problems = self.resampling.seeded("bootstrap", name), [one.problem_id for one in places]
+        return how.mean([function(one) for one in places], problems, bounds=(-bound, bound))
 
 
 def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> ArmSuccess:
@@ -315,9 +306,7 @@ def summarise_prediction(
     scores: Mapping[str, Sequence[float] | NDArray[np.floating[Any]]],
     *,
     delta: float,
-    confidence: float,
-    num_bootstrap: int,
-    seed: int,
+    resampling: Resampling,
 ) -> tuple[Prediction, ...]:
     """Return, for each policy, how well each selector's score ranks positions by effect; problems resampled.
 
@@ -333,9 +322,7 @@ def summarise_prediction(
         effects: of the swaps (`measured_effects`).
         scores: by selector, one value per position, in the order of `effects`.
         delta: smallest effect of interest.
-        confidence: coverage of the intervals.
-        num_bootstrap: resamples.
-        seed: of the resampling.
+        resampling: of the intervals.
 
     Raises:
         ValueError: a selector has not as many scores as there are effects.
@@ -364,10 +351,8 @@ def summarise_prediction(
                     selectors=_selectors(
                         [effects[index] for index in chosen],
                         {name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
-                        delta=delta,
-                        confidence=confidence,
-                        num_bootstrap=num_bootstrap,
-                        seed=seed,
+                        delta,
+                        resampling.seeded("bootstrap", "prediction"),
                     ),
                 )
             )
@@ -381,19 +366,11 @@ def _size(one: MeasuredEffect) -> float:
 def _selectors(
     effects: Sequence[MeasuredEffect],
     scores: Mapping[str, NDArray[np.float64]],
-    *,
     delta: float,
-    confidence: float,
-    num_bootstrap: int,
-    seed: int,
+    how: Resampling,
 ) -> tuple[PredictionSelector, ...]:
     sizes = np.array([_size(one) for one in effects])
-    common: dict[str, Any] = {
-        "clusters": [one.problem_id for one in effects],
-        "confidence": confidence,
-        "num_resamples": num_bootstrap,
-        "seed": derive_seed(seed, "probe", "bootstrap", "prediction"),
-    }
+    common: dict[str, Any] = {"clusters": [one.problem_id for one in effects], **asdict(how)}
     ranked = {
         name: bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
         for name, values in scores.items()

@@ -15,9 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from swerve.config import CausalConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Arm, Intervention, Place
-from swerve.rewards import grade_all
-from swerve.rollout import Engine
-from swerve.rollout.groups import BatchGrader
 from swerve.statistics import difference_interval
 
 Verdict = Literal["inside", "outside", "undecided"]
@@ -74,19 +71,14 @@ def count_continued(interventions: Sequence[Intervention], stop_ids: Sequence[in
 
 def run_interventions(
     interventions: Sequence[Intervention],
-    engine: Engine,
-    tokenizer: PreTrainedTokenizerBase,
+    sampler: ContinuationSampler,
     *,
     settings: CausalConfig,
-    stop_ids: tuple[int, ...],
-    max_new_tokens: int,
-    seed: int,
     confidence: float = 0.95,
-    grade: BatchGrader = grade_all,
     on_planned: Callable[[int], None] | None = None,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """Continue every intervention with the policy's engine and grade the whole completions; one outcome each, in order.
+    """Continue every intervention with its policy and grade the whole completions; one outcome each, in order.
 
     With `max_continuations` set, positions are looked at after `look_sizes(settings)` continuations; one whose effect
     `verdict` decides gets no more. All open positions of a look are one call of the engine.
@@ -103,15 +95,6 @@ def run_interventions(
     """
     if len({item.policy for item in interventions}) > 1:
         raise ValueError("interventions of several policies cannot share an engine; run each policy's apart")
-    sampler = ContinuationSampler(
-        engine=engine,
-        tokenizer=tokenizer,
-        stop_ids=stop_ids,
-        max_new_tokens=max_new_tokens,
-        temperature=settings.temperature,
-        seed=seed,
-        grade=grade,
-    )
     outcomes: dict[int, Outcome] = {}
     still_open = list(range(len(interventions)))
     before = 0

@@ -27,7 +27,8 @@ _CHECKED_PROMPT = 32
 
 _CHECKED_COMPLETION = 8
 
-_STATISTICS = tuple(field.name for field in dataclasses.fields(DivergenceStats))
+STATISTICS = tuple(field.name for field in dataclasses.fields(DivergenceStats))
+"""Names of the statistics of a token, in the order of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +217,7 @@ def pair_statistics(
         None if one is None else TopTokens(probs=one.probs.cpu(), ids=one.ids.int().cpu())
         for one in (found.top, found.top_ref)
     )
-    stats = DivergenceStats(**{name: getattr(found.stats, name).cpu() for name in _STATISTICS})
+    stats = DivergenceStats(**{name: getattr(found.stats, name).cpu() for name in STATISTICS})
     return PairStatistics(stats=stats, top=top, top_ref=ref_top)
 
 
@@ -238,7 +239,7 @@ def _module_statistics(
             parts.append(divergence_stats(logits[0], logits[1], chunk_ids.to(logits[0].device)))
             for found, side in zip(tops if top_k else [], logits, strict=False):
                 found.append(topk_probs(side, top_k))
-    stats = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in _STATISTICS}
+    stats = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in STATISTICS}
     return PairStatistics(stats=DivergenceStats(**stats), top=_stacked(tops[0]), top_ref=_stacked(tops[1]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,9 +18,7 @@ from torch import Tensor
 
 from swerve.batch import TokenSequence, token_batches
 from swerve.functional.divergence import DivergenceStats
-from swerve.probe.engine.forward import (
-    TopTokens,
-)
+from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import digest_of
 
@@ -148,12 +146,8 @@ def plan_measurement(
     pairs: Sequence[tuple[str, str]],
     sequences: Sequence[TokenSequence],
     *,
+    settings: MeasureSettings,
     noise_of: str | None,
-    noise_tokens: int | None,
-    noise_dtype: str | None,
-    tokens_per_batch: int,
-    variant: Sequence[Any],
-    with_digests: bool,
 ) -> MeasurePlan:
     """Plan a measurement; nothing is loaded.
 
@@ -161,23 +155,21 @@ def plan_measurement(
         models: sources with labels of their own.
         pairs: (checkpoint, reference) by label.
         sequences: (prompt ids, completion ids).
+        settings: batches and null pairs. Only with a store do keys depend on content, which takes reading fingerprints;
+            else labels do.
         noise_of: model of the null pairs.
-        noise_tokens: positions of the null pairs, at most.
-        noise_dtype: type of the second null pair.
-        tokens_per_batch: padded tokens of one forward pass.
-        variant: JSON values: what else statistics depend on.
-        with_digests: whether keys must tell content apart, which takes reading fingerprints; else labels do.
 
     Raises:
         ValueError: a label is given twice or is unknown, a pair is of a model with itself or given twice, there are
             no pairs or no sequences, or a sequence has an empty part.
     """
     _check(models, pairs, sequences, noise_of)
+    with_digests, variant = settings.store is not None, [settings.tokens_per_chunk, settings.kernel, settings.top_k]
     labels = [label for pair in pairs for label in pair] + ([noise_of] if noise_of else [])
     most = Counter(labels)
     used = [model for model in models if model.label in most]
     order = tuple(one.label for one in sorted(used, key=lambda one: most[one.label] < max(most.values())))
-    batches = token_batches(sequences, pad_id=0, tokens_per_batch=tokens_per_batch)
+    batches = token_batches(sequences, pad_id=0, tokens_per_batch=settings.tokens_per_batch)
     units = tuple(batch.rows for batch in batches)
     content = _content(sequences, units) if with_digests else ""
     state_keys = {
@@ -192,16 +184,8 @@ def plan_measurement(
         state_keys=state_keys,
         largest_id=max(int(token) for pair in sequences for part in pair for token in part),
     )
-    jobs = _pair_jobs(plan, pairs, variant) + _null_jobs(plan, noise_of, noise_tokens, noise_dtype, variant)
-    return MeasurePlan(
-        sources=plan.sources,
-        order=order,
-        sequences=plan.sequences,
-        units=units,
-        jobs=tuple(jobs),
-        state_keys=state_keys,
-        largest_id=plan.largest_id,
-    )
+    jobs = _pair_jobs(plan, pairs, variant) + _null_jobs(plan, noise_of, settings, variant)
+    return replace(plan, jobs=tuple(jobs))
 
 
 def _check(
@@ -240,13 +224,11 @@ def _pair_jobs(plan: MeasurePlan, pairs: Sequence[tuple[str, str]], variant: Seq
     return jobs
 
 
-def _null_jobs(
-    plan: MeasurePlan, noise_of: str | None, num_tokens: int | None, dtype: str | None, variant: Sequence[Any]
-) -> list[Job]:
+def _null_jobs(plan: MeasurePlan, noise_of: str | None, settings: MeasureSettings, variant: Sequence[Any]) -> list[Job]:
     if noise_of is None:
         return []
-    kinds = ["batching", *([dtype] if dtype else [])]
-    units = _spread_units(plan, num_tokens)
+    kinds = ["batching", *([settings.noise_dtype] if settings.noise_dtype else [])]
+    units = _spread_units(plan, settings.noise_tokens)
     key = plan.state_keys[noise_of]
     return [
         Job(

@@ -25,6 +25,7 @@ from swerve.functional.row_sums import compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.engine.forward import (
+    STATISTICS,
     PairStatistics,
     TopTokens,
     checked_model_head,
@@ -36,8 +37,6 @@ from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings
 from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import StateStore, clear_store, open_store, pack_units, unpack_units
-
-_STATS = tuple(one.name for one in dataclasses.fields(DivergenceStats))
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
 # a pair that is continued beside others must be computed as before.
@@ -76,17 +75,7 @@ def measure(
             them.
         DiskFullError: the store has no room.
     """
-    plan = plan_measurement(
-        models,
-        pairs,
-        sequences,
-        noise_of=noise_of,
-        noise_tokens=settings.noise_tokens,
-        noise_dtype=settings.noise_dtype,
-        tokens_per_batch=settings.tokens_per_batch,
-        variant=[settings.tokens_per_chunk, settings.kernel, settings.top_k],
-        with_digests=settings.store is not None,
-    )
+    plan = plan_measurement(models, pairs, sequences, settings=settings, noise_of=noise_of)
     with_world = _Alone() if world is None else world
     engine = _Engine(plan=plan, settings=settings, world=with_world, on_tokens=on_tokens or (lambda count: None))
     engine.run()
@@ -304,7 +293,7 @@ class _Engine:
 
 
 def _as_tensors(result: PairStatistics, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
-    tensors = {name: getattr(result.stats, name) for name in _STATS}
+    tensors = {name: getattr(result.stats, name) for name in STATISTICS}
     for side, top, asked in zip(("top", "top_ref"), (result.top, result.top_ref), wanted, strict=True):
         if asked and top is not None:
             tensors |= {f"{side}_probs": top.probs, f"{side}_ids": top.ids}
@@ -312,4 +301,4 @@ def _as_tensors(result: PairStatistics, wanted: tuple[bool, bool]) -> dict[str, 
 
 
 def _stats(tensors: dict[str, Tensor]) -> DivergenceStats:
-    return DivergenceStats(**{name: tensors[name] for name in _STATS})
+    return DivergenceStats(**{name: tensors[name] for name in STATISTICS})

@@ -11,28 +11,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
-from swerve.probe.engine.forward import TopTokens
+from swerve.probe.engine.forward import STATISTICS, TopTokens
 from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress, ProgressTask
-
-MEASURES = (
-    *DIVERGENCES,
-    "entropy",
-    "entropy_ref",
-    "logprob",
-    "logprob_ref",
-    "rank",
-    "rank_ref",
-    "argmax",
-    "argmax_ref",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +32,7 @@ class Measurements:
     references: tuple[str, ...]
     """Label of the other model of each pair, K of them; all the same unless the pairs are consecutive checkpoints."""
     columns: dict[str, NDArray[Any]]
-    """Each of `MEASURES`, `[K, N]`."""
+    """Each of `STATISTICS`, `[K, N]`."""
     categories: tuple[str, ...]
     """One a token, N of them."""
 
@@ -68,6 +55,11 @@ class Measurements:
     def token_ids(self) -> NDArray[np.int64]:
         """`[N]`."""
         return np.array([token for one in self.sequences for token in one.completion_ids], dtype=np.int64)
+
+    @property
+    def wrong(self) -> NDArray[np.bool_]:
+        """`[N]`: does the token belong to a step known to be wrong."""
+        return np.array([t in one.wrong for one in self.sequences for t in range(len(one.completion_ids))], dtype=bool)
 
     @property
     def problem_ids(self) -> list[str]:
@@ -103,12 +95,10 @@ class Measurements:
 
 
 def stack_measurements(
-    sequences: Sequence[ProbeSequence],
-    stats: dict[tuple[str, str], DivergenceStats],
-    categories: Sequence[str],
+    sequences: Sequence[ProbeSequence], stats: dict[tuple[str, str], DivergenceStats], categories: Sequence[str]
 ) -> Measurements:
     """Put the statistics of each pair (labels of checkpoint and reference) side by side."""
-    columns = {name: np.stack([getattr(one, name).numpy() for one in stats.values()]) for name in MEASURES}
+    columns = {name: np.stack([getattr(one, name).numpy() for one in stats.values()]) for name in STATISTICS}
     return Measurements(
         sequences=tuple(sequences),
         checkpoints=tuple(checkpoint for checkpoint, _ in stats),

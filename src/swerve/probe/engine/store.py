@@ -217,19 +217,30 @@ class PartStore:
     key: str
     """Fingerprint of everything that all units depend on."""
 
-    def get(self, name: str, depends: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+    def get(
+        self,
+        name: str,
+        depends: Mapping[str, Any],
+        compute: Callable[[], Any],
+        *,
+        on_found: Callable[[], None] | None = None,
+    ) -> Any:
         """Return the unit's result (a JSON value): read where it was computed before, computed and kept otherwise.
 
         Args:
             name: of the kind of work, such as `swaps`.
             depends: what the unit depends on beside the store's key.
             compute: makes the result.
+            on_found: called where the result was computed before.
         """
         if self.path is None:
             return compute()
         file = self.path / f"{name}-{fingerprint(self.key, name, depends)[:32]}.json"
         try:
-            return read_json(file)["result"]
+            result = read_json(file)["result"]
         except (ArtifactError, KeyError, TypeError):
             write_json(file, {"name": name, "result": compute()})
             return read_json(file)["result"]
+        if on_found is not None:
+            on_found()
+        return result

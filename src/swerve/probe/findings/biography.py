@@ -181,7 +181,7 @@ def summarise_biographies(
     """
     how, resample = settings or BiographySettings(), resampling or Resampling()
     clusters = problem_clusters(data)
-    wrong = np.array([t in one.wrong for one in data.sequences for t in range(len(one.completion_ids))], dtype=np.bool_)
+    wrong = data.wrong
     known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
     groups: dict[Literal["all", "wrong_steps", "others"], NDArray[np.bool_]] = {
         "all": np.ones(len(wrong), dtype=np.bool_),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from swerve.artifacts.probe_findings import Correlate, Direction, Divergence, Wr
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, by_source, problem_clusters
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics.association import pearson, spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
 from swerve.statistics.ranking import bootstrap_ranking
@@ -118,28 +118,15 @@ def _rollout_means(data: Measurements, values: NDArray[Any]) -> Floats:
 def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Resampling) -> Counted:
     """Return Spearman's correlation over the rollouts for which both are known; an infinite mean is unknown."""
     known = np.isfinite(x) & np.isfinite(y)
-    found = spearman(
-        x[known],
-        y[known],
-        clusters=problems[known],
-        confidence=how.confidence,
-        num_resamples=how.num_resamples,
-        seed=how.seed,
-    )
+    found = spearman(x[known], y[known], clusters=problems[known], **asdict(how))
     return int(known.sum()), found
 
 
 def _token_correlation(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> Counted:
     values, entropy = data.columns[divergence][index], data.columns["entropy_ref"][index]
     known = np.isfinite(values) & np.isfinite(entropy)
-    found = pearson(
-        rankdata(values[known]),
-        rankdata(entropy[known]),
-        clusters=problem_clusters(data)[known],
-        confidence=how.confidence,
-        num_resamples=how.num_resamples,
-        seed=how.seed,
-    )
+    ranks = rankdata(values[known]), rankdata(entropy[known])
+    found = pearson(*ranks, clusters=problem_clusters(data)[known], **asdict(how))
     return int(known.sum()), found
 
 
@@ -228,14 +215,7 @@ def _rollout_entries(data: Measurements, moves: Floats, correct: Mask, how: Resa
     problems = [one.problem.id for one in data.sequences]
     right, wrong = (_by_problem(problems, means, correct == wanted) for wanted in (True, False))
     paired = [name for name in right if name in wrong]
-    ranking = bootstrap_ranking(
-        sums,
-        correct,
-        clusters=problems,
-        confidence=how.confidence,
-        num_resamples=how.num_resamples,
-        seed=how.seed,
-    )
+    ranking = bootstrap_ranking(sums, correct, clusters=problems, **asdict(how))
     return {
         "num_paired": len(paired),
         "wilcoxon": paired_wilcoxon([wrong[name] for name in paired], [right[name] for name in paired]),
@@ -261,10 +241,8 @@ def _wrong_step_moves(
     if not marked.sequences:
         return None
     moves, clusters = token_moves(marked, index), problem_clusters(marked)
-    wrong = np.array([t in one.wrong for one in marked.sequences for t in range(len(one.completion_ids))], dtype=bool)
-    known = bool(np.isfinite(moves).all())
-    problems = [one.problem.id for one in marked.sequences for _ in one.completion_ids]
-    on_wrong, others = (_by_problem(problems, moves, wrong == wanted) for wanted in (True, False))
+    wrong, known = marked.wrong, bool(np.isfinite(moves).all())
+    on_wrong, others = (_by_problem(marked.problem_ids, moves, wrong == wanted) for wanted in (True, False))
     paired = [name for name in on_wrong if name in others]
     return WrongStepMoves(
         num_rollouts=len(marked.sequences),
@@ -293,7 +271,8 @@ def _expected_entries(
     places = [
         (start + position, text.strip())
         for start, one in zip(starts, data.sequences, strict=True)
-        for position, text in _expected(one)
+        for position, text in one.wrong.items()
+        if text.strip()
     ]
     if not places:
         return nothing
@@ -304,12 +283,4 @@ def _expected_entries(
         hits = np.array([one == text for one, (_, text) in zip(chosen, places, strict=True)])
         return how.share(hits, clusters[at])
 
-    return {
-        "num_expected": len(places),
-        "share_expected": share("argmax"),
-        "share_expected_ref": share("argmax_ref"),
-    }
-
-
-def _expected(sequence: ProbeSequence) -> list[tuple[int, str]]:
-    return [(position, text) for position, text in sequence.wrong.items() if text.strip()]
+    return {"num_expected": len(places), "share_expected": share("argmax"), "share_expected_ref": share("argmax_ref")}

@@ -77,10 +77,7 @@ def checkpoint_entropies(
 
 
 def _entropy_means(
-    entropies: dict[str, NDArray[np.float64]],
-    inside: NDArray[np.bool_],
-    clusters: NDArray[np.int64],
-    how: Resampling,
+    entropies: dict[str, NDArray[np.float64]], inside: NDArray[np.bool_], clusters: NDArray[np.int64], how: Resampling
 ) -> dict[str, Estimate | None]:
     own, reference, problems = entropies["entropy"][inside], entropies["entropy_ref"][inside], clusters[inside]
     return {
@@ -134,7 +131,8 @@ def forking_overlaps(
         resampling: of the intervals.
     """
     how, clusters = resampling or Resampling(), problem_clusters(data)
-    masks, wrong, known = spike_masks(data, spikes), *_wrong_tokens(data)
+    masks, wrong = spike_masks(data, spikes), data.wrong
+    known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
     found = []
     for index, checkpoint in enumerate(data.checkpoints):
         forking, threshold = forking_tokens(data.columns["entropy_ref"][index], share=share)
@@ -160,13 +158,6 @@ def forking_overlaps(
             )
         )
     return tuple(found)
-
-
-def _wrong_tokens(data: Measurements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return `[N]`: is the token a wrong step; is it of a rollout with a known wrong step."""
-    wrong = [position in one.wrong for one in data.sequences for position in range(len(one.completion_ids))]
-    known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths)
-    return np.array(wrong, dtype=np.bool_), known.astype(np.bool_)
 
 
 def _share_on(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,14 +32,12 @@ from swerve.artifacts.probe_findings import (
 )
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_styles
+from swerve.seeds import derive_seed
 from swerve.statistics import Estimate, bootstrap_mean, bootstrap_ratio
-from swerve.statistics.resampling import cluster_counts, percentile_estimate
+from swerve.statistics.resampling import Clusters, cluster_counts, percentile_estimate
 
 REGIONS: tuple[Region, ...] = get_args(Region)
-
-Clusters = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,50 +54,36 @@ class Resampling:
     num_resamples: int = 2000
     seed: int = 0
 
-    def mean(self, values: NDArray[Any], clusters: Clusters) -> Estimate | None:
-        """Return the mean of values, resampled by clusters; None of nothing."""
+    def seeded(self, *names: str) -> Resampling:
+        """Return the same with the seed that belongs to these names."""
+        return replace(self, seed=derive_seed(self.seed, "probe", *names))
+
+    def mean(
+        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: tuple[float, float] | None = None
+    ) -> Estimate | None:
+        """Return the mean of values, resampled by clusters; None of nothing. Of bounds see `bootstrap_mean`."""
         if not np.isfinite(values).all():
             return None
-        return bootstrap_mean(
-            values,
-            clusters=clusters,
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=self.seed,
-        )
+        return bootstrap_mean(values, clusters=clusters, bounds=bounds, **asdict(self))
 
-    def share(self, marks: NDArray[np.bool_], clusters: Clusters) -> Estimate | None:
+    def share(self, marks: ArrayLike, clusters: Clusters | None = None) -> Estimate | None:
         """Return the share of marked rows, resampled by clusters; None of nothing.
 
         Where no row is marked, or every one, the interval is that of the rule of three (`bootstrap_mean`).
         """
-        return bootstrap_mean(
-            marks,
-            clusters=clusters,
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=self.seed,
-            bounds=(0.0, 1.0),
-        )
+        return self.mean(marks, clusters, bounds=(0.0, 1.0))
 
     def ratio(self, numerators: NDArray[Any], denominators: NDArray[Any], clusters: Clusters) -> Estimate | None:
         """Return sum(numerators) / sum(denominators), resampled by clusters; None where the denominators sum to 0."""
         if not (np.isfinite(numerators).all() and np.isfinite(denominators).all()):
             return None
-        return bootstrap_ratio(
-            numerators,
-            denominators,
-            clusters=clusters,
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            seed=self.seed,
-        )
+        return bootstrap_ratio(numerators, denominators, clusters=clusters, **asdict(self))
 
     def ratio_difference(
         self,
         first: tuple[NDArray[Any], NDArray[Any]],
         second: tuple[NDArray[Any], NDArray[Any]],
-        clusters: Clusters,
+        clusters: NDArray[np.int64],
     ) -> Estimate | None:
         """Return the first ratio of sums minus the second, both over the same resampled clusters.
 
@@ -125,7 +109,7 @@ def _ratio_difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(defined, sums[:, 0] / below[:, 0] - sums[:, 2] / below[:, 1], np.nan)
 
 
-def problem_clusters(data: Measurements) -> Clusters:
+def problem_clusters(data: Measurements) -> NDArray[np.int64]:
     """Return `[N]`: the problem of each token, as an index."""
     names = {name: index for index, name in enumerate(dict.fromkeys(one.problem.id for one in data.sequences))}
     per_sequence = np.array([names[one.problem.id] for one in data.sequences], dtype=np.int64)
@@ -375,7 +359,11 @@ def style_shares(
         ValueError: not as many styles as tokens.
     """
     how, clusters = resampling or Resampling(), problem_clusters(data)
-    marks = [mark for one in data.sequences for mark in _sequence_styles(one)] if styles is None else list(styles)
+    marks = (
+        [mark for one in data.sequences for mark in token_styles(one.text, one.spans)]
+        if styles is None
+        else list(styles)
+    )
     if len(marks) != len(data.categories):
         raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(marks)}")
     style = np.array(marks, dtype=np.float64)
@@ -396,7 +384,3 @@ def style_shares(
             )
         )
     return tuple(found)
-
-
-def _sequence_styles(sequence: ProbeSequence) -> list[bool]:
-    return token_styles(sequence.text, sequence.spans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
 from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import Estimate, bootstrap_ranking
@@ -77,9 +79,7 @@ def planted_recovery(
     data: Measurements,
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     *,
-    confidence: float,
-    num_resamples: int = 1000,
-    seed: int = 0,
+    resampling: Resampling,
 ) -> Recovery:
     """Return how well each score and each kind of spike finds the tokens of known wrong steps; problems resampled.
 
@@ -99,9 +99,7 @@ def planted_recovery(
     Args:
         data: measurements of checkpoints against one reference.
         spikes: (checkpoint, divergence, method) -> the spikes of each sequence of `data`, in the same order.
-        confidence: coverage of the intervals.
-        num_resamples: number of resamples.
-        seed: of the resampling.
+        resampling: of the intervals.
 
     Raises:
         ValueError: the spikes are of another number of sequences.
@@ -114,8 +112,7 @@ def planted_recovery(
             )
     known = [index for index, sequence in enumerate(data.sequences) if sequence.wrong]
     marked = data.select(lambda sequence: bool(sequence.wrong))
-    wrong = _wrong_tokens(marked)
-    resampling: dict[str, Any] = {"confidence": confidence, "num_resamples": num_resamples, "seed": seed}
+    wrong = marked.wrong
     chosen = {key: [by_sequence[index] for index in known] for key, by_sequence in spikes.items()}
     return Recovery(
         num_rollouts=len(known),
@@ -124,26 +121,17 @@ def planted_recovery(
         num_wrong=int(wrong.sum()),
         base_rate=float(wrong.mean()) if len(wrong) else None,
         selectors=_selector_recovery(marked, wrong, resampling),
-        spikes=_spike_recovery(marked.sequences, chosen, **resampling),
+        spikes=_spike_recovery(marked.sequences, chosen, resampling),
     )
 
 
-def _wrong_tokens(data: Measurements) -> NDArray[np.bool_]:
-    """Return which of the N tokens belong to a step known to be wrong."""
-    return np.array(
-        [position in one.wrong for one in data.sequences for position in range(len(one.completion_ids))], bool
-    )
-
-
-def _selector_recovery(
-    data: Measurements, wrong: NDArray[np.bool_], resampling: dict[str, Any]
-) -> tuple[SelectorRecovery, ...]:
+def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Resampling) -> tuple[SelectorRecovery, ...]:
     _, clusters = membership(data.problem_ids, len(wrong))
     found = []
     for index, checkpoint in enumerate(data.checkpoints):
         columns = {name: column[index] for name, column in data.columns.items()}
         for name, scores in selector_scores(columns).items():
-            ranking = bootstrap_ranking(scores, wrong, clusters=clusters, **resampling)
+            ranking = bootstrap_ranking(scores, wrong, clusters=clusters, **asdict(how))
             found.append(
                 SelectorRecovery(
                     checkpoint=checkpoint, selector=name, auc=ranking.auc, average_precision=ranking.average_precision
@@ -170,16 +158,13 @@ _CHANCES = {
 def _spike_recovery(
     sequences: Sequence[ProbeSequence],
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
-    *,
-    confidence: float,
-    num_resamples: int,
-    seed: int,
+    how: Resampling,
 ) -> tuple[SpikeRecovery, ...]:
     """Count by problem; a resample reweighs the problems' counts, so that no token is resampled."""
     num_problems, index = membership([one.problem.id for one in sequences], len(sequences))
     if not num_problems:
         return ()
-    weights = np.concatenate(list(cluster_counts(num_problems, num_resamples, seed))).astype(np.float64)
+    weights = np.concatenate(list(cluster_counts(num_problems, how.num_resamples, how.seed))).astype(np.float64)
     found = []
     for (checkpoint, divergence, method), by_sequence in spikes.items():
         counts = {
@@ -189,7 +174,7 @@ def _spike_recovery(
         sums = {name: float(values.sum()) for name, values in counts.items()}
         resampled = {name: weights @ values for name, values in counts.items()}
         estimates: dict[str, Any] = {
-            name: _estimate(counts[top], counts[bottom], resampled[top], resampled[bottom], confidence)
+            name: _estimate(counts[top], counts[bottom], resampled[top], resampled[bottom], how.confidence)
             for name, (top, bottom) in _RATIOS.items()
         }
         chances = {name: sums[top] / sums[bottom] if sums[bottom] else None for name, (top, bottom) in _CHANCES.items()}

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_findings import (
-    ClippedTokens,
-    SignalDirection,
-    SignalSteps,
-    SignalTokens,
-    TrainingSignal,
-)
+from swerve.artifacts.probe_findings import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
+from swerve.probe.findings.parts import Resampling
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
-from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio, bootstrap_statistic
+from swerve.statistics.intervals import bootstrap_statistic
 
 Array = NDArray[np.float64]
 
@@ -37,10 +32,8 @@ def training_signals(
     *,
     steps: Mapping[str, int],
     divergence: str,
-    confidence: float,
-    seed: int,
+    resampling: Resampling,
     noise: float = 0.01,
-    num_resamples: int = 1000,
 ) -> tuple[TrainingSignal, ...]:
     """Return, for each pair of checkpoint and reference, how its divergence goes with the recorded training signal.
 
@@ -59,11 +52,9 @@ def training_signals(
         signals: rows of `signals.parquet`, one for each of their tokens.
         steps: global step of each checkpoint of the stage by label; pairs with other checkpoints are left out.
         divergence: `kl_forward`, `kl_reverse` or `js`.
-        confidence: coverage of the intervals.
-        seed: of the resampling.
+        resampling: of the intervals; of the correlations at most 200 times, for each has to rank all tokens anew.
         noise: moves of at most this many nats count as none: most tokens are nearly certain, and the sign of what
             little they move is chance.
-        num_resamples: of each interval; of the correlations at most 200, for each has to rank all tokens anew.
 
     Raises:
         ValueError: a token of the population has no row in `signals`.
@@ -81,7 +72,7 @@ def training_signals(
                 divergence=part.columns[divergence][index].astype(np.float64),
                 move=np.where(np.abs(move) <= noise, 0.0, move),
                 seen=(tokens.step > steps.get(reference, -1)) & (tokens.step <= steps[label]),
-                options={"confidence": confidence, "seed": seed, "num_resamples": num_resamples},
+                how=resampling,
             )
             found.append(pair.signal_of(label, reference))
     return tuple(found)
@@ -134,7 +125,7 @@ class _Pair:
     divergence: Array
     move: Array
     seen: Mask
-    options: Mapping[str, Any]
+    how: Resampling
 
     @property
     def signal(self) -> Mask:
@@ -179,16 +170,14 @@ class _Pair:
 
     def _mean(self, values: Array, mask: Mask) -> Estimate | None:
         """Return the mean over one class of tokens; None of nothing, and where a value is infinite."""
-        if not np.isfinite(values[mask]).all():
-            return None
-        return bootstrap_mean(values[mask], clusters=self.tokens.problem[mask], **self.options)
+        return self.how.mean(values[mask], self.tokens.problem[mask])
 
     def _correlation(self, signal: Array, mask: Mask) -> Correlation | None:
         """Return the rank correlation of the divergence with a signal over tokens; None where one is infinite."""
         if not np.isfinite(self.divergence[mask]).all():
             return None
-        options = {**self.options, "num_resamples": min(_MAX_RANKINGS, self.options["num_resamples"])}
-        return spearman(self.divergence[mask], signal[mask], clusters=self.tokens.problem[mask], **options)
+        how = replace(self.how, num_resamples=min(_MAX_RANKINGS, self.how.num_resamples))
+        return spearman(self.divergence[mask], signal[mask], clusters=self.tokens.problem[mask], **asdict(how))
 
     def _problem_sums(self, *columns: NDArray[np.floating]) -> Array:
         """Return `[problems, columns]`, each column summed over each problem's tokens."""
@@ -207,7 +196,7 @@ class _Pair:
             top, num_top, bottom, num_bottom = sums[rows].sum(axis=0)
             return None if not num_top or not num_bottom or not bottom else top / num_top / (bottom / num_bottom)
 
-        return bootstrap_statistic(ratio, len(sums), **self.options)
+        return bootstrap_statistic(ratio, len(sums), **asdict(self.how))
 
     def _direction(self, mask: Mask) -> SignalDirection | None:
         """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
@@ -234,10 +223,10 @@ class _Pair:
             num_moved=int(moved.sum()),
             agreement=self._mean(1.0 * (pushed == rose), moved),
             chance=_agreement(cells.sum(axis=0))[1],
-            above_chance=bootstrap_statistic(above_chance, len(cells), **self.options),
+            above_chance=bootstrap_statistic(above_chance, len(cells), **asdict(self.how)),
             mean_move_positive=self._mean(self.move, up),
             mean_move_negative=self._mean(self.move, down),
-            difference=bootstrap_statistic(difference, len(moves), **self.options),
+            difference=bootstrap_statistic(difference, len(moves), **asdict(self.how)),
         )
 
     def _clipped(self) -> ClippedTokens | None:
@@ -247,13 +236,10 @@ class _Pair:
             return None
         cut, problems = (self.tokens.clipped > 0)[known], self.tokens.problem[known]
         divergence = self.divergence[known]
-        finite = bool(np.isfinite(divergence).all())
         return ClippedTokens(
             num_tokens=int(cut.sum()),
-            share_of_tokens=bootstrap_ratio(cut * 1.0, np.ones(len(cut)), clusters=problems, **self.options),
-            share_of_divergence=bootstrap_ratio(cut * divergence, divergence, clusters=problems, **self.options)
-            if finite
-            else None,
+            share_of_tokens=self.how.ratio(cut * 1.0, np.ones(len(cut)), problems),
+            share_of_divergence=self.how.ratio(np.where(cut, divergence, 0.0), divergence, problems),
         )
 
     def _by_step(self) -> tuple[SignalSteps, ...]:

@@ -238,8 +238,16 @@ def probe_sequences(
     """
     known = problems or {}
     return [
-        _sequence(
-            index, population, source, row, known.get(row["problem_id"]) or _problem(row, family), family, tokenizer
+        row_sequence(
+            index,
+            row,
+            completion_text(tokenizer, row["completion_ids"]),
+            problem=known.get(row["problem_id"]) or _problem(row, family),
+            family=family,
+            tokenizer=tokenizer,
+            correct=bool(row["correct"]),
+            population=population,
+            source=source,
         )
         for index, (population, source, row) in enumerate(rollouts)
     ]
@@ -251,16 +259,19 @@ def _problem(row: Row, family: ProblemFamily) -> Problem:
     )
 
 
-def _sequence(
+def row_sequence(
     index: int,
-    population: str,
-    source: str,
     row: Row,
+    text: str,
+    *,
     problem: Problem,
     family: ProblemFamily,
     tokenizer: PreTrainedTokenizerBase,
+    correct: bool,
+    population: str,
+    source: str,
 ) -> ProbeSequence:
-    text = completion_text(tokenizer, row["completion_ids"])
+    """Return a table's row as a sequence: ids untouched, characters and wrong steps found."""
     spans = token_spans(tokenizer, row["completion_ids"], text)
     return ProbeSequence(
         sequence_id=index,
@@ -271,7 +282,7 @@ def _sequence(
         spans=tuple(spans),
         wrong=marked_positions(family.check(problem, text), spans),
         extracted=row["extracted"],
-        correct=bool(row["correct"]),
+        correct=correct,
         population=population,
         source=source,
     )

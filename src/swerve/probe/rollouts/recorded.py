@@ -19,11 +19,10 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.config import Config, DistillStage
 from swerve.errors import ArtifactError
-from swerve.probe.rollouts.population import ProbeSequence
-from swerve.probe.rollouts.tokenise import marked_positions, token_spans
+from swerve.probe.rollouts.population import ProbeSequence, row_sequence
 from swerve.problems import ProblemFamily
 from swerve.seeds import derive_seed
-from swerve.types import Problem, Reward
+from swerve.types import Reward
 
 POPULATION = "training"
 
@@ -93,7 +92,17 @@ def training_rollouts(
                     f"{run.rollouts_path(step)} has the problem '{row['problem_id']}', which the recipe's task does "
                     "not; the rollouts are of another recipe: train again, or leave out the population 'training'"
                 )
-            sequence = _sequence(first_id + len(sequences), row, problems[row["problem_id"]], family, tokenizer)
+            sequence = row_sequence(
+                first_id + len(sequences),
+                row,
+                row["text"],
+                problem=problems[row["problem_id"]],
+                family=family,
+                tokenizer=tokenizer,
+                correct=_is_right(row),
+                population=POPULATION,
+                source=POPULATION,
+            )
             sequences.append(sequence)
             signals += _signal_rows(sequence.sequence_id, step, row, learns_from_all=learns_from_all)
     return TrainingRollouts(sequences=tuple(sequences), signals=tuple(signals))
@@ -143,26 +152,6 @@ def _sampled(run: RunDirectory, step: int, count: int, seed: int) -> list[Row]:
     chosen = sorted(rng.permutation(table.num_rows)[:count].tolist())
     rows: list[Row] = table.take(chosen).to_pylist()
     return rows
-
-
-def _sequence(
-    index: int, row: Row, problem: Problem, family: ProblemFamily, tokenizer: PreTrainedTokenizerBase
-) -> ProbeSequence:
-    text = row["text"]
-    spans = token_spans(tokenizer, row["completion_ids"], text)
-    return ProbeSequence(
-        sequence_id=index,
-        problem=problem,
-        prompt_ids=tuple(row["prompt_ids"]),
-        completion_ids=tuple(row["completion_ids"]),
-        text=text,
-        spans=tuple(spans),
-        wrong=marked_positions(family.check(problem, text), spans),
-        extracted=row["extracted"],
-        correct=_is_right(row),
-        population=POPULATION,
-        source=POPULATION,
-    )
 
 
 def _is_right(row: Row) -> bool:

@@ -7,18 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from swerve.problems.knights import logic
 from swerve.problems.knights.english import PHRASINGS, Puzzle, RoleWords
-from swerve.problems.knights.logic import (
-    LIES,
-    OPERATORS,
-    TRUTHFUL,
-    Statement,
-    consistent,
-    everywhere,
-    leaves,
-    solutions,
-    truth,
-)
+from swerve.problems.knights.logic import LIES, OPERATORS, TRUTHFUL, Statement, leaves, solutions
 
 # fmt: off
 COMMON_NAMES = (
@@ -66,8 +57,8 @@ def random_statement(rng: random.Random, speaker: int, num_people: int, *, max_d
 
 
 def _says_something(statement: Statement, speaker: int, num_people: int) -> bool:
-    trivial = (0, everywhere(num_people))
-    return truth(statement, num_people) not in trivial and consistent(statement, speaker, num_people) not in trivial
+    cases = (logic.truth(statement, num_people), logic.consistent(statement, speaker, num_people))
+    return not {*cases} & {0, logic.everywhere(num_people)}
 
 
 def _tree(rng: random.Random, num_people: int, depth: int, width: int) -> Statement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from swerve.errors import ArtifactError
@@ -135,25 +135,19 @@ def _summary(rows: Iterable[tuple[Record, ProvedRow]]) -> ProofSummary:
     people: Counter[int] = Counter()
     problems = []
     for record, row in rows:
-        counts.update(["puzzles", *["read"] * (row.puzzle is not None), *["unique"] * (row.solution is not None)])
+        counts["num_puzzles"] += 1
+        counts["num_read"] += row.puzzle is not None
+        counts["num_unique"] += row.solution is not None
         if row.puzzle is not None:
             people[len(row.puzzle.names)] += 1
         for name in ("solution", "statements"):
             stored = record.values.get(name) is not None
             equal = stored and row.solution is not None and name not in row.differences
-            counts.update([*[f"with {name}"] * stored, *[f"{name} equal"] * equal])
+            counts[f"num_with_{name}"] += stored
+            counts[f"num_{name}_equal"] += equal
         problems += [f"{record.place}: {name}: {difference}" for name, difference in row.differences.items()]
-    return ProofSummary(
-        num_puzzles=counts["puzzles"],
-        num_read=counts["read"],
-        num_unique=counts["unique"],
-        num_with_solution=counts["with solution"],
-        num_solution_equal=counts["solution equal"],
-        num_with_statements=counts["with statements"],
-        num_statements_equal=counts["statements equal"],
-        by_people=dict(sorted(people.items())),
-        problems=tuple(problems),
-    )
+    numbers = {field.name: counts[field.name] for field in fields(ProofSummary) if field.name.startswith("num_")}
+    return ProofSummary(**numbers, by_people=dict(sorted(people.items())), problems=tuple(problems))
 
 
 def row_problem(record: Record) -> Problem:

@@ -194,5 +194,6 @@ TASK = TaskKind(
         function="grade_reasoning_gym",
         isolated=True,
         preloads=("sympy", "reasoning_gym"),
+        needs_gold=False,
     ),
 )

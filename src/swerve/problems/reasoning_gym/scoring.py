@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from typing import Any, Literal
 from swerve.errors import MissingExtraError
 from swerve.grading.answers import STATED_WHOLE, find_answer
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic, read_expression
+from swerve.grading.grader import graded
 from swerve.types import Problem, Reward
 
 _THRESHOLD = 1.0
@@ -54,13 +56,7 @@ def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
     if not math.isfinite(score):
         return _failed("error", answer, f"the scorer of the data set returned {score}")
     threshold = problem.grading.get("threshold", _THRESHOLD)
-    return Reward(
-        value=float(threshold <= score <= 1.0 + _ROUNDING),
-        status="graded",
-        parts={"score": score},
-        extracted=answer,
-        detail=detail,
-    )
+    return replace(graded(threshold <= score <= 1.0 + _ROUNDING, answer, {"score": score}), detail=detail)
 
 
 def _score(dataset: Any, name: str, answer: str, entry: dict[str, Any]) -> tuple[float, str | None]:

@@ -21,15 +21,8 @@ from contextlib import suppress
 from swerve.errors import MissingExtraError
 from swerve.grading.grader import GraderEntry
 from swerve.rewards.graders import GRADERS
-from swerve.rewards.sandbox import wire
-from swerve.rewards.sandbox.confinement import (
-    Confinement,
-    GraderLimits,
-    confine,
-    die_with,
-    limit_cpu_time,
-    set_process_limits,
-)
+from swerve.rewards.sandbox import confinement, wire
+from swerve.rewards.sandbox.confinement import Confinement, GraderLimits
 from swerve.types import Problem
 
 KEEP, RETIRE = b"K", b"R"
@@ -50,22 +43,22 @@ def serve(requests: int, replies: int, *, limits: GraderLimits, confined: bool, 
     """
     out_of_memory = wire.limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")
     exhausted = wire.frame(RETIRE + wire.encode_reply(out_of_memory))
-    die_with(worker_pid)
+    confinement.die_with(worker_pid)
     try:
-        set_process_limits(limits, confined=confined)
-        confinement = confine() if confined else None
+        confinement.set_process_limits(limits, confined=confined)
+        guard = confinement.confine() if confined else None
         while (request := wire.read_frame(requests)) is not None:
-            wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, confinement))))
+            wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, guard))))
     except MemoryError:  # nothing more can be made here, not even a message
         wire.write_all(replies, exhausted)
 
 
-def _answer(request: bytes, limits: GraderLimits, confinement: Confinement | None) -> wire.Reply:
+def _answer(request: bytes, limits: GraderLimits, guard: Confinement | None) -> wire.Reply:
     problem, text = wire.decode_request(request)
-    if confinement is not None:
+    if guard is not None:
         _reseed()
     reply = judge(GRADERS[wire.grader_of(request)], problem, text, limits)
-    violation = confinement.take_violation() if confinement is not None else None
+    violation = guard.take_violation() if guard is not None else None
     return wire.grader_failed(violation) if violation else reply
 
 
@@ -79,9 +72,9 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
         grader = entry.load()
         prepare = getattr(sys.modules[grader.__module__], "prepare_for_problem", None)
         if prepare is not None:
-            limit_cpu_time(_PREPARE_CPU_SECONDS)
+            confinement.limit_cpu_time(_PREPARE_CPU_SECONDS)
             prepare(problem)
-        limit_cpu_time(limits.cpu_seconds)
+        confinement.limit_cpu_time(limits.cpu_seconds)
         return wire.checked(grader(problem, text))
     except MemoryError:
         raise

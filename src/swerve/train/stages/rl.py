@@ -30,7 +30,7 @@ class RlRunner:
         try:
             figures, signals = self._learn(found, index)
         except NotFiniteError:
-            self._write(found, index, None)  # they are what there is to look at
+            self._write(found, index, None)  # to look at
             raise
         # After the update, for what it did at each token. A kill in between loses nothing: rollouts of a step that no
         # checkpoint holds are sampled again on resuming, the same ones.
@@ -63,10 +63,7 @@ class RlRunner:
         stage, settings = self._stage, self._stage.entropy
         last = _last_record(self._context.records)
         kl = kl_term(
-            stage.kl,
-            coef=kl_coefficient(stage, last),
-            reference=self._reference,
-            temperature=stage.temperature,
+            stage.kl, coef=kl_coefficient(stage, last), reference=self._reference, temperature=stage.temperature
         )
         bonus = last.get("entropy_coef", settings.coef)
         if settings.target and last.get("entropy") is not None:

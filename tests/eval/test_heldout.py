@@ -13,7 +13,7 @@ from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.estimates import Estimate
 from swerve.eval import evaluate
-from swerve.eval.evaluation import _note_ungraded, summarise
+from swerve.eval.heldout import _note_ungraded, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 
@@ -44,7 +44,7 @@ def test_entropy_is_that_of_the_greedy_completion(small_run):
 
 
 def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, monkeypatch):
-    from swerve.eval import evaluation
+    from swerve.eval import heldout
     from swerve.models.head import Head
 
     checkpoint = small_run.select_checkpoint("rl")
@@ -64,9 +64,9 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
         return original(head, hidden)
 
     loaded = load_model(checkpoint.path, device="cpu", dtype="float32")
-    monkeypatch.setattr(evaluation, "rows_per_chunk", lambda _size: 7)
+    monkeypatch.setattr(heldout, "rows_per_chunk", lambda _size: 7)
     monkeypatch.setattr(Head, "__call__", counted)
-    assert evaluation._mean_entropies(loaded, groups) == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
+    assert heldout._mean_entropies(loaded, groups) == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
     assert max(sizes) == 7
     assert sum(sizes[1:]) == sum(row["num_tokens"] for row in rows)  # the first is the check of the head
 
@@ -77,7 +77,7 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     run = RunDirectory(path)
     first = evaluate(small_config, run, progress=SilentProgress())
     with monkeypatch.context() as patch:
-        patch.setattr("swerve.eval.evaluation.load_model", lambda *_, **__: pytest.fail("evaluated again"))
+        patch.setattr("swerve.eval.heldout.load_model", lambda *_, **__: pytest.fail("evaluated again"))
         assert evaluate(small_config, run, progress=SilentProgress()) == first
     changed = small_config.model_copy(
         update={"eval": small_config.eval.model_copy(update={"num_problems": 5, "samples_per_problem": 1})}

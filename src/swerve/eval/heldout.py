@@ -20,13 +20,13 @@ from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.functional import entropy, rows_per_chunk
 from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
+from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders
-from swerve.rewards.sandbox.pool import configure_pool
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
@@ -52,13 +52,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
     if not checkpoints:
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
-    if config.runtime.threads is not None:
-        torch.set_num_threads(config.runtime.threads)
-    configure_pool(
-        num_workers=config.runtime.grader_workers,
-        cpu_seconds=config.runtime.grader_cpu_seconds,
-        memory_mb=config.runtime.grader_memory_mb,
-    )
+    apply_runtime(config.runtime)
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
     check_graders(problems)
@@ -256,10 +250,11 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
     nats. `by_num_samples` has pass@k, pass^k and the majority vote of the samples; `by_part` is there for mixtures.
     """
     statuses = Counter(status for row in rows for status in row["statuses"])
-    parts = sorted({row["part"] for row in rows} - {None})
-    by_kind: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["kind"]):
-        by_kind.setdefault(row["kind"], []).append(row)
+
+    def by(column: str) -> dict[str, Scores]:
+        values = sorted({row[column] for row in rows} - {None})
+        return {value: _metrics([row for row in rows if row[column] == value], confidence) for value in values}
+
     return HeldoutMetrics(
         **dict(_metrics(rows, confidence)),
         truncated=sum(row["truncated"] for row in rows) / len(rows),
@@ -271,13 +266,9 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
                 confidence=confidence,
             )
         ),
-        by_kind={kind: _metrics(part, confidence) for kind, part in by_kind.items()},
-        by_part={part: _metrics(_of_part(rows, part), confidence) for part in parts} if parts else None,
+        by_kind=by("kind"),
+        by_part=by("part") or None,
     )
-
-
-def _of_part(rows: Sequence[Row], part: str) -> list[Row]:
-    return [row for row in rows if row["part"] == part]
 
 
 def _metrics(rows: Sequence[Row], confidence: float) -> Scores:
