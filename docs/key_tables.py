@@ -31,7 +31,7 @@ Written by `python docs/key_tables.py` from the records in `swerve.artifacts` an
 E is an interval, `{"mean", "low", "high"}`, always at the level that `confidence` (in evaluations
 `settings.eval.confidence`) says. What was not asked for or cannot be measured is null or empty. Divergences, entropies
 and moves of log-probabilities are in nats. [Probe](probe.md) defines the divergences and spikes,
-[Figures](probe-figures.md) what is made of them, [Causal tests](probe-causal.md) the rest.
+[Findings](probe-findings.md) what is made of them, [Causal tests](probe-causal.md) the rest.
 """
 _PAGES = (("probe/summary.json", ProbeSummary), ("eval/step_NNNNNN.json", Evaluation))
 

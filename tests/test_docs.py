@@ -334,7 +334,7 @@ def test_functions_are_in_the_objectives_page():
 
 
 def test_categories_are_listed_by_precedence():
-    rows = _rows(_sections(DOCS / "probe-figures.md")["Categories"])
+    rows = _rows(_sections(DOCS / "probe-findings.md")["Categories"])
     assert tuple(cells[0].strip("`") for cells in rows) == category_names()
 
 
