@@ -93,6 +93,7 @@ def _main(folder: Path) -> None:
             save_file(gradients, folder / "gradients.safetensors")
             (folder / "figures.json").write_text(json.dumps(figures))
             (folder / "signals.json").write_text(json.dumps(signals))
+        world.barrier()  # a process that leaves while the other still writes can be torn down with it
 
 
 if __name__ == "__main__":
