@@ -242,7 +242,7 @@ def test_no_rollouts_give_empty_tables_and_say_so(tmp_path: Path) -> None:
     summary = probe_run(CONFIG, run, progress=SilentProgress())
     assert (summary.num_rollouts, summary.reliable, summary.causal) == (0, False, None)
     assert list(summary.notes) == [
-        "only 0 rollouts, fewer than the 4 asked for by probe.min_rollouts: the figures are not to be relied upon"
+        "only 0 rollouts, fewer than the 4 asked for by probe.min_rollouts: the metrics are not reliable"
     ]
     assert read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).num_rows == 0
 

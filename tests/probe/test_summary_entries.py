@@ -240,9 +240,7 @@ def test_notes_say_what_the_figures_call_for() -> None:
     assert first == "the mean js of rl-1 is within 10 times the rounding noise: its spikes are noise"
     assert second.startswith(selection)
     few, marks, *_ = notes(num_rollouts=2, spikes=(SpikeHits.model_construct(num_rollouts=1),))
-    assert few == (
-        "only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the figures are not to be relied upon"
-    )
+    assert few == ("only 2 rollouts, fewer than the 3 asked for by probe.min_rollouts: the metrics are not reliable")
     assert marks == "1 of 2 rollouts have no step known to be wrong"
     same = {"spike": 1.0, "matched": 0.5, "random": 0.96}
     selections = [SwapSelection.model_construct(selection=name, share_same_token=one) for name, one in same.items()]

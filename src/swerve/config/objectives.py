@@ -240,7 +240,7 @@ class _Kl(Choice):
     reference: str | None = None
     """Folder or hub name of the reference model; the policy that the stage begins with by default."""
     target: Positive | None = None
-    """Adapt the coefficient to this KL, in nats a token."""
+    """Adapt the coefficient to this KL, in nats per token."""
     horizon: Positive = 10000.0
     """Completions over which the adapted coefficient moves by its whole error."""
     force: bool = False
@@ -333,7 +333,7 @@ class EntropyConfig(Model):
     """The policy's entropy in the loss, and which tokens learn."""
 
     coef: float = 0.0
-    """Bonus on the entropy (nats a token); negative dampens it."""
+    """Bonus on the entropy (nats per token); negative dampens it."""
     target: Positive | None = None
     """Raise the coefficient by `target_step` after a step with less entropy than this, lower it otherwise, never
     below `coef`."""

@@ -36,7 +36,7 @@ class SpikeConfig(Model):
     """A spike is a position whose divergence stands out; how far is the method's question."""
 
     method: SpikeMethod = "zscore"
-    """The method of the headline figures; the summary compares all five."""
+    """The method of the headline metrics; the summary compares all five."""
     num_sd: Positive = 2.0
     """zscore and adaptive: standard deviations above the mean of the sequence, or of the window."""
     percentile: Annotated[float, Field(gt=0.0, lt=100.0)] = 95.0
@@ -155,7 +155,7 @@ class ProbeConfig(Model):
     max_other_rollouts: PositiveInt = 100
     """Of each other population."""
     min_rollouts: PositiveInt = 20
-    """With fewer rollouts the summary says that its figures are not to be relied upon."""
+    """With fewer rollouts the summary says that its metrics are not reliable."""
     divergence: DivergenceName = "js"
     """The divergence whose spikes the causal test and the report use."""
     top_k: PositiveInt = 5

@@ -42,7 +42,7 @@ class RuntimeConfig(Model):
     max_rows: PositiveInt = 512
     """Sequences generated side by side."""
     grader_workers: PositiveInt | None = None
-    """Processes in which isolated graders run; null: one a core, at most 8, and torchrun's processes share cores."""
+    """Processes in which isolated graders run; null: one per core, at most 8, and torchrun's processes share cores."""
     grader_cpu_seconds: Positive = 2.0
     """CPU time an isolated grader may take for one answer."""
     grader_memory_mb: PositiveInt = 1024

@@ -355,7 +355,7 @@ def reinforce_pp_baseline_advantages(
     """
     per_completion = dr_grpo_advantages(rewards).flatten()
     if mask.ndim != 2 or len(mask) != len(per_completion):
-        raise ValueError(f"the mask must have {len(per_completion)} rows, one a completion; got {tuple(mask.shape)}")
+        raise ValueError(f"the mask must have {len(per_completion)} rows, one per completion; got {tuple(mask.shape)}")
     values = per_completion[:, None].expand(mask.shape)
     return _whitened(values if penalty is None else values - penalty, mask, moments, std)
 

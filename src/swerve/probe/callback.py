@@ -125,7 +125,7 @@ class DivergenceCallback(TrainerCallback):
         self._last_step = 0
 
     def attach(self, trainer: Trainer) -> DivergenceCallback:
-        """Add the callback to a trainer and send its figures (`probe/js`, ...) to the trainer's logs and trackers."""
+        """Add the callback to a trainer and send its metrics (`probe/js`, ...) to the trainer's logs and trackers."""
         trainer.add_callback(self)
         self.trainer = trainer
         return self
@@ -190,21 +190,21 @@ class DivergenceCallback(TrainerCallback):
         self._states.head.projection.to(weight.device)
         ids = completion_ids(self._sequences)
         stats = compare(states, self._states, ids, tokens_per_chunk=self._tokens_per_chunk)
-        figures = {name: _summary(getattr(stats, name)) for name in _SUMMARISED}
+        metrics = {name: _summary(getattr(stats, name)) for name in _SUMMARISED}
         changed = float((stats.argmax != stats.argmax_ref).double().mean())
         line = {
             "step": state.global_step,
             "epoch": state.epoch,
             "num_sequences": len(self._sequences),
             "num_tokens": len(ids),
-            **figures,
+            **metrics,
             "argmax_changed": changed,
             "top_positions": self._top_positions(stats, ids),
         }
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line, allow_nan=False) + "\n")
         self._last_step = state.global_step
-        self._log(state, {**{name: one["mean"] for name, one in figures.items()}, "argmax_changed": changed})
+        self._log(state, {**{name: one["mean"] for name, one in metrics.items()}, "argmax_changed": changed})
 
     def _top_positions(self, stats: DivergenceStats, ids: Tensor) -> list[dict[str, Any]]:
         assert self._sequences is not None
@@ -222,14 +222,14 @@ class DivergenceCallback(TrainerCallback):
         ]
 
     def _log(self, state: TrainerState, means: dict[str, float | None]) -> None:
-        figures = {f"probe/{name}": value for name, value in means.items() if value is not None}
+        metrics = {f"probe/{name}": value for name, value in means.items() if value is not None}
         if self.trainer is None:
-            state.log_history.append({**figures, "epoch": state.epoch, "step": state.global_step})
+            state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
             return
         # The base class's log: a subclass's would take its own metrics along, halfway to its next line. Logging clears
         # the wish to log that the trainer has for this step.
         wanted = self.trainer.control.should_log
-        Trainer.log(self.trainer, figures)
+        Trainer.log(self.trainer, metrics)
         self.trainer.control.should_log = wanted
 
 

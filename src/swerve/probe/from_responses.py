@@ -29,7 +29,7 @@ from swerve.version import __version__
 from swerve.world import joined_world
 
 _HEADLINES = ("imported_wrong", "imported", "imported_right")
-"""Of the populations of a file, the first of these that has responses is what the headline figures are about."""
+"""Of the populations of a file, the first of these that has responses is what the headline metrics are about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class ProbeRequest:
     baseline: ModelSource | None
     """What the reference is compared with."""
     checkpoints: tuple[ModelSource, ...]
-    """In order of training; the last is the one the headline figures are about."""
+    """In order of training; the last is the one the headline metrics are about."""
     steps: Mapping[str, int]
     """Global step of every model, by label; where they are not all of one run, their order."""
     responses: ImportedResponses

@@ -30,7 +30,7 @@ class ProbePlan:
     checkpoints: tuple[ModelSource, ...]
     """By step."""
     final: str
-    """Label of the checkpoint that the headline figures and the causal tests are about; one of `checkpoints`."""
+    """Label of the checkpoint that the headline metrics and the causal tests are about; one of `checkpoints`."""
     steps: Mapping[str, int]
     """Global step of every model, by label; their order, where that is not known."""
     baseline: ModelSource | None

@@ -55,7 +55,7 @@ class ComparedModels:
     reference: NamedModel
     baseline: NamedModel | None
     checkpoints: tuple[NamedModel, ...]
-    """The last is the one the headline figures are about."""
+    """The last is the one the headline metrics are about."""
 
     def __post_init__(self) -> None:
         repeated = [label for label, count in Counter(one.label for one in self.by_step).items() if count > 1]

@@ -224,7 +224,7 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
     if num_rollouts < settings.min_rollouts:
         found.append(
             f"only {num_rollouts} rollouts, fewer than the {settings.min_rollouts} asked for by "
-            "probe.min_rollouts: the figures are not to be relied upon"
+            "probe.min_rollouts: the metrics are not reliable"
         )
     num_marked = summary.spikes[0].num_rollouts if summary.spikes else 0
     if num_marked < num_rollouts:

@@ -1,4 +1,4 @@
-"""A model whose weights are whole in every process: everything that a sharded model would do otherwise."""
+"""A model whose weights are whole in every process: everything that a sharded model would do differently."""
 
 from __future__ import annotations
 

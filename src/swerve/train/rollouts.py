@@ -172,7 +172,7 @@ def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageCon
         "reward": totals["reward"] / rollouts,
         "completion_length": totals["tokens"] / rollouts,  # tokens
         "truncated_share": totals["truncated"] / rollouts,
-        "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats a token: an estimate of the entropy
+        "neg_logprob": totals["neg_logprob"] / totals["tokens"],  # nats per token: an estimate of the entropy
         **outcome_figures([one.reward for group in found.groups for one in group.rollouts], context.world),
         "num_groups": int(totals["groups"]),
         "num_zero_variance_groups": int(totals["zero_variance_groups"]) if stage.samples_per_prompt > 1 else None,

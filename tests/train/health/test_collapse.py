@@ -11,7 +11,7 @@ from swerve.config import CollapseConfig
 from swerve.train.health.collapse import Collapse, detect_collapse
 
 # Runs of the addition recipe's RL stage from its SFT checkpoint, 16 groups of 8 a step. Of each step: reward,
-# neg_logprob (nats a token), completion_length (tokens; the limit is 72), truncated_share, grad_norm.
+# neg_logprob (nats per token), completion_length (tokens; the limit is 72), truncated_share, grad_norm.
 # fmt: off
 # Addition at learning rate 1e-4.
 HEALTHY = [
@@ -144,7 +144,7 @@ def test_signs_of_one_step_share_a_message():
         sign="reward",
         message=(
             "the reward fell from 0.461 (step 1) to 0 (steps 2 to 10); the entropy rose from 0.016 (step 1) to 0.34 "
-            "nats a token (steps 6 to 10), the reward went from 0.461 to 0"
+            "nats per token (steps 6 to 10), the reward went from 0.461 to 0"
         ),
         since=2,
     )
@@ -158,13 +158,14 @@ def test_signs_of_one_step_share_a_message():
             {"neg_logprob": 0.01},
             15,
             "entropy_low",
-            "the entropy fell from 0.5 (step 1) to 0.01 nats a token (steps 11 to 15), the reward went from 0.5 to 0.5",
+            "the entropy fell from 0.5 (step 1) to 0.01 nats per token (steps 11 to 15), "
+            "the reward went from 0.5 to 0.5",
         ),
         (
             {"neg_logprob": 4.0},
             13,
             "entropy_high",
-            "the entropy rose from 0.5 (step 1) to 2.6 nats a token (steps 9 to 13), the reward went from 0.5 to 0.5",
+            "the entropy rose from 0.5 (step 1) to 2.6 nats per token (steps 9 to 13), the reward went from 0.5 to 0.5",
         ),
         (
             {"completion_length": 4.0},

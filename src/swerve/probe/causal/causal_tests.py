@@ -235,7 +235,7 @@ class CausalTests:
         return attribute(self._model(source), spots, method, label=source.label)
 
     def _highest_spikes(self, count: int) -> list[Spot]:
-        """Return the top positions with the largest divergence, at most one a rollout."""
+        """Return the top positions with the largest divergence, at most one per rollout."""
         divergence, final = self.plan.settings.divergence, self.plan.final
         tops = self.spikes.tops[final, divergence]
         series = self.data.by_sequence(divergence, final)

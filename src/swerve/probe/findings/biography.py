@@ -166,7 +166,7 @@ def summarise_biographies(
     settings: BiographySettings | None = None,
     resampling: Resampling | None = None,
 ) -> BiographySummary:
-    """Return the biographies in figures: of all tokens, of those known to be wrong, and of the others beside them.
+    """Summarise the biographies of all tokens, of those known to be wrong, and of the others beside them.
 
     `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
     given for tokens that left the reference for good (`num_moved`): what the others do is noise. `change_points` has

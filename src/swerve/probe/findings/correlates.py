@@ -152,7 +152,8 @@ def move_directions(
 
     - `share_good`: share of the summed divergence on tokens with a good move (no preference: about their share of the
       tokens, `share_good_tokens`).
-    - `mean_move_right`, `mean_move_wrong`: nats a token; `difference`: the first minus the second, problems resampled.
+    - `mean_move_right`, `mean_move_wrong`: nats per token; `difference`: the first minus the
+      second, problems resampled.
     - `wilcoxon`: wrong -> right within the problems that have both, of the rollouts' mean moves; `cliffs_delta`: right
       against wrong over all problems, unpaired, each problem's rollouts averaged.
     - `auc`: does the summed move of a rollout (the implicit reward of DPO, arXiv 2305.18290, with beta = 1) rank right
@@ -236,7 +237,7 @@ def _by_problem(problems: Sequence[str], values: Floats, kept: Mask) -> dict[str
 def _wrong_step_moves(
     data: Measurements, index: int, pieces: Sequence[str] | None, how: Resampling
 ) -> WrongStepMoves | None:
-    """Return the figures of the rollouts with known wrong steps; None where there are none."""
+    """Return the moves in rollouts with known wrong steps; None where there are none."""
     marked = data.select(lambda one: bool(one.wrong))
     if not marked.sequences:
         return None

@@ -1,6 +1,6 @@
 """Parts of the tokens: thirds of a completion, categories, rank-shift classes, style; shares with intervals.
 
-What these figures rest on is here too: how problems are resampled (`Resampling`), and which tokens are spikes.
+What these metrics rest on is here too: how problems are resampled (`Resampling`), and which tokens are spikes.
 
 Rank shift (URIAL, arXiv 2312.01552) reads a text that the tuned model wrote and asks for the rank of each token under
 the base model: unshifted (1), marginal (2 or 3), shifted (beyond 3). Here a text is written by the checkpoint, by the

@@ -94,7 +94,7 @@ def planted_recovery(
       drawn uniformly from its own.
 
     Spikes keep a distance, so `recall` cannot reach 1 where wrong tokens are neighbours. Where every problem shows the
-    same share the interval is that of `rule_of_three`; figures of nothing are None.
+    same share the interval is that of `rule_of_three`; metrics of nothing are None.
 
     Args:
         data: measurements of checkpoints against one reference.

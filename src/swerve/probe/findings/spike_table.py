@@ -25,7 +25,7 @@ class SpikeTable:
 
     sequences: tuple[ProbeSequence, ...]
     method: SpikeMethod
-    """The method of the headline figures."""
+    """The method of the headline metrics."""
     found: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]]
     """(checkpoint, divergence, method) -> each sequence's spikes."""
     tops: Mapping[tuple[str, Divergence], tuple[int, ...]]

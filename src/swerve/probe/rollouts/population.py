@@ -1,4 +1,4 @@
-"""Which rollouts are probed, and what selecting them does to the figures."""
+"""Which rollouts are probed, and what selecting them does to the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from swerve.rollout.groups import completion_text
 from swerve.types import Problem
 
 POPULATION = "reference_wrong_final_right"
-"""The population of the headline figures."""
+"""The population of the headline metrics."""
 
 Row = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class ProbeSequence:
     extracted: str | None
     correct: bool
     population: str = POPULATION
-    """Why it is read; the headline figures are those of `reference_wrong_final_right`."""
+    """Why it is read; the headline metrics are those of `reference_wrong_final_right`."""
     source: str = "reference"
     """Label of the checkpoint that wrote it."""
 

@@ -127,7 +127,7 @@ class _Change(NamedTuple):
     """(mean of the beginning, thresholds) -> the value from which on the sign shows."""
 
 
-_ENTROPY = _Quantity(("neg_logprob", "entropy"), "entropy", " nats a token")
+_ENTROPY = _Quantity(("neg_logprob", "entropy"), "entropy", " nats per token")
 _LENGTH = _Quantity(("completion_length",), "completion length", " tokens")
 _TRUNCATED = _Quantity(("truncated_share",), "truncated share", " of the completions")
 _CHANGES = (

@@ -58,7 +58,7 @@ class DistillRunner:
         result = context.learner.update(batches, loss, learning_rate=rate, metrics=("entropy",))
         return {
             **rollout_metrics(found, stage, context),
-            "loss": result.loss,  # the mean divergence to the teacher, nats a token
+            "loss": result.loss,  # the mean divergence to the teacher, nats per token
             "grad_norm": result.grad_norm,
             "lr": rate,
             "entropy": result.sums["entropy"] / num_tokens,
