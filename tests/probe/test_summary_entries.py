@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from swerve.artifacts.probe_causes import Swaps, SwapSelection
-from swerve.artifacts.probe_findings import DIVERGENCES, Direction, DivergenceMeans, NoiseFloor, SpikeHits
+from swerve.artifacts.probe_dynamics import Direction
+from swerve.artifacts.probe_findings import DIVERGENCES, DivergenceMeans, NoiseFloor, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, TypeVar
 
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
+from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction, TrainingSignal
 from swerve.artifacts.probe_findings import (
-    BiographySummary,
     CategoryShare,
-    Correlate,
-    Direction,
     Divergence,
     DivergenceMeans,
     EntropySummary,
@@ -24,7 +22,6 @@ from swerve.artifacts.probe_findings import (
     SpikeHits,
     SpikeRecovery,
     StyleShare,
-    TrainingSignal,
 )
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from swerve.artifacts.probe_dynamics import TrainingSignal
 from swerve.artifacts.probe_findings import (
     DIVERGENCES,
     Divergence,
@@ -16,7 +17,6 @@ from swerve.artifacts.probe_findings import (
     NullPair,
     Population,
     Recovery,
-    TrainingSignal,
 )
 from swerve.artifacts.probe_summary import Measured, ProbeSummary
 from swerve.config import ProbeConfig

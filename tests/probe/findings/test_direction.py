@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
-from swerve.artifacts.probe_findings import Direction
+from swerve.artifacts.probe_dynamics import Direction
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import move_directions, token_moves

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import f as f_distribution
 
-from swerve.artifacts.probe_findings import (
+from swerve.artifacts.probe_dynamics import (
     BiographySummary,
     ChangePointCounts,
     ChangePointStep,

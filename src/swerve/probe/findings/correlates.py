@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from swerve.artifacts.probe_findings import Correlate, Direction, Divergence, WrongStepMoves
+from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
+from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling, by_source, problem_clusters

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.artifacts.probe_findings import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
+from swerve.artifacts.probe_dynamics import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Resampling

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from swerve.artifacts.probe_causes import Attribution
-from swerve.artifacts.probe_findings import Correlate
+from swerve.artifacts.probe_dynamics import Correlate
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.figures import Drawing, paired_bars
 from swerve.report.draw.panels import Bar, BarPlot, Panel, Section, Table, panel, section
