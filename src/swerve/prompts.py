@@ -1,4 +1,4 @@
-"""Problems -> token ids: the only place that turns a question into what a model reads."""
+"""Turn problems into token ids; the only place that calls a chat template."""
 
 from __future__ import annotations
 
