@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.runs import load_run_config
+from swerve.estimates import Estimate
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.engine.jobs import MeasureSettings
@@ -23,9 +24,6 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.prompts import encode_prompts
 from swerve.rollout import TorchEngine
 from swerve.seeds import derive_seed
-from swerve.statistics import (
-    Estimate,
-)
 from swerve.types import Prompt
 
 Record = dict[str, Any]
@@ -130,4 +128,4 @@ def engine(loaded: LoadedModel) -> TorchEngine:
 
 def excludes(estimate: Estimate | None, value: float) -> bool:
     """Return whether an interval leaves a value out."""
-    return estimate is not None and not estimate["low"] <= value <= estimate["high"]
+    return estimate is not None and estimate.excludes(value)

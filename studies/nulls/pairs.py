@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.nulls.null_run import NullRun, NullSettings, against_reference, cut, engine, excludes, row
-from swerve.artifacts.probe_findings import DIVERGENCES
+from swerve.artifacts.probe_findings import DIVERGENCES, Divergence, SpikeRecovery
 from swerve.config import SpikeConfig
+from swerve.estimates import Estimate, WilcoxonResult
 from swerve.models.model_folder import stop_ids
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.probe.engine.measure import measure
@@ -24,13 +25,7 @@ from swerve.probe.rollouts.token_categories import token_categories
 from swerve.rewards import grade
 from swerve.rollout import SamplingParams
 from swerve.seeds import derive_seed
-from swerve.statistics import (
-    Estimate,
-    bootstrap_mean,
-    mcnemar,
-    paired_wilcoxon,
-    share,
-)
+from swerve.statistics import bootstrap_mean, mcnemar, paired_wilcoxon, share
 from swerve.types import Prompt
 
 Record = dict[str, Any]
@@ -103,7 +98,9 @@ def _halves(series: Sequence[NDArray[Any]], clusters: Sequence[str], settings: N
     return {"any": share(any_spike, len(counts)), "mean_spikes": float(np.mean(counts)), "most": max(counts)}
 
 
-def _power(data: Measurements, series: Mapping[tuple[str, str], Sequence[NDArray[Any]]], final: str) -> list[Record]:
+def _power(
+    data: Measurements, series: Mapping[tuple[str, Divergence], Sequence[NDArray[Any]]], final: str
+) -> tuple[SpikeRecovery, ...]:
     """Return the recovery of the final checkpoint's planted truth when either noise calibrates."""
     last = data.pick(lambda label, _: label == final)
     found = {
@@ -112,7 +109,7 @@ def _power(data: Measurements, series: Mapping[tuple[str, str], Sequence[NDArray
         )
         for (kind, name), values in series.items()
     }
-    return list(planted_recovery(last, found, resampling=Resampling(num_resamples=500)).spikes)
+    return planted_recovery(last, found, resampling=Resampling(num_resamples=500)).spikes
 
 
 def samples(run: NullRun) -> Record:
@@ -218,7 +215,7 @@ def _comparisons(data: Measurements, seed: int) -> dict[str, bool]:
         "share of wrong steps: bootstrap interval": excludes(
             how.ratio_difference((wrong * first, first), (wrong * second, second), clusters), 0.0
         ),
-        "accuracy: McNemar": (mcnemar(right[0::2], right[1::2])["p_value"] or 1.0) < LEVEL,
+        "accuracy: McNemar": (mcnemar(right[0::2], right[1::2]).p_value or 1.0) < LEVEL,
         "entropy: bootstrap interval": excludes(_entropy(data, first, second, clusters, how), 0.0),
     }
     for category in sorted(set(data.categories)):
@@ -228,9 +225,9 @@ def _comparisons(data: Measurements, seed: int) -> dict[str, bool]:
         )
     (direction,) = move_directions(data, divergence="js", resampling=Resampling(num_resamples=200, seed=seed))
     return found | {
-        "direction, difference of moves: bootstrap interval": excludes(direction["difference"], 0.0),
-        "direction, by problem: paired Wilcoxon": _significant(direction["wilcoxon"]),
-        "direction, AUC: bootstrap interval": excludes(direction["auc"], 0.5),
+        "direction, difference of moves: bootstrap interval": excludes(direction.difference, 0.0),
+        "direction, by problem: paired Wilcoxon": _significant(direction.wilcoxon),
+        "direction, AUC: bootstrap interval": excludes(direction.auc, 0.5),
     }
 
 
@@ -241,5 +238,5 @@ def _entropy(
     return how.ratio_difference((change * first, first), (change * second, second), clusters)
 
 
-def _significant(result: Mapping[str, Any] | None) -> bool:
-    return result is not None and result["p_value"] < LEVEL
+def _significant(result: WilcoxonResult | None) -> bool:
+    return result is not None and result.p_value < LEVEL

@@ -17,6 +17,7 @@ import torch
 
 from studies.objectives.variants import BASE, HEADLINES, TEACHER, VARIANTS, Variant
 from studies.study import append_record, read_records
+from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
@@ -96,7 +97,7 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
     except SwerveError as failure:  # a result too: a loss that is no longer finite
         error = str(failure).splitlines()[0].replace(str(work), "WORK")
     evaluations = evaluate(config, run, progress=SilentProgress()) if run.checkpoints() else []
-    by_step = {summary["stage_step"]: _evaluation(summary) for summary in evaluations}
+    by_step = {one.stage_step: _evaluation(one) for one in evaluations}
     return {
         "kind": "run",
         "group": variant.group,
@@ -116,16 +117,18 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
     }
 
 
-def _evaluation(summary: Mapping[str, Any]) -> Record:
+def _evaluation(found: Evaluation) -> Record:
     """Return what the tables show of one evaluation."""
-    accuracy = summary["accuracy"]
+    accuracy, sampled, trace_right, length = found.accuracy, found.mean_reward, found.trace_right, found.num_tokens
+    if not (accuracy and sampled and trace_right and length):
+        raise ValueError(f"the evaluation of {found.checkpoint} lacks a mean; evaluate checked steps and samples")
     return {
-        "accuracy": round(accuracy["mean"], 4),
-        "interval": [round(accuracy["low"], 4), round(accuracy["high"], 4)],
-        "sampled": round(summary["mean_reward"]["mean"], 4),
-        "trace_right": round(summary["trace_right"]["mean"], 4),
-        "length": round(summary["num_tokens"]["mean"], 2),
-        "truncated": round(summary["truncated"], 4),
+        "accuracy": round(accuracy.mean, 4),
+        "interval": [round(accuracy.low, 4), round(accuracy.high, 4)],
+        "sampled": round(sampled.mean, 4),
+        "trace_right": round(trace_right.mean, 4),
+        "length": round(length.mean, 2),
+        "truncated": round(found.truncated, 4),
     }
 
 

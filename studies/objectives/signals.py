@@ -30,7 +30,7 @@ from swerve.functional import (
 from swerve.models.model_folder import LoadedModel, load_model, stop_ids
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
-from swerve.rewards import grade
+from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine, rollout_groups
 from swerve.seeds import derive_seed
 from swerve.types import RolloutGroup
@@ -90,7 +90,7 @@ def _sample(loaded: LoadedModel, seed: int) -> tuple[_Half, _Half]:
         encode_prompts(loaded.tokenizer, problems),
         SamplingParams(num_samples=GROUP, max_new_tokens=72, temperature=1.0, stop_ids=stops),
         seeds=[derive_seed(seed, "signals", problem.id) for problem in problems],
-        grade=grade,
+        grade=grade_all,
     )
     return _half(groups[: NUM_PROMPTS // 2]), _half(groups[NUM_PROMPTS // 2 :])
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from studies.stories.causal import doses, forced
 from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.files import read_json
-from swerve.artifacts.probe_findings import DIVERGENCES
+from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.probe.engine.jobs import Measured, MeasureSettings
@@ -27,6 +27,7 @@ from swerve.probe.engine.model_sources import CheckpointSource
 from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
+from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.probe.summary_entries import divergence_means
@@ -148,12 +149,12 @@ def _able_figures(last: Measurements, able: NDArray[np.float64], settings: Story
         "num": int((able >= ABLE).sum()),
         "base_rate": float((able >= ABLE).mean()),
         "share_js": float(js[able >= ABLE].sum() / js.sum()),
-        "selectors": {name: {**ranking} for name, ranking in rankings.items()},
+        "selectors": rankings,
     }
 
 
 def _spikes_on(
-    last: Measurements, found: Mapping[tuple[str, str, str], Sequence[Sequence[Any]]], able: NDArray[np.bool_]
+    last: Measurements, found: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]], able: NDArray[np.bool_]
 ) -> list[Record]:
     """Return the share of spikes at positions where the name could be, over all stories."""
     marks = np.split(able, np.cumsum(last.lengths)[:-1])
