@@ -96,8 +96,11 @@ def make_engine(
 ) -> Engine:
     """Return the engine of a configuration, awake, with the weights of `model`.
 
+    It is made as `engine_class(model, pad_id=..., max_rows=..., **options)`. Evaluation and the probe never call `load`,
+    so an engine with weights of its own copies them here.
+
     Args:
-        config: its `engine` names the class, as `module:class`; its options are passed on as keywords.
+        config: its `engine` names the class, as `module:class`; its other fields are the options.
         model: what is sampled from.
         tokenizer: the model's.
         max_rows: completions decoded side by side at most.
@@ -107,6 +110,33 @@ def make_engine(
         model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=max_rows, **config.model_dump(exclude={"kind"})
     )
     return engine
+
+
+def check_request(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    seeds: Sequence[int],
+    budgets: Sequence[int],
+) -> None:
+    """Check that the model can sample what is asked for.
+
+    Raises:
+        ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
+    """
+    if not len(prompts) == len(seeds) == len(budgets):
+        raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+        if not len(prompt):
+            raise ValueError(f"prompt {index} is empty; a model needs at least one token")
+        if not 1 <= budget <= params.max_new_tokens:
+            raise ValueError(f"budget {budget} of prompt {index} is not within 1..{params.max_new_tokens}")
+        if limit is not None and len(prompt) + budget > limit:
+            raise ValueError(
+                f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, but the model has {limit} "
+                "positions; lower max_new_tokens"
+            )
 
 
 class PolicyEngine:

@@ -20,8 +20,7 @@ from transformers import PreTrainedModel
 from swerve.config import SwapSelector
 from swerve.functional.divergence import divergence_stats
 from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, row_uniforms, sample
-from swerve.rollout.engine import SamplingParams
-from swerve.rollout.torch_engine import check_request
+from swerve.rollout.engine import SamplingParams, check_request
 from swerve.seeds import derive_seed
 from swerve.types import FinishReason
 

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from swerve.rollout.decoding import Decoding, GrowingRows, PrefixCache, can_share, evaluating, row_uniforms, sample
-from swerve.rollout.engine import Engine, SamplingParams
+from swerve.rollout.engine import Engine, SamplingParams, check_request
 from swerve.types import Completion
 
 # Rows of shared prefixes that are kept beside the rows being decoded, as a share of these.
@@ -161,33 +161,6 @@ def _generate_rows(
             growing.token_ids.tolist(), logprobs.tolist(), growing.lengths.tolist(), growing.stopped(), strict=True
         )
     ]
-
-
-def check_request(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    params: SamplingParams,
-    seeds: Sequence[int],
-    budgets: Sequence[int],
-) -> None:
-    """Check that the model can sample what is asked for.
-
-    Raises:
-        ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
-    """
-    if not len(prompts) == len(seeds) == len(budgets):
-        raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
-    limit = getattr(model.config, "max_position_embeddings", None)
-    for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-        if not len(prompt):
-            raise ValueError(f"prompt {index} is empty; a model needs at least one token")
-        if not 1 <= budget <= params.max_new_tokens:
-            raise ValueError(f"budget {budget} of prompt {index} is not within 1..{params.max_new_tokens}")
-        if limit is not None and len(prompt) + budget > limit:
-            raise ValueError(
-                f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, but the model has {limit} "
-                "positions; lower max_new_tokens"
-            )
 
 
 def prefix_hosts(prompts: Sequence[Sequence[int]]) -> list[int] | None:
