@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import record_fields
 from swerve.behaviours import BehaviourRecord, behaviour_rows, summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
-from swerve.estimates import Estimate
 from swerve.eval.answer_files import grading_task
 from swerve.eval.recorded_verdicts import GradedRecord, compare_verdicts
 from swerve.formats.records import Record, read_records
@@ -314,7 +312,7 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
             for group in samples.values()
         ]
     )
-    yield from ({"kind": "sampling", **record_fields(entry)} for entry in curve)
+    yield from ({"kind": "sampling", **dataclasses.asdict(entry)} for entry in curve)
 
 
 _SHOWN = ("label", "num_responses", "length", "unfinished", "format", "repetition", "reflection", "signs")
@@ -329,12 +327,16 @@ def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) ->
 
 def _mean(
     values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
-) -> Estimate | None:
-    return bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=1000)
+) -> Mapping[str, float] | None:
+    estimate = bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=1000)
+    return None if estimate is None else dataclasses.asdict(estimate)
 
 
-def _ratio(numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]) -> Estimate | None:
-    return bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=1000)
+def _ratio(
+    numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
+) -> Mapping[str, float] | None:
+    estimate = bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=1000)
+    return None if estimate is None else dataclasses.asdict(estimate)
 
 
 def lines(data: Path) -> Iterator[Line]:
