@@ -96,8 +96,8 @@ def make_engine(
 ) -> Engine:
     """Return the engine of a configuration, awake, with the weights of `model`.
 
-    It is made as `engine_class(model, pad_id=..., max_rows=..., **options)`. Evaluation and the probe never call `load`,
-    so an engine with weights of its own copies them here.
+    It is made as `engine_class(model, pad_id=..., max_rows=..., **options)`. Evaluation and the probe never call
+    `load`, so an engine with weights of its own copies them here.
 
     Args:
         config: its `engine` names the class, as `module:class`; its other fields are the options.
