@@ -148,7 +148,7 @@ def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:
 
 
 def checked_head(model: PreTrainedModel) -> Head:
-    """Return a model's output head, after a look at a few tokens whether it gives the model's own logits.
+    """Return a model's output head, checked on a few tokens to give the model's own logits.
 
     Raises:
         MismatchError: it does not, or the model has no output head.
