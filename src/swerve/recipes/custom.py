@@ -1,0 +1,167 @@
+"""Load what a recipe names as `FILE.py:NAME` or `package.module:NAME`: functions and classes, of the user's own too."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.abc
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from swerve.errors import ConfigError, SwerveError, nearest
+
+_PREFIX = "swerve_custom_"
+"""Of the names of modules made from files."""
+
+
+def custom_function(path: str, takes: Sequence[str], options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a function of tensors that makes sure of its result's shape.
+
+    Args:
+        path: `FILE.py:NAME` or `package.module:NAME`.
+        takes: names of the tensors that it is called with. Its result has the shape of the first one.
+        options: its keywords.
+
+    Raises:
+        ConfigError: there is no such function, its file cannot be imported, or it does not take tensors and options.
+    """
+    function = _load(path)
+    _check_call(path, function, takes, options)
+
+    @functools.wraps(function)
+    def call(*tensors: Any, **keywords: Any) -> Any:
+        result = function(*tensors, **keywords)
+        shape, expected = getattr(result, "shape", None), tensors[0].shape
+        if shape != expected:
+            found = type(result).__name__ if shape is None else f"shape {list(shape)}"
+            raise SwerveError(f"{path} returned {found}; it must return a tensor as {takes[0]}, {list(expected)}")
+        return result
+
+    return call
+
+
+def custom_class(
+    path: str, base: type, takes: Sequence[str] = (), *, keywords: Sequence[str], options: Mapping[str, Any]
+) -> Any:
+    """Return a class that inherits from `base`.
+
+    Args:
+        path: `FILE.py:NAME` or `package.module:NAME`.
+        base: what it must inherit from.
+        takes: names of what it is made with, by position.
+        keywords: names of what it is made with, by keyword.
+        options: further keywords.
+
+    Raises:
+        ConfigError: there is no such class, its file cannot be imported, or it is not made with these.
+    """
+    found = _load(path)
+    name = f"{base.__module__}.{base.__qualname__}"
+    if not inspect.isclass(found) or base not in found.__mro__:
+        raise ConfigError(f"{path} must be a class that inherits from {name}")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ConfigError(f"{path} must define {', '.join(missing)}, as {name} says")
+    if taken := [option for option in options if option in keywords]:
+        raise ConfigError(f"{path}: option '{taken[0]}' is what swerve itself gives; call it something else")
+    _check_call(path, found, takes, {**dict.fromkeys(keywords), **options})
+    return found
+
+
+def source_digest(path: str) -> str | None:
+    """Return the SHA-256 of the source that a path was loaded from; None if it has none."""
+    return _module(path.rpartition(":")[0])[1]
+
+
+def _load(path: str) -> Any:
+    place, _, name = path.rpartition(":")
+    module, _ = _module(place)
+    if not callable(getattr(module, name, None)):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        public = [key for key in own if not key.startswith("_")]
+        hint = nearest(name, own) or (f"; it has {', '.join(public[:8])}" if public else "")
+        raise ConfigError(f"{place} has no function or class '{name}'{hint}")
+    return getattr(module, name)
+
+
+@functools.cache
+def _module(place: str) -> tuple[ModuleType, str | None]:
+    """Import a file or module, once in a process; return it and the SHA-256 of its source."""
+    if place.endswith(".py"):
+        return _file(place)
+    try:
+        module = importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{place} cannot be imported: {error}") from error
+        advice = "install its package, or give a file as FILE.py:NAME"
+        raise ConfigError(f"there is no module '{error.name}'; {advice}") from None
+    except Exception as error:
+        raise ConfigError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    file = Path(getattr(module, "__file__", None) or "")
+    return module, hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
+def _file(path: str) -> tuple[ModuleType, str]:
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a Python file as FILE.py:NAME") from None
+    digest = hashlib.sha256(source).hexdigest()
+    name = f"{_PREFIX}{Path(path).stem}_{digest[:8]}"
+    loader = _Source(source, path)
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=path))
+    sys.modules[name] = module  # data classes look themselves up there
+    try:
+        loader.exec_module(module)
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename}:{error.lineno}: not valid Python: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{custom_place(error) or path}: {type(error).__name__}: {error}") from error
+    return module, digest
+
+
+class _Source(importlib.abc.InspectLoader):
+    """Imports what was read and hashed; the loader of files may take bytecode from before an edit."""
+
+    def __init__(self, source: bytes, path: str) -> None:
+        self._source, self._path = source, path
+
+    def get_source(self, fullname: str) -> str:
+        return importlib.util.decode_source(self._source)
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._source, self._path)
+
+
+def custom_place(error: BaseException) -> str | None:
+    """Return the last line of a user's file that an error went through, as `FILE:LINE`; None if it was in none."""
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(_PREFIX)
+    ]
+    return places[-1] if places else None
+
+
+def _check_call(path: str, found: Any, takes: Sequence[str], keywords: Mapping[str, Any]) -> None:
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # written in C
+        return
+    try:
+        signature.bind(*takes, **keywords)
+    except TypeError as error:
+        name = path.rpartition(":")[2]
+        given = ", ".join([*takes, *(f"{key}=" for key in keywords)])
+        raise ConfigError(
+            f"{path} takes ({', '.join(signature.parameters)}) and is called as {name}({given}): {error}; "
+            "the keys of 'options' are its keywords"
+        ) from None

@@ -1,0 +1,58 @@
+"""The parts of a recipe that are the user's own: loaded before anything is trained, and unchanged in a resumed run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from swerve.artifacts.run import RunDirectory
+from swerve.config import Config, RlStage
+from swerve.errors import ConfigError
+from swerve.recipes.custom import source_digest
+from swerve.rollout.engine import engine_class
+from swerve.settings import Custom
+from swerve.train.kl import kl_placement
+from swerve.train.policy_update import ratio_loss
+from swerve.train.preparation import group_advantages
+
+
+def custom_digests(config: Config) -> dict[str, str | None]:
+    """Load every custom part of a recipe; return the SHA-256 of the file that each comes from, by its key.
+
+    Raises:
+        ConfigError: a part cannot be loaded or does not take what it is given.
+    """
+    digests = {}
+    for key, part, load in _parts(config):
+        if isinstance(part, Custom):
+            try:
+                load(part)
+            except ConfigError as error:
+                raise ConfigError(f"{key}: {error}") from None
+            digests[key] = source_digest(part.path)
+    return digests
+
+
+def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
+    """Yield the parts that may be the user's own: key, configuration, what loads it."""
+    yield "rollout.engine", config.rollout.engine, engine_class
+    for stage in config.stages:
+        if isinstance(stage, RlStage):
+            yield f"stages.{stage.label}.advantages", stage.advantages, group_advantages
+            yield f"stages.{stage.label}.loss", stage.loss, ratio_loss
+            yield f"stages.{stage.label}.kl", stage.kl, kl_placement
+
+
+def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:
+    """Check that the custom parts of a run are those it began with.
+
+    Raises:
+        ConfigError: a file has changed since.
+    """
+    recorded = run.read_provenance().get("custom", {})
+    changed = [key for key, digest in digests.items() if recorded.get(key) != digest]
+    if changed:
+        raise ConfigError(
+            f"cannot resume {run.path}: the code of {', '.join(changed)} has changed since the run began; restore it, "
+            "or start another run with --out"
+        )
