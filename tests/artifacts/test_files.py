@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -14,9 +15,11 @@ from swerve.artifacts.files import (
     atomic_directory,
     atomic_path,
     read_json,
+    read_sealed,
     sha256_file,
     verify_manifest,
     write_json,
+    write_sealed,
     write_text,
 )
 from swerve.errors import ArtifactError, DiskFullError
@@ -84,6 +87,37 @@ def test_killed_in_the_middle_leaves_the_previous_directory(tmp_path):
     assert (target / "weights").read_text() == "one"
 
 
+def test_the_next_write_removes_what_a_kill_left_but_nothing_of_a_process_at_work(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = [f".tmp-{gone.pid}-a[1].txt", ".tmp-1-a[1].txt", f".tmp-{gone.pid}-b.txt", ".tmp-mine-a[1].txt"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    write_text(tmp_path / "a[1].txt", "whole")
+    assert _names(tmp_path) == sorted([*names[1:], "a[1].txt"])
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_files_have_the_permissions_that_the_umask_gives(tmp_path, umask, mode):
+    """Also those of writers that make private files, as safetensors does."""
+
+    def write_private(path):
+        path.unlink(missing_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    before = os.umask(umask)
+    try:
+        with atomic_path(tmp_path / "a") as temporary:
+            write_private(temporary)
+        with atomic_directory(tmp_path / "c") as folder:
+            (folder / "sub").mkdir()
+            write_private(folder / "sub" / "weights")
+    finally:
+        os.umask(before)
+    files = [tmp_path / "a", tmp_path / "c" / "sub" / "weights", tmp_path / "c" / MANIFEST_NAME]
+    assert [file.stat().st_mode & 0o777 for file in files] == [mode] * 3
+
+
 def test_manifest_lists_every_file_with_its_digest(tmp_path):
     with atomic_directory(tmp_path / "c", step=7) as folder:
         (folder / "sub").mkdir()
@@ -91,6 +125,8 @@ def test_manifest_lists_every_file_with_its_digest(tmp_path):
     assert read_json(tmp_path / "c" / MANIFEST_NAME) == {
         "step": 7,
         "files": {"sub/a": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"},
+        # printf '{"files":{"sub/a":"2d71...4881"},"step":7}' | sha256sum
+        "fields_sha256": "485a57d8394559742115457fa881b5f71d802d9b5ec171c04881c3b33d6499f1",
     }
     assert sha256_file(tmp_path / "c" / "sub" / "a").startswith("2d711642")
 
@@ -115,6 +151,27 @@ def test_damage_is_found_and_named(tmp_path, damage, message):
     damage(tmp_path / "c" / "weights")
     with pytest.raises(ArtifactError, match=message):
         verify_manifest(tmp_path / "c")
+
+
+def test_a_changed_field_of_a_sealed_file_is_noticed_and_its_form_is_free(tmp_path):
+    path = tmp_path / "a.json"
+    write_sealed(path, {"step": 76, "mean": 0.1, "labels": ("é", None)})
+    assert read_sealed(path) == {"step": 76, "mean": 0.1, "labels": ["é", None]}
+    text = path.read_text()
+    for old, new in [("76", "86"), ("76", "76.0"), ("0.1", "0.10000000000000002"), ("null", '""'), ("é", "e")]:
+        path.write_text(text.replace(old, new))
+        with pytest.raises(ArtifactError, match=r"a\.json was changed after it was written"):
+            read_sealed(path)
+    path.write_text(json.dumps(dict(reversed(json.loads(text).items()))))
+    assert read_sealed(path)["step"] == 76
+    path.write_text("[76]")
+    with pytest.raises(ArtifactError, match=r"a\.json is not a JSON object"):
+        read_sealed(path)
+
+
+def test_a_file_of_an_earlier_version_has_no_digest_and_is_read(tmp_path):
+    (tmp_path / "a.json").write_text('{"step": 76}')
+    assert read_sealed(tmp_path / "a.json") == {"step": 76}
 
 
 def test_json_refuses_what_is_not_json(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -7,7 +9,7 @@ import textwrap
 import pytest
 
 from swerve.artifacts.files import atomic_directory
-from swerve.artifacts.metrics import append_metrics, read_metrics, truncate_metrics
+from swerve.artifacts.metrics import append_metrics, cut_back, read_metrics, synced_extent, truncate_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
@@ -16,19 +18,20 @@ from swerve.errors import ArtifactError, CheckpointError, ConfigError
 @pytest.fixture
 def run(tmp_path):
     run = RunDirectory(tmp_path / "run")
-    run.create(config_yaml="seed: 0\n", provenance={"seed": 0})
+    run.create(config_yaml="seed: 0\n", provenance={"config_hash": "c0", "seed": 0, "stages": {"sft": 4, "rl": 5}})
     for step, stage, stage_step, final in [(4, "sft", 4, True), (6, "rl", 2, False), (9, "rl", 5, True)]:
-        with atomic_directory(
-            run.checkpoint_path(step),
-            step=step,
-            stage=stage,
-            stage_step=stage_step,
-            scheduled=True,
-            final=final,
-            weights_sha256=f"{step:064d}",
-        ) as folder:
-            (folder / "weights").write_text(str(step))
+        append_metrics(run.metrics_path, {"step": step})
+        _save(run, step, stage=stage, stage_step=stage_step, final=final)
     return run
+
+
+def _save(run, at, **changes):
+    """Write a checkpoint as training does; `changes` of what its manifest says."""
+    position = {"step": at, "stage": "rl", "stage_step": at - 4, "scheduled": True, "final": False}
+    known = {"weights_sha256": f"{at:064d}", "config_hash": "c0", "seed": 0}
+    logs = {"metrics.jsonl": synced_extent(run.metrics_path)}
+    with atomic_directory(run.checkpoint_path(at), **{**position, **known, "run_files": logs, **changes}) as folder:
+        (folder / "weights").write_text(str(at))
 
 
 def test_an_existing_directory_is_refused(run):
@@ -56,15 +59,115 @@ def test_an_empty_directory_is_used_and_a_withdrawn_run_leaves_other_files(tmp_p
     assert not run.path.exists()
 
 
-def test_the_last_intact_checkpoint_has_no_damaged_one_before_it(run):
-    newest, damage = run.last_intact_checkpoint()
-    assert (newest.label, damage) == ("rl-5", None)
+def _intact(run):
+    intact, damages = run.intact_checkpoints()
+    return [checkpoint.label for checkpoint in intact], [str(damage) for damage in damages]
+
+
+def test_checkpoints_are_intact_whatever_others_are(run):
+    assert _intact(run) == (["sft-4", "rl-2", "rl-5"], [])
     (run.checkpoint_path(6) / "weights").write_text("damaged")
-    newest, damage = run.last_intact_checkpoint()
-    assert newest.label == "sft-4"
-    assert "step_000006/weights is damaged" in str(damage)
-    (run.checkpoint_path(4) / "weights").unlink()
-    assert run.last_intact_checkpoint()[0] is None
+    labels, (damage,) = _intact(run)
+    assert labels == ["sft-4", "rl-5"]
+    assert "step_000006/weights is damaged" in damage
+    for step in (4, 9):
+        (run.checkpoint_path(step) / "weights").unlink()
+    assert _intact(run)[0] == []
+
+
+def test_checkpoints_whose_logs_were_changed_are_passed_over(run):
+    lines = run.metrics_path.read_text()
+    run.metrics_path.write_text(lines.replace("6", "7"))
+    labels, damages = _intact(run)
+    assert labels == ["sft-4"]
+    assert "metrics.jsonl was changed: its first 24 bytes have another SHA-256, which rl-2 (step 6)" in damages[0]
+    run.metrics_path.write_text(lines[:-1])
+    labels, damages = _intact(run)
+    assert labels == ["sft-4", "rl-2"]
+    assert "metrics.jsonl was cut off: it has 35 bytes of 36, which rl-5 (step 9) was saved with" in damages[0]
+
+
+def test_without_the_logs_no_checkpoint_is_believed_and_training_does_not_begin_anew(run):
+    run.metrics_path.unlink()
+    with pytest.raises(
+        ArtifactError, match=r"metrics\.jsonl is missing, which sft-4 .* put it back as it was, or begin"
+    ):
+        run.intact_checkpoints()
+
+
+def test_checkpoints_that_do_not_know_the_logs_do_not_vouch_for_changed_ones(run):
+    manifest = run.checkpoint_path(4) / "MANIFEST.json"
+    entry = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({name: entry[name] for name in entry.keys() - {"run_files", "fields_sha256"}}))
+    assert _intact(run) == (["sft-4", "rl-2", "rl-5"], [])
+    run.metrics_path.unlink()
+    with pytest.raises(ArtifactError, match=r"metrics\.jsonl is missing, which rl-2 .* put it back"):
+        run.intact_checkpoints()
+
+
+def test_checkpoints_that_should_be_there_are_named(run):
+    remedy = f"is missing; make it again with: swerve train {run.path} --resume"
+    assert run.missing_checkpoints({4, 6, 9, 12}) == []  # the last one is still to come
+    assert run.missing_checkpoints({2, 4, 8, 9}) == [f"step_000002 {remedy}", f"step_000008 {remedy}"]
+
+
+def test_logs_are_cut_back_to_what_a_checkpoint_was_saved_with(run):
+    extent = run.checkpoints()[1].run_files["metrics.jsonl"]
+    cut_back(run.metrics_path, extent)
+    assert run.metrics_path.read_text() == '{"step": 4}\n{"step": 6}\n'
+    assert _intact(run)[0] == ["sft-4", "rl-2"]
+    cut_back(run.metrics_path, None)
+    assert not run.metrics_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config_hash": "c1"}, "step_000007 is of another run: its config_hash is c1, that of .* c0"),
+        ({"seed": 1}, "step_000007 is of another run: its seed is 1, that of .* 0"),
+        ({"step": 8, "stage_step": 4}, "says step 8: it does not belong into this directory"),
+        ({"stage_step": 4}, "says rl-4 at step 7, which the run's stages do not have"),
+        ({"stage": "sft", "stage_step": 7}, "says sft-7 at step 7, which the run's stages do not have"),
+        ({"stage": "dpo", "stage_step": 3}, "says dpo-3 at step 7, which the run's stages do not have"),
+        ({"final": True}, "says rl-3 at step 7, which the run's stages do not have"),
+        ({"step": "7"}, "does not name its step, stage and weights"),
+        ({"run_files": [1]}, "does not name its step, stage and weights"),
+    ],
+)
+def test_a_checkpoint_that_does_not_belong_to_the_run_is_named(run, changes, message):
+    _save(run, 7, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        run.checkpoints()
+    assert _intact(run)[0] == ["sft-4", "rl-2", "rl-5"]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(run):
+    for manifest in run.checkpoint_manifests():
+        entry = json.loads(manifest.read_text())
+        del entry["run_files"], entry["fields_sha256"]
+        manifest.write_text(json.dumps({**entry, "config_hash": "of the defaults of that version"}))
+    record = json.loads((run.path / "run.json").read_text())
+    for name in ("stages", "config_sha256", "fields_sha256"):
+        del record[name]
+    (run.path / "run.json").write_text(json.dumps(record))
+    run.metrics_path.unlink()
+    assert _intact(run) == (["sft-4", "rl-2", "rl-5"], [])
+    assert run.checkpoints()[0].run_files is None
+
+
+def test_what_a_run_began_with_cannot_be_changed(run):
+    run.set_status("training")
+    assert run.read_provenance()["status"] == "training"
+    run.config_path.write_text("seed: 7\n")
+    with pytest.raises(ArtifactError, match=r"config\.yaml is not what the run began with"):
+        run.read_provenance()
+    run.set_status("failed")  # does not believe the change either
+    run.config_path.write_text("seed: 0\n")
+    assert run.read_provenance()["status"] == "failed"
+    path = run.path / "run.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 7'))
+    with pytest.raises(ArtifactError, match=r"run\.json was changed after it was written"):
+        run.read_provenance()
 
 
 def test_checkpoints_are_found_by_stage_label_and_name(run):
@@ -86,7 +189,7 @@ def test_a_directory_without_a_manifest_is_no_checkpoint(run):
 
 
 def test_a_damaged_manifest_is_named(run):
-    (run.checkpoint_path(6) / "MANIFEST.json").write_text('{"files": {}}')
+    (run.checkpoint_path(6) / "MANIFEST.json").write_text('{"files": {"weights": "0"}}')
     with pytest.raises(CheckpointError, match="step_000006/MANIFEST.json does not name its step"):
         run.checkpoints()
 
@@ -191,5 +294,32 @@ def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
         part.parent.mkdir(exist_ok=True)
         part.write_text("part")
     run.rollouts_path(4).write_text("whole")
-    run.remove_leftovers()
-    assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]
+    with run.lock():
+        assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]
+
+
+def test_who_takes_the_lock_removes_what_kills_left(run):
+    kept = [run.report_path / ".tmp-1-index.html", run.path / "probe-a" / "probe" / ".tmp-1-tokens.parquet"]
+    RunDirectory(run.path / "probe-a").create(config_yaml="", provenance={})
+    left = [run.path / "eval" / ".tmp-1-step_000004.json", run.path / "probe" / "states" / ".tmp-7-a.json"]
+    for path in (*kept, *left):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    (run.path / "checkpoints" / ".tmp-9-step_000009" / "trainer_state").mkdir(parents=True)
+    with run.lock():
+        assert sorted(run.path.rglob(".tmp-*")) == sorted(kept)
+        assert (run.path / ".lock").read_text() == str(os.getpid())
+    assert (run.path / ".lock").read_text() == ""
+
+
+def test_only_checkpoints_that_no_longer_serve_resuming_are_removed(run):
+    for step in (5, 7, 8):
+        _save(run, step, scheduled=False)
+    (run.checkpoint_path(8) / "MANIFEST.json").unlink()
+    (run.checkpoint_path(4) / "MANIFEST.json").unlink()
+    for name in ("step_000005-merged", "mine", "step_5"):
+        (run.path / "checkpoints" / name).mkdir()
+    run.remove_outdated_checkpoints(7, scheduled={4, 6, 9})
+    assert sorted(path.name for path in (run.path / "checkpoints").iterdir()) == [
+        *("mine", "step_000004", "step_000005-merged", "step_000006", "step_000007", "step_000009", "step_5")
+    ]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swerve.errors import ConfigError
+from swerve.grading.policies import MathGrading
 from swerve.rewards import grade, known_graders
-from swerve.rewards.checks import check_graders
+from swerve.rewards.checks import check_graders, grading_of
 from swerve.types import Problem
 
 
@@ -46,3 +48,20 @@ def test_a_reward_file_with_the_function_passes(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def reward(problem, text):\n    return 1.0\n")
     check_graders([problem("python", {"file": str(file)})])
+
+
+def test_what_verdicts_depend_on_beside_problem_and_text(tmp_path: Path) -> None:
+    addition = Problem(id="p", family="addition", question="", answer="")
+    assert grading_of([addition, replace(addition, answer="1")]) == [["addition", {}, None]]
+    one, other = problem("math"), problem("exact")
+    assert grading_of([one, other]) == grading_of([other, one])
+    ((name, policies, _),) = grading_of([one])
+    assert (name, policies) == ("math", MathGrading().model_dump(mode="json"))  # with the defaults
+    assert grading_of([problem("math", {"extraction": policies["extraction"]})]) == grading_of([one])
+    file = tmp_path / "reward.py"
+    own = problem("python", {"file": str(file)})
+    missing = grading_of([own])
+    file.write_text("a")
+    first = grading_of([own])
+    file.write_text("b")
+    assert len({str(found) for found in (missing, first, grading_of([own]))}) == 3

@@ -63,7 +63,10 @@ stages:
     samples_per_prompt: 2
     zero_variance: keep
     curriculum: {kind: difficulty, start_share: 0.25, ramp_steps: 3}
-    where: {min_difficulty: 1}
+    where:
+      kinds: ["arithmetic_sequence: 1 term", "arithmetic_sequence: 2 terms", "arithmetic_sequence: 3 terms",
+        "arithmetic_sequence: 4 terms", "arithmetic_sequence: 5 terms", "arithmetic_sequence: 6 terms",
+        "arithmetic_sequence: 7 terms", "arithmetic_sequence: 8 terms"]
     optimizer: {lr: 1e-4}
 eval: {num_problems: 16, samples_per_problem: 2}
 runtime: {device: cpu, threads: 1, max_rows: 64}
@@ -124,7 +127,7 @@ def test_the_record_of_what_was_solved_is_that_of_the_rollouts(mixed_run):
 
 def test_a_phase_draws_within_its_bounds_and_its_pool_grows(mixed_run):
     records = [record for record in read_metrics(mixed_run.metrics_path) if record["stage"] == "terms"]
-    # Additions have no difficulty, so the phase has the sequences only: 15 of each number of terms.
+    # The kinds are those of the sequences: 15 of each number of terms.
     assert all(name.startswith("arithmetic") for step in range(37, 41) for name in _drawn(mixed_run, step))
     assert [round(record["pool_share"], 6) for record in records] == [0.25, 0.5, 0.75, 1.0]
     assert records[0]["mean_difficulty"] <= 2.5 < records[-1]["mean_difficulty"]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
+import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from swerve.artifacts.metrics import read_metrics, truncate_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.errors import ArtifactError, ConfigError
 from swerve.progress import SilentProgress
 from swerve.train import train
+from swerve.train.interruption import deferred_signals
 
 
 def _begun(whole, path) -> RunDirectory:
@@ -56,10 +62,6 @@ def _kill_at(run, step, *arguments, number=signal.SIGKILL):
     return process.returncode, errors
 
 
-def _fingerprints(run):
-    return {checkpoint.label: checkpoint.weights_sha256 for checkpoint in run.checkpoints() if checkpoint.scheduled}
-
-
 def _figures(run):
     return [
         {name: value for name, value in record.items() if name != "seconds"}
@@ -67,14 +69,29 @@ def _figures(run):
     ]
 
 
+def _contents(run):
+    """Return every file of a run but its evaluations, by name, apart from times and what was made of them."""
+    return {
+        str(path.relative_to(run.path)): _timeless(path)
+        for path in run.path.rglob("*")
+        if path.is_file() and "eval" not in path.relative_to(run.path).parts
+    }
+
+
+def _timeless(path):
+    if path.name == "metrics.jsonl":
+        return [{**json.loads(line), "seconds": None} for line in path.read_text().splitlines()]
+    if path.name == "MANIFEST.json":
+        entry = json.loads(path.read_text())
+        return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
+    return path.read_bytes()
+
+
 def _same_as(run, expected):
-    assert _fingerprints(run) == _fingerprints(expected)
-    assert _figures(run) == _figures(expected)
-    for step in range(223, 227):
-        assert read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA) == read_table(
-            expected.rollouts_path(step), ROLLOUTS_SCHEMA
-        )
-    assert not list(run.path.rglob(".tmp-*"))
+    """Check that two runs agree byte for byte: the same files with the same content, times apart."""
+    found, wanted = _contents(run), _contents(expected)
+    assert found.keys() == wanted.keys()
+    assert [name for name in found if found[name] != wanted[name]] == []
 
 
 @pytest.mark.slow
@@ -93,7 +110,14 @@ def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.slow),
+        pytest.param(signal.SIGXCPU, 152, marks=pytest.mark.slow),
+    ],
 )
 def test_interrupted_saves_and_resumes(small_config, small_run, tmp_path, number, status):
     run = _begun(small_run, tmp_path / "run")
@@ -107,6 +131,70 @@ def test_interrupted_saves_and_resumes(small_config, small_run, tmp_path, number
     assert run.read_provenance()["status"] == "interrupted"
     train(small_config, run, resume=True, progress=SilentProgress())
     _same_as(run, small_run)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_saves_though_nothing_can_be_shown_any_more(small_config, small_run, tmp_path):
+    run = _begun(small_run, tmp_path / "run")
+    child, terminal = pty.fork()
+    if not child:
+        command = [sys.executable, "-m", "swerve", "train", str(run.path), "--resume"]
+        os.execve(sys.executable, command, {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"})
+    deadline = time.monotonic() + 120
+    while run.metrics_path.read_bytes().count(b"\n") < 130:
+        assert time.monotonic() < deadline
+        if select.select([terminal], [], [], 0.01)[0]:
+            os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
+    assert run.read_provenance()["status"] == "interrupted"
+    assert len(run.checkpoints()) == 2
+    train(small_config, run, resume=True, progress=SilentProgress())
+    _same_as(run, small_run)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "recorded"),
+    [
+        ([signal.SIGINT], signal.SIGINT),
+        ([signal.SIGHUP], signal.SIGHUP),
+        ([signal.SIGUSR1], signal.SIGUSR1),
+        ([signal.SIGXCPU] * 3, signal.SIGXCPU),  # the limit of CPU time sends it every second
+        ([signal.SIGUSR1, signal.SIGTERM], signal.SIGTERM),  # a notice, and then the end of the time to save
+        ([signal.SIGTERM, signal.SIGHUP], signal.SIGTERM),
+    ],
+)
+def test_signals_are_noted_and_their_handlers_put_back(numbers, recorded):
+    before = {number: signal.getsignal(number) for number in signal.Signals}
+    with deferred_signals() as interruption:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        assert interruption.signal_number == recorded
+    assert {number: signal.getsignal(number) for number in signal.Signals} == before
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM]],
+)
+def test_a_second_urgent_signal_ends_the_process_at_once(numbers):
+    child = os.fork()
+    if not child:
+        with deferred_signals():
+            for number in numbers:
+                os.kill(os.getpid(), number)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + numbers[-1]
+
+
+def test_a_closed_terminal_is_ignored_under_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with deferred_signals() as interruption:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interruption.signal_number is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_interrupted_before_the_first_update_of_a_stage(small_recipe, tmp_path):
@@ -155,12 +243,68 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
     _same_as(run, small_run)
 
 
-def test_a_damaged_checkpoint_in_the_middle_is_made_again(small_config, small_run, tmp_path):
+def test_a_damaged_checkpoint_in_the_middle_is_made_again_and_no_other(small_config, small_run, tmp_path):
+    """Damaged and missing ones, after an RL stage's own checkpoint and after a stage with pairs; later ones stand."""
     shutil.copytree(small_run.path, tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
+    metrics = run.metrics_path.read_bytes()
     (run.checkpoint_path(224) / "model.safetensors").write_bytes(b"")
-    train(small_config, run, resume=True, progress=SilentProgress())
+    shutil.rmtree(run.checkpoint_path(222))
+    untouched = [run.checkpoint_path(step) / "model.safetensors" for step in (100, 220, 226)]
+    before = [path.stat().st_ino for path in untouched]
+    progress = _Notes()
+    train(small_config, run, resume=True, progress=progress)
+    assert [note for note in progress.notes if "again" in note] == [
+        "making step_000222 again, from sft-220",
+        "making step_000224 again, from sft-220",
+    ]
+    assert [path.stat().st_ino for path in untouched] == before
+    assert run.metrics_path.read_bytes() == metrics
     _same_as(run, small_run)
+    assert (run.checkpoint_path(224) / "MANIFEST.json").read_bytes() == (
+        small_run.checkpoint_path(224) / "MANIFEST.json"
+    ).read_bytes()
+
+
+def test_a_missing_checkpoint_of_a_stage_that_reads_another_one_is_made_again(tmp_path):
+    """The reference of the KL term is an earlier checkpoint of the run."""
+    from swerve.recipes import load_config
+
+    recipe = tmp_path / "kl.yaml"
+    recipe.write_text(MICRO.replace("runtime:", KL_STAGE))
+    config = load_config(recipe)
+    run, whole = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "whole")
+    train(config, whole, resume=False, progress=SilentProgress())
+    shutil.copytree(whole.path, run.path)
+    shutil.rmtree(run.checkpoint_path(6))
+    progress = _Notes()
+    train(config, run, resume=True, progress=progress)
+    assert "making step_000006 again, from sft-4" in progress.notes
+    assert not [note for note in progress.notes if "stays missing" in note]
+    _same_as(run, whole)
+
+
+KL_STAGE = """\
+  - {kind: rl, steps: 3, prompts_per_step: 2, samples_per_prompt: 2, optimizer: {lr: 1e-3}, checkpoints: [2],
+     zero_variance: keep, kl: {kind: loss, coef: 0.1, reference: sft}}
+max_new_tokens: 36
+runtime:"""
+
+
+def test_a_checkpoint_that_would_come_out_otherwise_stays_missing_and_is_named(micro, tmp_path, monkeypatch):
+    """As on another machine: here the learning rate is another, so that the losses differ from the recorded ones."""
+    from swerve.train.stages import sft
+
+    config, run, _ = _copy(micro, tmp_path / "run")
+    shutil.rmtree(run.checkpoint_path(2))
+    rate = sft.learning_rate
+    monkeypatch.setattr(sft, "learning_rate", lambda *arguments: 1.01 * rate(*arguments))
+    progress = _Notes()
+    train(config, run, resume=True, progress=progress)
+    (note,) = [note for note in progress.notes if "stays missing" in note]
+    assert note.startswith("step_000002 stays missing: it could not be made again: other values than those in metrics")
+    assert [one.step for one in run.checkpoints()] == [1, 3, 4]
+    assert not list(run.path.glob(".tmp-*"))
 
 
 def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_power_of_two(tmp_path):
@@ -172,9 +316,7 @@ def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_pow
     config = load_config(recipe)
     expected = RunDirectory(tmp_path / "expected")
     train(config, expected, resume=False, progress=SilentProgress())
-    run = RunDirectory(tmp_path / "run")
-    stopped = config.model_copy(update={"stages": config.stages[:1]})
-    train(stopped, run, resume=False, progress=SilentProgress())
+    run = _begun(expected, tmp_path / "run")
     train(config, run, resume=True, progress=SilentProgress())
     assert _figures(run) == _figures(expected)
 
@@ -200,6 +342,108 @@ runtime: {device: cpu, threads: 1}
 """
 
 
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory):
+    """A configuration of four steps, and its run with every step's checkpoint kept; treat the run as read-only."""
+    from swerve.recipes import load_config
+
+    recipe = tmp_path_factory.mktemp("micro") / "micro.yaml"
+    recipe.write_text(MICRO.replace("save_every: 1", "checkpoints: [1, 2, 3]"))
+    config = load_config(recipe)
+    run = RunDirectory(recipe.parent / "run")
+    train(config, run, resume=False, progress=SilentProgress())
+    return config, run
+
+
+def _copy(micro, path):
+    config, whole = micro
+    shutil.copytree(whole.path, path)
+    return config, RunDirectory(path), whole
+
+
+def _digits(path):
+    return [place for place, byte in enumerate(path.read_bytes()) if chr(byte).isdigit()]
+
+
+def _with_digit_changed(path, place):
+    raw = bytearray(path.read_bytes())
+    raw[place] = ord(str((int(chr(raw[place])) + 1) % 10))
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["run.json", "config.yaml", "checkpoints/step_000002/MANIFEST.json"])
+def test_a_changed_digit_of_what_a_run_is_known_by_is_named(micro, tmp_path, name, stride):
+    """Or changes nothing: a digit in the name of the digest leaves the fields as they were."""
+    _, run, whole = _copy(micro, tmp_path / "run")
+    path = run.path / name
+    original = path.read_bytes()
+    expected = [replace(one, path=run.path / one.path.relative_to(whole.path)) for one in whole.checkpoints()]
+    silent = set()
+    for place in _digits(path)[::stride]:
+        _with_digit_changed(path, place)
+        try:
+            assert run.checkpoints() == expected
+            silent.add(original[: place + 1].rpartition(b"\n")[2].split(b'"')[1])
+        except ArtifactError as error:
+            assert name in str(error)  # noqa: PT017
+        try:
+            intact, damages = run.intact_checkpoints()
+            assert [one.step for one in intact] in ([1, 2, 3, 4], [1, 3, 4])
+            assert len(intact) == 4 or name in str(damages[0])
+        except ArtifactError as error:  # nothing is trained
+            assert name in str(error)  # noqa: PT017
+        path.write_bytes(original)
+    assert all(b"fields_sha256".startswith(one) for one in silent)
+
+
+def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):
+    """The digit is in the third of four lines: the checkpoints of the first two steps still stand."""
+    config, run, whole = _copy(micro, tmp_path / "run")
+    line = run.metrics_path.read_text().splitlines()[2]
+    run.metrics_path.write_text(run.metrics_path.read_text().replace(line, line.replace('loss": 3', 'loss": 4')))
+    progress = _Notes()
+    train(config, run, resume=True, progress=progress)
+    passed = "metrics.jsonl was changed: its first .* bytes have another SHA-256, which sft-3 .step 3. was saved with"
+    assert any(re.search(passed, note) for note in progress.notes)
+    assert "continuing after sft-2 (step 2)" in progress.notes
+    _same_as(run, whole)
+
+
+def test_another_configuration_is_not_a_resumed_one(micro, tmp_path):
+    config, run, _ = _copy(micro, tmp_path / "run")
+    with pytest.raises(ConfigError, match="cannot resume .*: its configuration differs in 'seed'"):
+        train(config.model_copy(update={"seed": 7}), run, resume=True, progress=SilentProgress())
+
+
+def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
+    """What a power cut leaves: a checkpoint is there from its rename on, a log as far as it was synced before."""
+    from swerve.artifacts import files
+    from swerve.recipes import load_config
+
+    recipe = tmp_path / "micro.yaml"
+    recipe.write_text(MICRO)
+    run = RunDirectory(tmp_path / "run")
+    synced, found = {}, []
+    fsync, rename = os.fsync, os.rename
+
+    def recording(descriptor):
+        synced[os.readlink(f"/proc/self/fd/{descriptor}")] = os.fstat(descriptor).st_size
+        fsync(descriptor)
+
+    def counting(source, target):
+        if "step_" in str(target):
+            found.append((synced.get(str(run.metrics_path)), run.metrics_path.read_bytes().count(b"\n")))
+            assert synced.get(str(run.metrics_path)) == run.metrics_path.stat().st_size
+            assert str(run.path) in synced  # the log's own entry in the directory
+        rename(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", recording)
+    monkeypatch.setattr(files.os, "rename", counting)
+    train(load_config(recipe), run, resume=False, progress=SilentProgress())
+    assert [lines for _, lines in found] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
     """A forked child dies at its N-th fsync, rename or replace; each time the resumed run ends the same."""
@@ -218,8 +462,8 @@ def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
             break
         points += 1
         train(config, run, resume=True, progress=SilentProgress())
-        assert _fingerprints(run) == _fingerprints(expected)
-        assert _figures(run) == _figures(expected)
+        _same_as(run, expected)
+        assert not list(tmp_path.glob(".tmp-*"))
     assert points > 40 / stride
 
 

@@ -192,7 +192,7 @@ def copy_engine(monkeypatch):
         return update(learner, *arguments, **options)
 
     monkeypatch.setitem(sys.modules, "copy_engine", SimpleNamespace(_CopyEngine=_CopyEngine))
-    monkeypatch.setattr(TorchEngineConfig, "engine", "copy_engine:_CopyEngine")
+    monkeypatch.setattr(TorchEngineConfig, "path", "copy_engine:_CopyEngine")
     monkeypatch.setattr(Learner, "update", recorded)
     monkeypatch.setattr(_CopyEngine, "calls", [])
     return _CopyEngine.calls
@@ -213,7 +213,7 @@ def test_an_engine_with_weights_of_its_own_samples_what_the_embedded_one_does(re
         "close",
     ]
     with pytest.MonkeyPatch.context() as embedded:
-        embedded.setattr(TorchEngineConfig, "engine", "swerve.rollout.torch_engine:TorchEngine")
+        embedded.setattr(TorchEngineConfig, "path", "swerve.rollout.torch_engine:TorchEngine")
         other = _train(path, tmp_path / "embedded")
     assert _figures(run) == _figures(other)
     assert run.select_checkpoint("rl").weights_sha256 == other.select_checkpoint("rl").weights_sha256

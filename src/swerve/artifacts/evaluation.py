@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.files import verify_file
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
+from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, SamplingCurve
 
 MANY_SAMPLES = 4
@@ -22,11 +25,11 @@ class Scores(Record):
     trace_right: Estimate | None
     """Fraction of the greedy completions whose answer and steps are right; null where steps are not checked."""
     mean_reward: Estimate | None
-    """Of the sampled completions, a failure counting 0; bootstrap over problems."""
+    """Of the sampled completions, a failure counting 0; t interval over problems."""
     num_tokens: Estimate | None
-    """Mean length of the greedy completions, tokens; bootstrap over problems."""
+    """Mean length of the greedy completions, tokens; t interval over problems."""
     entropy: Estimate | None
-    """Mean entropy along the greedy completions, nats; bootstrap over problems."""
+    """Mean entropy along the greedy completions, nats; t interval over problems."""
 
 
 class ResponseForm(Record):
@@ -71,6 +74,10 @@ class Evaluation(HeldoutMetrics):
     weights_sha256: str
     settings: Mapping[str, Any]
     """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration."""
+    config_hash: str | None = None
+    """Of the run's configuration."""
+    tables: Mapping[str, str] | None = None
+    """SHA-256 of each table beside it, by name within `eval/`."""
     responses: ResponseForm | None = None
     """Form of the greedy completions; null for tasks with a vocabulary of their own."""
 
@@ -110,11 +117,53 @@ def read_evaluations(run: RunDirectory) -> tuple[Evaluation, ...]:
     """Return the evaluation of every evaluated checkpoint, by global step.
 
     Raises:
-        ArtifactError: a file is damaged or of another version.
+        ArtifactError: a file is damaged or of another version, or of another checkpoint than the one of its name.
     """
-    remedy = f"run swerve eval {run.path} again"
-    found = [Evaluation.read(path, remedy=remedy) for path in (run.path / "eval").glob("step_*.json")]
+    known = {one.step: one for one in run.checkpoints()}  # none, where they were deleted or are kept elsewhere
+    found = [read_evaluation(run, path) for path in (run.path / "eval").glob("step_*.json")]
+    for one in found:
+        checkpoint = known.get(one.step)
+        if checkpoint is not None and (checkpoint.label, checkpoint.weights_sha256) != (
+            one.checkpoint,
+            one.weights_sha256,
+        ):
+            raise ArtifactError(
+                f"{run.evaluation_path(checkpoint)} is of other weights than {checkpoint.label}; {_remedy(run)}"
+            )
     return tuple(sorted(found, key=lambda one: one.step))
+
+
+def read_evaluation(run: RunDirectory, path: Path) -> Evaluation:
+    """Return the evaluation at `path`, which belongs to the run and to the tables beside it.
+
+    Raises:
+        ArtifactError: it is missing or damaged, of another run or step, or a table was changed.
+    """
+    found = Evaluation.read(path, remedy=_remedy(run))
+    check_evaluation(run, path, found.model_dump())
+    return found
+
+
+def check_evaluation(run: RunDirectory, path: Path, entry: Mapping[str, Any]) -> None:
+    """Check that the fields of an evaluation fit its run, its name and the tables beside it.
+
+    Raises:
+        ArtifactError: they do not. What an earlier version did not write is not compared.
+    """
+    step, config = entry.get("step"), entry.get("config_hash")
+    if step is not None and path.stem != f"step_{step:06d}":
+        raise ArtifactError(f"{path} is the evaluation of step {step}; {_remedy(run)}")
+    if config is not None and run.identity()["config_hash"] not in (None, config):
+        raise ArtifactError(f"{path} is of another run (its configuration is {config}); {_remedy(run)}")
+    for name, digest in (entry.get("tables") or {}).items():
+        try:
+            verify_file(path.parent / name, digest, listed_in=path.name)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {_remedy(run)}") from None
+
+
+def _remedy(run: RunDirectory) -> str:
+    return f"run swerve eval {run.path} again"
 
 
 def largest_k(evaluations: Sequence[Evaluation]) -> int:

@@ -9,9 +9,11 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from swerve.errors import ArtifactError, DiskFullError
 
 MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".tmp-"
+SEAL = "fields_sha256"
+"""Key of a JSON object's digest of its own other fields."""
 
 
 def fsync(path: Path) -> None:
@@ -42,6 +46,24 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _remove_orphans(path: Path) -> None:
+    """Delete what processes that are no more left of earlier attempts to write `path`."""
+    for orphan in path.parent.glob(f"{TEMPORARY_PREFIX}*-{escape(path.name)}"):
+        writer = orphan.name.removeprefix(TEMPORARY_PREFIX).removesuffix(f"-{path.name}")
+        if writer.isdigit() and not _is_running(int(writer)):
+            remove(orphan)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     temporary = _temporary_name(path)
@@ -50,6 +72,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(temporary)
+        _remove_orphans(path)
         yield temporary
     except OSError as error:
         remove(temporary)
@@ -65,25 +88,37 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; on a clean exit flush it and rename it to `path`.
+    """Yield a temporary file beside `path`, still empty; on a clean exit flush it and rename it to `path`.
+
+    It has the permissions that the umask gives a new file, whatever the writer made of them.
 
     Raises:
         DiskFullError: the file system has no room; the temporary file is removed.
         ArtifactError: any other refusal of the operating system.
     """
     with _replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
+        _set_mode(temporary, mode)
         fsync(temporary)
         os.replace(temporary, path)
         fsync(path.parent)
+
+
+def _set_mode(file: Path, mode: int) -> None:
+    """Give a file these permissions: safetensors makes files that only their owner can read."""
+    if file.stat().st_mode != mode:
+        file.chmod(stat.S_IMODE(mode))
 
 
 @contextmanager
 def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
     """Yield a temporary directory; on a clean exit add its manifest, flush every file and rename it to `path`.
 
-    `provenance` (JSON values) is stored in the manifest beside the files' digests. An existing directory at `path` is
-    deleted just before the rename: a kill between the two leaves neither, never a mixture.
+    `provenance` (JSON values) is stored in the manifest beside the files' digests and, last, a digest of the manifest's
+    own fields. An existing directory at `path` is deleted just before the rename: a kill between the two leaves
+    neither, never a mixture.
 
     Raises:
         DiskFullError: the file system has no room; nothing is left behind.
@@ -98,13 +133,21 @@ def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
             if file.is_file()
         }
         manifest = temporary / MANIFEST_NAME
-        manifest.write_text(dump_json({**provenance, "files": digests}), encoding="utf-8")
+        manifest.write_text(dump_json(sealed({**provenance, "files": digests})), encoding="utf-8")
         for file in [*temporary.rglob("*"), temporary]:
+            if file.is_file():
+                _set_mode(file, manifest.stat().st_mode)
             fsync(file)
-        if path.exists():
-            shutil.rmtree(path)
-        os.rename(temporary, path)
-        fsync(path.parent)
+        replace_directory(path, temporary)
+
+
+def replace_directory(path: Path, new: Path) -> None:
+    """Put the directory `new`, which is on the disk, at `path`; what was there is deleted just before."""
+    if path.exists():
+        (path / MANIFEST_NAME).unlink(missing_ok=True)  # first: what is half deleted does not look complete
+        shutil.rmtree(path)
+    os.rename(new, path)
+    fsync(path.parent)
 
 
 def create_directory(path: Path, texts: Mapping[str, str]) -> None:
@@ -125,27 +168,73 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def verify_manifest(directory: Path) -> dict[str, Any]:
-    """Return the manifest of `directory` after comparing every file with its digest.
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Return the manifest of `directory`, which agrees with the digest of its own fields.
 
     Raises:
-        ArtifactError: the manifest is missing or unreadable, or a file it lists is missing or changed; the message
-            names the file.
+        ArtifactError: it is missing or damaged.
     """
     path = directory / MANIFEST_NAME
     if not path.is_file():
         raise ArtifactError(f"{directory} has no {MANIFEST_NAME}: it is not a complete checkpoint")
-    manifest: dict[str, Any] = read_json(path)
-    digests = manifest.get("files") if isinstance(manifest, dict) else None
+    manifest = read_sealed(path)
+    digests = manifest.get("files")
     if not isinstance(digests, dict) or not digests:
         raise ArtifactError(f"{path} lists no files: it is damaged")
-    for name, digest in digests.items():
-        file = directory / name
-        if not file.is_file():
-            raise ArtifactError(f"{file} is listed in its manifest but missing")
-        if sha256_file(file) != digest:
-            raise ArtifactError(f"{file} is damaged: its SHA-256 differs from the manifest's")
     return manifest
+
+
+def verify_manifest(directory: Path) -> dict[str, Any]:
+    """Return the manifest of `directory` after comparing every file with its digest.
+
+    Raises:
+        ArtifactError: the manifest is missing or damaged, or a file it lists is missing or changed; the message names
+            the file.
+    """
+    manifest = read_manifest(directory)
+    for name, digest in manifest["files"].items():
+        verify_file(directory / name, digest)
+    return manifest
+
+
+def verify_file(path: Path, digest: str, *, listed_in: str = "its manifest") -> None:
+    """Compare a file with the SHA-256 that was recorded of it.
+
+    Raises:
+        ArtifactError: it is missing or another; the message names it.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} is listed in {listed_in} but missing")
+    if sha256_file(path) != digest:
+        raise ArtifactError(f"{path} is damaged: its SHA-256 differs from the one in {listed_in}")
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with a digest of its fields, so that a changed one is noticed.
+
+    >>> sealed({"step": 76})["fields_sha256"][:12]
+    '4f593ead860e'
+    """
+    plain = json.loads(dump_json({name: value for name, value in record.items() if name != SEAL}))
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return {**plain, SEAL: hashlib.sha256(canonical.encode()).hexdigest()}
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file without its digest, after comparing the two.
+
+    Files of earlier versions have no digest and are taken as they are; so is one whose digest has another name, for a
+    change that hit the name has hit nothing else.
+
+    Raises:
+        ArtifactError: the file is missing, no JSON object, or not what was written.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ArtifactError(f"{path} is not a JSON object: the file is damaged")
+    if SEAL in found and sealed(found)[SEAL] != found[SEAL]:
+        raise ArtifactError(f"{path} was changed after it was written: its fields differ from their digest in it")
+    return {name: value for name, value in found.items() if name != SEAL}
 
 
 def dump_json(value: Any) -> str:
@@ -171,6 +260,11 @@ def write_json(path: Path, value: Mapping[str, Any] | list[Any]) -> None:
     write_text(path, dump_json(value))
 
 
+def write_sealed(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON object with a digest of its fields, atomically."""
+    write_json(path, sealed(record))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
     with atomic_path(path) as temporary:
@@ -191,5 +285,5 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ArtifactError(f"{path} is not readable JSON: {error}") from error

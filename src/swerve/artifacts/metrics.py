@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from swerve.artifacts.files import write_text
+from swerve.artifacts.files import fsync, write_text
 from swerve.artifacts.record import Record
 from swerve.errors import ArtifactError, DiskFullError
 
@@ -69,17 +71,33 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_bytes().splitlines(keepends=True)
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
-        except ValueError:
-            if number == len(lines) and not line.endswith("\n"):
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            if number == len(lines) and not line.endswith(b"\n"):
                 break
             raise ArtifactError(f"{path}:{number} is not a JSON object: the file is damaged") from None
+        _check_place(path, number, record)
         records.append(record)
     return records
+
+
+_PLACE = {"step": int, "stage": str, "stage_step": int}
+"""What lines are found by; a step is in every line."""
+
+
+def _check_place(path: Path, number: int, record: Any) -> None:
+    if not isinstance(record, dict):
+        raise ArtifactError(f"{path}:{number} is not a JSON object: the file is damaged")
+    for name, kind in _PLACE.items():
+        if not isinstance(record.get(name, None if name == "step" else kind()), kind):
+            raise ArtifactError(
+                f"{path}:{number}: {name} must be {'text' if kind is str else 'a whole number'}, got "
+                f"{record.get(name)!r:.40}; the file is damaged"
+            )
 
 
 def read_step_metrics(path: Path) -> Iterator[StepMetrics]:
@@ -103,3 +121,59 @@ def truncate_metrics(path: Path, *, last_step: int) -> None:
         return
     kept = [record for record in read_metrics(path) if record["step"] <= last_step]
     write_text(path, "".join(json.dumps(record, allow_nan=False) + "\n" for record in kept))
+
+
+class Extent(Record):
+    """How far a file had been written when a checkpoint was saved beside it."""
+
+    length: int
+    """Bytes."""
+    sha256: str
+    """Of these bytes."""
+
+
+def synced_extent(path: Path) -> Extent:
+    """Wait until a file is on the disk; return how far it goes and the digest of its content."""
+    fsync(path)
+    return Extent(length=path.stat().st_size, sha256=_head_sha256(path, None))
+
+
+def extent_to_step(path: Path, step: int) -> Extent:
+    """Return how far a log had been written after a step."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    head = b"".join(line for line in lines if json.loads(line)["step"] <= step)
+    return Extent(length=len(head), sha256=hashlib.sha256(head).hexdigest())
+
+
+def check_extent(path: Path, extent: Extent) -> None:
+    """Check that a file begins with what it held at some point; it may go on.
+
+    Raises:
+        ArtifactError: it is missing, shorter or another; the message names it.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing")
+    length = path.stat().st_size
+    if length < extent.length:
+        raise ArtifactError(f"{path} was cut off: it has {length} bytes of {extent.length}")
+    if _head_sha256(path, extent.length) != extent.sha256:
+        raise ArtifactError(f"{path} was changed: its first {extent.length} bytes have another SHA-256")
+
+
+def cut_back(path: Path, extent: Extent | None) -> None:
+    """Drop what was written after some point, which a resumed run will write again; None: drop the file."""
+    if extent is None:
+        path.unlink(missing_ok=True)
+    elif path.stat().st_size > extent.length:
+        os.truncate(path, extent.length)
+        fsync(path)
+
+
+def _head_sha256(path: Path, length: int | None) -> str:
+    digest = hashlib.sha256()
+    left = path.stat().st_size if length is None else length
+    with path.open("rb") as stream:
+        while left and (part := stream.read(min(left, 1 << 20))):
+            digest.update(part)
+            left -= len(part)
+    return digest.hexdigest()

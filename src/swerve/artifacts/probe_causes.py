@@ -26,15 +26,18 @@ class SwapEffects(Record):
     num_different: int
     """Positions at which the checkpoint chooses another token than the rollout's own."""
     effect: Estimate | None
-    """Checkpoint's token minus the rollout's own."""
+    """Checkpoint's token minus the rollout's own; null where the two are the same at every position."""
     alternative_effect: Estimate | None
     """Another token minus the rollout's own."""
     checkpoint_minus_alternative: Estimate | None
+    """Checkpoint's token minus another at the same place."""
 
 
 class ControlMatch(Record):
-    """In what matched controls resemble their spikes: fractions, and the gap of entropy (nats)."""
+    """In what matched controls resemble their spikes: fractions, and the mean gap of entropy (nats)."""
 
+    num_same_token: int = 0
+    """Controls at which the checkpoint chooses the rollout's own token, so that nothing is swapped."""
     same_rollout: float | None
     same_category: float | None
     same_third: float | None
@@ -66,6 +69,20 @@ class SwapSelection(SwapEffects):
     """Of matched controls."""
     test: WilcoxonResult | None
     """The checkpoint's token against the rollout's own."""
+
+    @property
+    def headline(self) -> Estimate | None:
+        """Checkpoint's token minus another at the same place, where it is not the rollout's own.
+
+        Against the rollout's own token any other does better where that one was the mistake, and against another
+        position every token does more where more is undecided; this contrast is about this token.
+        """
+        return self.different_tokens.checkpoint_minus_alternative
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the checkpoint chooses another token than the rollout's own at any of these positions."""
+        return self.num_different > 0
 
 
 class SwapDifference(Record):
@@ -117,22 +134,20 @@ class PredictionSelector(Record):
     """How well one score ranks positions by the size of their effect."""
 
     selector: str
-    auc: Estimate | None
-    """Of |effect| >= delta."""
     spearman: Correlation | None
-    """With |effect|."""
+    """With the size of the effect: the product of a position's effects in two independent halves of its
+    continuations, which is 0 on average without an effect, however noisy. 0 by chance."""
     p_adjusted: float | None
 
 
 class Prediction(Record):
-    """Whether scores rank the positions with an effect above the others, under one policy."""
+    """Whether scores rank positions by the size of their effect, under one policy."""
 
     policy: Literal["reference", "checkpoint"]
     positions: Literal["all", "different_tokens"]
     num_positions: int
-    num_effects: int
-    """Positions with |effect| >= delta."""
-    delta: float
+    mean_square_effect: Estimate | None
+    """Mean of these products: the squared effect without the noise of sampling; 0 without effects."""
     selectors: tuple[PredictionSelector, ...]
 
 
@@ -162,9 +177,9 @@ class Pivots(Record):
     num_rises: int
     num_falls: int
     num_confirmed: int
-    """Pivots whose jump is as large on fresh continuations."""
-    max_false_confirmed: float
-    """How many of these tokens without effect would be, on average, at most."""
+    """Pivots for which the interval of the jump on fresh continuations excludes jumps below the gap."""
+    max_confirmed_below_gap: float
+    """How many of these have a smaller true jump, on average, at most."""
     size_search: Estimate | None
     """Mean jump on the continuations that found the pivots."""
     size_estimate: Estimate | None

@@ -10,7 +10,7 @@ from typing import Literal
 
 from swerve.artifacts.probe_findings import Divergence
 from swerve.artifacts.record import Record
-from swerve.estimates import Correlation, Estimate, WilcoxonResult
+from swerve.estimates import Correlation, Estimate, SkewedMean, WilcoxonResult
 
 
 class OnsetStep(Record):
@@ -33,10 +33,11 @@ class ChangePointStep(Record):
 
 
 class ChangePointCounts(Record):
-    """Tokens with a change point that a line does not explain as well."""
+    """Tokens with a change point, more of a step than random walks make, that a line does not explain as well."""
 
     num_tokens: int
     share: Estimate | None
+    """Of the tokens that moved; to be read against 1 - `confidence`, the share of random walks that show one."""
     by_step: tuple[ChangePointStep, ...]
 
 
@@ -134,9 +135,9 @@ class SignalTokens(Record):
     """Tokens of one class: with a training signal, without one, or not seen."""
 
     num_tokens: int
-    mean: Estimate | None
+    mean: SkewedMean | None
     """Divergence."""
-    mean_abs_move: Estimate | None
+    mean_abs_move: SkewedMean | None
 
 
 class SignalDirection(Record):
@@ -168,7 +169,7 @@ class SignalSteps(Record):
     last_step: int
     share_seen: float
     num_tokens: int
-    mean: Estimate | None
+    mean: SkewedMean | None
     above_chance: Estimate | None
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator
 
 from swerve.artifacts.record import Record
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean
 
 Divergence = Literal["kl_forward", "kl_reverse", "js"]
 DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
@@ -66,17 +66,17 @@ class DivergenceMeans(Record):
 
     checkpoint: str
     reference: str
-    kl_forward: Estimate | None
-    kl_reverse: Estimate | None
-    js: Estimate | None
+    kl_forward: SkewedMean | None
+    kl_reverse: SkewedMean | None
+    js: SkewedMean | None
     entropy: Estimate | None
     """Of the checkpoint."""
     entropy_ref: Estimate | None
     """Of the reference."""
 
-    def of(self, divergence: Divergence) -> Estimate | None:
+    def of(self, divergence: Divergence) -> SkewedMean | None:
         """Return the mean of one divergence."""
-        found: Estimate | None = getattr(self, divergence)
+        found: SkewedMean | None = getattr(self, divergence)
         return found
 
 
@@ -185,7 +185,7 @@ class RegionShare(Record):
     region: Region
     num_tokens: int
     share_tokens: float | None
-    mean: ByDivergence
+    mean: Mapping[Divergence, SkewedMean | None]
     """Mean divergence of a token there."""
     share_divergence: ByDivergence
     num_spikes: Mapping[Divergence, int]

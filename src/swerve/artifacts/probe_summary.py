@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol, TypeVar
 
+from swerve.artifacts.files import verify_file
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
 from swerve.artifacts.probe_dynamics import BiographySummary, Correlate, Direction, TrainingSignal
 from swerve.artifacts.probe_findings import (
@@ -25,6 +26,7 @@ from swerve.artifacts.probe_findings import (
 )
 from swerve.artifacts.record import Record
 from swerve.artifacts.run import RunDirectory
+from swerve.errors import ArtifactError
 from swerve.estimates import Estimate, McNemarResult
 
 
@@ -71,6 +73,10 @@ class Compared(Record):
     num_reference_wrong_final_right: int | None
     selection: Literal["greedy", "split", "imported"]
     """`imported`: responses from a file."""
+    num_ties: int | None = None
+    """Only of `split`: verdicts, of a model on a problem, drawn by a coin as half of the deciding samples are right."""
+    tie_seed: int | None = None
+    """Of these draws."""
     mcnemar: McNemarResult | None
     """Greedy accuracies of reference and final over all problems."""
     reselected: Estimate | None
@@ -132,6 +138,8 @@ class ProbeSummary(Tested, Measured, Compared):
     """False: fewer rollouts than `probe.min_rollouts`."""
     notes: tuple[str, ...] = ()
     """Caveats that the metrics call for."""
+    tables: Mapping[str, str] | None = None
+    """SHA-256 of each table of the probe, by name within `probe/`."""
 
     @property
     def is_imported(self) -> bool:
@@ -190,7 +198,15 @@ def read_summary(run: RunDirectory) -> ProbeSummary | None:
     """Return the summary of a run's probe, or None if the run was not probed.
 
     Raises:
-        ArtifactError: the file is damaged or of another version.
+        ArtifactError: the file is damaged or of another version, or a table is not the one that was written with it.
     """
-    path = run.probe_path / "summary.json"
-    return ProbeSummary.read(path, remedy=f"run swerve probe {run.path} again") if path.is_file() else None
+    path, remedy = run.probe_path / "summary.json", f"run swerve probe {run.path} again"
+    if not path.is_file():
+        return None
+    found = ProbeSummary.read(path, remedy=remedy)
+    for name, digest in (found.tables or {}).items():
+        try:
+            verify_file(path.parent / name, digest, listed_in=path.name)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {remedy}") from None
+    return found

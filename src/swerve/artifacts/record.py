@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.files import read_sealed, write_sealed
 from swerve.errors import ArtifactError
 
 
@@ -21,8 +21,8 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, use_attribute_docstrings=True)
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON, atomically."""
-        write_json(path, self.model_dump(mode="json"))
+        """Write the record as JSON with a digest of its fields, atomically."""
+        write_sealed(path, self.model_dump(mode="json"))
 
     @classmethod
     def read(cls, path: Path, *, remedy: str) -> Self:
@@ -33,10 +33,13 @@ class Record(BaseModel):
             remedy: what to do about a file that cannot be read, such as "run swerve eval again".
 
         Raises:
-            ArtifactError: the file is missing, is not strict JSON, or lacks a key or has a value of another kind.
+            ArtifactError: the file is missing, is not strict JSON, was changed, or lacks a key or has a value of
+                another kind.
         """
         try:
-            return cls.model_validate(read_json(path))
+            return cls.model_validate(read_sealed(path))
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {remedy}") from None
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"])) or "the file"

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from swerve.artifacts.files import (
     MANIFEST_NAME,
     TEMPORARY_PREFIX,
     create_directory,
     dump_json,
-    read_json,
+    fsync,
+    read_manifest,
+    read_sealed,
     remove,
+    sealed,
+    sha256_file,
     verify_manifest,
-    write_json,
+    write_sealed,
 )
+from swerve.artifacts.metrics import Extent, check_extent, synced_extent
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 
 RUN_SCHEMA_VERSION = 1
+_IDENTITY = ("config_hash", "seed")
+_LOOK_SECONDS = 0.2
+"""A process that only looks whether the lock is held holds it for less."""
 PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
@@ -42,6 +52,8 @@ class CheckpointRef:
     """Whether it is the last of its stage."""
     weights_sha256: str = ""
     """Digest of the weights; empty for a checkpoint that is yet to be written."""
+    run_files: Mapping[str, Extent] | None = None
+    """How far the run's files that resuming reads had been written, by name; None: an earlier version did not say."""
 
     @property
     def label(self) -> str:
@@ -127,8 +139,9 @@ class RunDirectory:
             ConfigError: it exists and is not empty.
         """
         self.check_new()
-        record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance}
-        create_directory(self.path, {"config.yaml": config_yaml, "run.json": dump_json(record)})
+        digest = hashlib.sha256(config_yaml.encode()).hexdigest()
+        record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance, "config_sha256": digest}
+        create_directory(self.path, {"config.yaml": config_yaml, "run.json": dump_json(sealed(record))})
 
     def withdraw(self) -> None:
         """Delete what `create` made, and the directory if nothing else is in it."""
@@ -138,24 +151,57 @@ class RunDirectory:
             self.path.rmdir()
 
     def read_provenance(self) -> dict[str, Any]:
-        """Return `run.json`.
+        """Return `run.json`, which together with `config.yaml` is as it was written.
 
         Raises:
-            ArtifactError: this is not a run directory, or its schema version is another.
+            ArtifactError: this is not a run directory, its schema version is another, or one of the two was changed.
         """
-        if not (self.path / "run.json").is_file():
-            raise ArtifactError(f"{self.path} is not a run directory (it has no run.json)")
-        provenance: dict[str, Any] = read_json(self.path / "run.json")
-        if provenance.get("schema_version") != RUN_SCHEMA_VERSION:
+        record = self._read_record()
+        digest = record.get("config_sha256")  # earlier versions did not write one
+        if digest is not None and (not self.config_path.is_file() or sha256_file(self.config_path) != digest):
             raise ArtifactError(
-                f"{self.path} has run schema version {provenance.get('schema_version')}, "
+                f"{self.config_path} is not what the run began with (its SHA-256 is not the one in run.json); put it "
+                "back; settings of eval, probe and report are changed on the command line"
+            )
+        return record
+
+    def identity(self) -> dict[str, Any]:
+        """Return what marks the run's files as its own: the hash of its configuration, and its seed."""
+        provenance = self.read_provenance()
+        return {name: provenance.get(name) for name in _IDENTITY}
+
+    def _read_record(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        if not path.is_file():
+            raise ArtifactError(f"{self.path} is not a run directory (it has no run.json)")
+        record = read_sealed(path)
+        if record.get("schema_version") != RUN_SCHEMA_VERSION:
+            raise ArtifactError(
+                f"{self.path} has run schema version {record.get('schema_version')}, "
                 f"this swerve reads {RUN_SCHEMA_VERSION}; use the swerve that wrote it"
             )
-        return provenance
+        return record
+
+    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
+        """Replace what `run.json` says, but for the configuration's digest."""
+        record = {"schema_version": RUN_SCHEMA_VERSION, **provenance}
+        known = self._read_record()
+        write_sealed(self.path / "run.json", {**record, "config_sha256": known.get("config_sha256")})
 
     def set_status(self, status: str) -> None:
         """Record `created`, `training`, `interrupted`, `failed` or `trained` in `run.json`."""
-        write_json(self.path / "run.json", {**self.read_provenance(), "status": status})
+        self.write_provenance({**self._read_record(), "status": status})
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / ".lock"
+
+    def is_held(self) -> bool:
+        """Whether a process holds the lock; of one that was killed the system has let it go."""
+        if not self._lock_path.is_file():
+            return False
+        with self._lock_path.open(encoding="utf-8") as stream:
+            return not _try_lock(stream, fcntl.LOCK_SH)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -164,72 +210,154 @@ class RunDirectory:
         Raises:
             ArtifactError: another process holds it; the message names its pid.
         """
-        path = self.path / ".lock"
-        with path.open("a+", encoding="utf-8") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        with self._lock_path.open("a+", encoding="utf-8") as stream:
+            if not (_try_lock(stream, fcntl.LOCK_EX) or _try_lock(stream, fcntl.LOCK_EX, after=_LOOK_SECONDS)):
                 stream.seek(0)
                 holder = stream.read().strip() or "unknown"
                 raise ArtifactError(
                     f"{self.path} is in use by process {holder}; wait for it or stop it, or choose another --out"
-                ) from None
+                )
             stream.truncate(0)
             stream.write(str(os.getpid()))
             stream.flush()
+            self._remove_leftovers()
             yield
+            stream.truncate(0)
 
-    def remove_leftovers(self) -> None:
-        """Delete temporary files of a process that was killed; only for the holder of the lock."""
-        for leftover in self.path.rglob(f"{TEMPORARY_PREFIX}*"):
-            remove(leftover)
+    def _remove_leftovers(self) -> None:
+        """Delete temporary files of processes that were killed: who holds the lock is the only one that writes here.
+
+        But for the report, which is written without it, and runs inside the directory.
+        """
+        for folder, folders, files in os.walk(self.path):
+            for name in [one for one in (*folders, *files) if one.startswith(TEMPORARY_PREFIX)]:
+                remove(Path(folder) / name)
+            folders[:] = [
+                name
+                for name in folders
+                if not name.startswith(TEMPORARY_PREFIX)
+                and Path(folder) / name != self.report_path
+                and not (Path(folder) / name / "run.json").is_file()
+            ]
 
     def checkpoint_manifests(self) -> list[Path]:
         """Return the manifests of all checkpoints, by step. A directory without one is not a checkpoint."""
         return sorted((self.path / "checkpoints").glob(f"step_*/{MANIFEST_NAME}"))
 
-    @staticmethod
-    def read_checkpoint(manifest: Path) -> CheckpointRef:
-        """Return the checkpoint a manifest describes.
-
-        Raises:
-            ArtifactError: the manifest is damaged.
-        """
-        entry = read_json(manifest)
+    def _read_checkpoint(self, path: Path, provenance: Mapping[str, Any]) -> CheckpointRef:
+        """Return the checkpoint at `path` after comparing its manifest with itself, its place and the run."""
+        entry = read_manifest(path)
         names = ("step", "stage", "stage_step", "scheduled", "final", "weights_sha256")
+        where = path / MANIFEST_NAME
         try:
-            return CheckpointRef(path=manifest.parent, **{name: entry[name] for name in names})
-        except (KeyError, TypeError):
-            raise CheckpointError(f"{manifest} does not name its step, stage and weights: it is damaged") from None
+            run_files = entry.get("run_files")
+            extents = None if run_files is None else {name: Extent(**one) for name, one in run_files.items()}
+            checkpoint = CheckpointRef(path=path, run_files=extents, **{name: entry[name] for name in names})
+            place = self.checkpoint_path(checkpoint.step)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise CheckpointError(f"{where} does not name its step, stage and weights: it is damaged") from None
+        if path != place:
+            raise CheckpointError(f"{where} says step {checkpoint.step}: it does not belong into this directory")
+        for name in _IDENTITY if extents is not None else ("seed",):
+            if name in entry and name in provenance and entry[name] != provenance[name]:
+                raise CheckpointError(
+                    f"{path} is of another run: its {name} is {entry[name]}, that of {self.path} {provenance[name]}"
+                )
+        _check_offsets(checkpoint, provenance.get("stages"))
+        return checkpoint
 
     def checkpoints(self) -> list[CheckpointRef]:
-        """Return every complete checkpoint, by step.
+        """Return every complete checkpoint, by step; their manifests are compared with themselves and with the run.
 
         Raises:
-            ArtifactError: a manifest is damaged.
+            ArtifactError: a manifest is damaged, or of another run.
         """
-        return [self.read_checkpoint(manifest) for manifest in self.checkpoint_manifests()]
+        provenance = self.read_provenance()
+        return [self._read_checkpoint(manifest.parent, provenance) for manifest in self.checkpoint_manifests()]
 
-    def last_intact_checkpoint(self) -> tuple[CheckpointRef | None, ArtifactError | None]:
-        """Return the newest intact checkpoint with no damaged one before it, and what is wrong with the next, if any.
+    def missing_checkpoints(self, scheduled: Collection[int]) -> list[str]:
+        """Return a line for each checkpoint that should be there, by the steps that are kept, and is not."""
+        known = [one.step for one in self.checkpoints()]
+        missing = [step for step in sorted(scheduled) if step < max(known, default=0) and step not in known]
+        return [
+            f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.path} --resume"
+            for step in missing
+        ]
 
-        Training that continues before a damaged checkpoint makes it again. One that only served resuming is not missed.
-        Changes nothing: damaged checkpoints stay where they are until training reaches their step again.
+    def intact_checkpoints(self) -> tuple[list[CheckpointRef], list[ArtifactError]]:
+        """Return the checkpoints that training can continue from, by step, and what is wrong with the others.
+
+        Their files agree with their manifest, and so do the run's logs up to where they were then. Changes nothing:
+        damaged checkpoints stay where they are until training reaches their step again.
+
+        Raises:
+            ArtifactError: there are whole checkpoints, but the logs agree with none of them: training could only begin
+                anew.
         """
-        newest: CheckpointRef | None = None
+        provenance = self.read_provenance()
+        intact: list[CheckpointRef] = []
+        damages: list[ArtifactError] = []
+        logs: list[ArtifactError] = []
         for manifest in self.checkpoint_manifests():
             try:
-                checkpoint = self.read_checkpoint(manifest)
+                checkpoint = self._read_checkpoint(manifest.parent, provenance)
                 verify_manifest(checkpoint.path)
             except ArtifactError as error:
-                return newest, error
-            newest = checkpoint
-        return newest, None
+                damages.append(error)
+                continue
+            try:
+                self.check_run_files(checkpoint)
+                intact.append(checkpoint)
+            except ArtifactError as error:
+                logs.append(error)
+        if logs and all(one.run_files is None for one in intact):  # also those that cannot vouch for the logs
+            raise ArtifactError(f"{logs[0]}; put it back as it was, or begin another run with --out")
+        return intact, [*damages, *logs]
+
+    def sync_run_files(self, checkpoint: CheckpointRef) -> dict[str, Extent]:
+        """Wait until the files beside a checkpoint that resuming reads are on the disk; return how far each goes.
+
+        These are the logs, which drive adaptive coefficients and curricula, and inside a DPO stage its pairs.
+        """
+        pairs = [] if checkpoint.final else [self.pairs_path(checkpoint.stage)]
+        paths = [path for path in (self.metrics_path, self.problems_path, *pairs) if path.is_file()]
+        extents = {str(path.relative_to(self.path)): synced_extent(path) for path in paths}
+        fsync(self.path)
+        return extents
+
+    def check_run_files(self, checkpoint: CheckpointRef) -> None:
+        """Check that the logs still begin with what they held when a checkpoint was saved.
+
+        Raises:
+            ArtifactError: one is missing, shorter or another; the message names it.
+        """
+        for name, extent in (checkpoint.run_files or {}).items():
+            try:
+                check_extent(self.path / name, extent)
+            except ArtifactError as error:
+                raise ArtifactError(
+                    f"{error}, which {checkpoint.label} (step {checkpoint.step}) was saved with"
+                ) from None
 
     def remove_checkpoint(self, checkpoint: CheckpointRef) -> None:
         """Delete a checkpoint; its manifest first, so that a kill in between leaves nothing that looks complete."""
         (checkpoint.path / MANIFEST_NAME).unlink(missing_ok=True)
         remove(checkpoint.path)
+
+    def remove_outdated_checkpoints(self, before: int, *, scheduled: Collection[int]) -> None:
+        """Delete checkpoints that only served resuming, and no longer do, and what kills left of such.
+
+        Args:
+            before: global step of a checkpoint that is intact: earlier ones are not needed for resuming.
+            scheduled: steps whose checkpoints are kept, whatever state they are in.
+        """
+        for path in sorted((self.path / "checkpoints").glob("step_*")):
+            number = path.name.removeprefix("step_")
+            if not number.isdigit() or path != self.checkpoint_path(int(number)) or int(number) in scheduled:
+                continue
+            if int(number) < before or not (path / MANIFEST_NAME).is_file():
+                (path / MANIFEST_NAME).unlink(missing_ok=True)
+                remove(path)
 
     def select_checkpoint(self, selector: str) -> CheckpointRef:
         """Return the checkpoint a selector names: a stage (`dpo`: its last), a label (`rl-30`) or `step_000538`.
@@ -244,4 +372,31 @@ class RunDirectory:
         names = [checkpoint.label for checkpoint in known]
         raise CheckpointError(
             f"{self.path} has no checkpoint '{selector}'; it has {', '.join(names) or 'none'}{nearest(selector, names)}"
+        )
+
+
+def _try_lock(stream: TextIO, kind: int, *, after: float = 0.0) -> bool:
+    """Return whether a file could be locked without waiting for whoever holds it; the lock ends with the file."""
+    time.sleep(after)
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _check_offsets(checkpoint: CheckpointRef, stages: Mapping[str, int] | None) -> None:
+    """Check that a checkpoint's step is the one at which its stage has made so many; None: the run does not say."""
+    if stages is None:
+        return
+    labels = list(stages)
+    first = (
+        sum(stages[label] for label in labels[: labels.index(checkpoint.stage)]) if checkpoint.stage in stages else -1
+    )
+    steps = stages.get(checkpoint.stage, 0)
+    known = first + checkpoint.stage_step == checkpoint.step and 0 < checkpoint.stage_step <= steps
+    if first < 0 or not known or checkpoint.final != (checkpoint.stage_step == steps):
+        raise CheckpointError(
+            f"{checkpoint.path / MANIFEST_NAME} says {checkpoint.label} at step {checkpoint.step}, which the run's "
+            f"stages do not have ({', '.join(f'{label}: {steps}' for label, steps in stages.items())})"
         )

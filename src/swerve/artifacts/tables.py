@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_path
+from swerve.artifacts.parquet_size import check_parquet_size, table_limit
 from swerve.errors import ArtifactError, DiskFullError
 
 TABLE_VERSION = "1"
@@ -65,6 +66,7 @@ EVALUATION_SCHEMA = pa.schema(
         ("entropy", pa.float32()),  # mean over the greedy completion's positions, nats
         ("sampled_reward", pa.float32()),  # mean over the samples at the evaluation temperature
         ("num_samples", pa.int32()),
+        pa.field("difficulty", pa.float64(), metadata=_ADDED),  # of the problem; null: it has none
     ]
 )
 
@@ -137,6 +139,7 @@ INTERVENTIONS_SCHEMA = pa.schema(
         ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
         ("first_continuations", pa.int32()),  # of these, those drawn before anything was seen
         ("first_successes", pa.int32()),
+        pa.field("first_even_successes", pa.int32(), metadata=_ADDED),  # of these, among continuations 0, 2, 4, ...
     ]
 )
 
@@ -284,13 +287,17 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """Return the table at `path`, its page checksums verified.
 
     Raises:
-        ArtifactError: the file is missing, damaged, of another schema version, or lacks a column.
+        ArtifactError: the file is missing, damaged, of another schema version, or lacks a column; its values are more
+            than 2 GiB and more than a hundred times the file.
     """
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
+        check_parquet_size(path, limit=table_limit(path))
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        table.validate(full=True)  # texts that are not UTF-8, lists that end before they begin
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and DiskFullError.matches(error):
             raise DiskFullError(path) from error
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None

@@ -21,7 +21,7 @@ from swerve.cli.data import list_tasks, prove_puzzles, show_problems, write_prob
 from swerve.cli.data_files import export, import_responses
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
-from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, Run, StageOverrides
+from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Run, StageOverrides
 from swerve.cli.probe_command import probe
 from swerve.errors import DiskFullError, InterruptedRunError, SwerveError
 from swerve.version import __version__
@@ -66,12 +66,17 @@ def demo(overrides: Overrides = None, out: Out = None, resume: Resume = False, a
 
 @app.command()
 def train(
-    recipe: Recipe, overrides: Overrides = None, out: Out = None, resume: Resume = False, as_json: Json = False
+    recipe: Recipe,
+    overrides: Overrides = None,
+    out: Out = None,
+    resume: Resume = False,
+    resume_or_start: ResumeOrStart = False,
+    as_json: Json = False,
 ) -> None:
     """Train the stages of a recipe; with --resume, RECIPE may be the run directory."""
     from swerve.cli.pipeline import run_train
 
-    run_train(recipe, overrides or (), out=out, resume=resume, as_json=as_json)
+    run_train(recipe, overrides or (), out=out, resume=resume, or_start=resume_or_start, as_json=as_json)
 
 
 @app.command(name="eval")
@@ -165,8 +170,11 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file')))}", 1
     if isinstance(error, OSError) and error.filename is not None:
         return f"swerve: error: {one_line(f'{error.filename}: {error.strerror}')}", 1
+    from swerve.recipes.custom import custom_place
+
     text = one_line(f"{type(error).__name__}: {error}")
-    return f"swerve: internal error: {text}; run again with --debug", 1
+    place = custom_place(error)
+    return f"swerve: {f'error in {place}' if place else 'internal error'}: {text}; run again with --debug", 1
 
 
 def _usage(error: Exception) -> str:

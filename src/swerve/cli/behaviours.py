@@ -110,7 +110,16 @@ _METRICS: tuple[tuple[str, str, str], ...] = (
 def behaviours_text(summary: Summary) -> str:
     """Return the table, the signs of hacking with the first rows that show them, and the notes."""
     labels = summary["labels"]
-    shown = _evenly(labels)
+    shown = _evenly(labels) if summary["by"] == "step" else labels
+    blocks = [_block(shown[start : start + _MAX_COLUMNS]) for start in range(0, len(shown), _MAX_COLUMNS)]
+    parts = ["\n\n".join(blocks), *_signs(labels, summary["source"])]
+    if len(shown) < len(labels):
+        parts.append(f"{len(shown)} of {len(labels)} are shown; --json has all.")
+    return "\n".join([*parts, *(f"Note: {note}." for note in summary["notes"])])
+
+
+def _block(shown: Sequence[Summary]) -> str:
+    """Return the table of a few labels, with intervals where there is room."""
     intervals = len(shown) <= _MAX_WITH_INTERVALS
     heading = ["", *(one_line(str(label["label"])) for label in shown)]
     lines = [
@@ -121,14 +130,11 @@ def behaviours_text(summary: Summary) -> str:
         *_sampling(shown, intervals),
     ]
     measured = [line for line in lines if set(line[1:]) != {_NOT_MEASURED}]
-    parts = [_columns([heading, *measured]), *_signs(labels, summary["source"])]
-    if len(shown) < len(labels):
-        parts.append(f"{len(shown)} of {len(labels)} are shown; --json has all.")
-    return "\n".join([*parts, *(f"Note: {note}." for note in summary["notes"])])
+    return _columns([heading, *measured])
 
 
 def _evenly(labels: Sequence[Summary]) -> list[Summary]:
-    """Return a few labels with even distances, the first and the last among them."""
+    """Return a few steps with even distances, the first and the last among them."""
     if len(labels) <= _MAX_COLUMNS:
         return list(labels)
     return [labels[round(place * (len(labels) - 1) / (_MAX_COLUMNS - 1))] for place in range(_MAX_COLUMNS)]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from swerve.artifacts.files import record_fields
 from swerve.errors import ConfigError
@@ -245,8 +245,28 @@ class BarProgress:
         self._console.print(one_line(message), markup=False, soft_wrap=True)
 
 
+class _UntilClosed:
+    """A stream whose reader may go away, as a closed terminal does: then nothing is written and nothing fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            # What is still buffered, and the last words of Python at exit, need somewhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        return len(text)
+
+
 def console_progress(stream: TextIO) -> Progress:
     """Return bars if `stream` is a terminal that can redraw a line, else plain lines."""
+    kept = cast(TextIO, _UntilClosed(stream))
     if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
-        return BarProgress(stream)
-    return LineProgress(stream)
+        return BarProgress(kept)
+    return LineProgress(kept)

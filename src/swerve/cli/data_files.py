@@ -18,6 +18,7 @@ from swerve.version import __version__
 if TYPE_CHECKING:
     from swerve.formats.export import ExportFormat
     from swerve.formats.imported_responses import JoinCounts, ResponseRecord
+    from swerve.probe.rollouts.tokenise import EncodedResponse
 
 _EXPORT_FORMATS = ("jsonl", "csv", "hf")
 _SPECIALS_LEFT_OUT = ("verl", "trl")
@@ -130,25 +131,25 @@ def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[Respo
 
     folder, _, revision = (name, "", "") if Path(name).exists() else name.partition("#")
     tokenizer = load_tokenizer(folder, **({"revision": revision} if revision else {}))
-    encoder = ResponseEncoder(tokenizer, ImportSettings())
-    found = []
-    for record in records:
-        if record.completion_ids is None and not record.response:
-            found.append(record)
-            continue
-        encoded = encoder.encode(record)
-        found.append(
-            replace(
-                record,
-                problem=replace(record.problem, prompt_ids=encoded.prompt_ids),
-                response=encoded.text,
-                completion_ids=encoded.completion_ids,
-                spans=encoded.spans,
-                boundary=encoded.boundary,
-            )
-        )
+    texts = [record for record in records if record.completion_ids is not None or record.response]
+    encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(texts))
+    found = [
+        _with_tokens(record, next(encoded)) if record.completion_ids is not None or record.response else record
+        for record in records
+    ]
     label = Path(folder).name if Path(folder).exists() else name
     return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}
+
+
+def _with_tokens(record: ResponseRecord, encoded: EncodedResponse) -> ResponseRecord:
+    return replace(
+        record,
+        problem=replace(record.problem, prompt_ids=encoded.prompt_ids),
+        response=encoded.text,
+        completion_ids=encoded.completion_ids,
+        spans=encoded.spans,
+        boundary=encoded.boundary,
+    )
 
 
 def _summary(records: Sequence[ResponseRecord], counts: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:

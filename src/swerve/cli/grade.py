@@ -14,6 +14,7 @@ import typer
 from swerve.cli.console import check_output, console_progress, one_line, print_json, print_text
 from swerve.cli.options import Fields
 from swerve.errors import ConfigError
+from swerve.estimates import Estimate, rounded
 
 if TYPE_CHECKING:
     from swerve.eval.answer_files import GradingTask
@@ -178,7 +179,7 @@ def _one_line_kept(line: str) -> str:
 
 def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     right = summary["right"]
-    interval = "" if right is None else f" ({right.mean:.1%} [{right.low:.1%}, {right.high:.1%}])"
+    interval = "" if right is None else f" ({_interval(right)})"
     lines = [f"{summary['num_records']} records, {summary['num_right']} right{interval}"]
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
@@ -187,9 +188,15 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if len(summary["values"]) > 2:
         lines.append("values: " + ", ".join(f"{value}: {count}" for value, count in summary["values"].items()))
     lines += [f"  {count} x {detail}" for detail, count in summary["failures"].items()]
+    lines += [hint for hint in [summary["extraction_hint"]] if hint]
     for found in summary["audits"]:
         lines += audit_lines(found, limit=_NUM_SHOWN)
     return lines
+
+
+def _interval(value: Estimate) -> str:
+    mean, low, high = (rounded(100 * one, 1, 0, 100) for one in (value.mean, value.low, value.high))
+    return f"{mean}% [{low}%, {high}%]"
 
 
 def audit_lines(found: Mapping[str, Any], *, limit: int) -> list[str]:
@@ -197,8 +204,7 @@ def audit_lines(found: Mapping[str, Any], *, limit: int) -> list[str]:
     agreement = found["agreement"]
     if agreement is None:
         return [f"Against '{found['field']}': no record has a verdict in it."]
-    interval = f"{agreement.mean:.1%} [{agreement.low:.1%}, {agreement.high:.1%}]"
-    lines = [f"Against '{found['field']}' ({found['num_compared']} records): agreement {interval}"]
+    lines = [f"Against '{found['field']}' ({found['num_compared']} records): agreement {_interval(agreement)}"]
     if found["compared"] == "verdicts":
         lines.append(
             f"  recorded right {found['recorded_right']}, graded right {found['graded_right']}: "

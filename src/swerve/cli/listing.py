@@ -50,13 +50,19 @@ def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fal
 
 @config_app.command(name="check")
 def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Say whether a recipe is valid."""
-    from swerve.recipes.loader import config_hash, load_config
+    """Say whether a recipe is valid, and what its presets leave out."""
+    from swerve.config import preset_notes
+    from swerve.recipes.loader import config_hash, has_custom, load_config
 
     config = load_config(recipe, overrides or ())
+    if has_custom(config):
+        from swerve.train.stages.custom_parts import custom_digests
+
+        custom_digests(config)
     digest = config_hash(config)
-    found = {"valid": True, "name": config.name, "config_hash": digest}
-    print_result(found, f"{recipe}: valid, configuration {digest}", as_json=as_json)
+    notes = preset_notes(config.stages)
+    found = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes}
+    print_result(found, "\n".join([f"{recipe}: valid, configuration {digest}", *notes]), as_json=as_json)
 
 
 @config_app.command(name="schema")
@@ -68,7 +74,10 @@ def show_schema() -> None:
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """Return a run's name, status, stages and last step; what cannot be read is None, with the reason in `error`."""
+    """Return a run's name, status, stages and last step; what cannot be read is None, with the reason in `error`.
+
+    A run that says `training` and that no process holds was `killed`.
+    """
     from swerve.artifacts.metrics import read_metrics
     from swerve.artifacts.run import RunDirectory
     from swerve.recipes.loader import load_config
@@ -76,7 +85,8 @@ def describe_run(path: Path) -> dict[str, Any]:
     run = RunDirectory(path)
     entry: dict[str, Any] = {"name": path.name, "status": None, "stages": None, "last_step": None}
     try:
-        entry["status"] = run.read_provenance().get("status")
+        status = run.read_provenance().get("status")
+        entry["status"] = "killed" if status == "training" and not run.is_held() else status
         entry["stages"] = [stage.label for stage in load_config(run.config_path).stages]
         steps = [record.get("step") for record in read_metrics(run.metrics_path)[-1:]]
         return {**entry, "last_step": steps[0] if steps else None}

@@ -18,6 +18,10 @@ StageOverrides = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]
+ResumeOrStart = Annotated[
+    bool,
+    typer.Option("--resume-or-start", help="Continue the run if it was begun, start it otherwise: for requeued jobs."),
+]
 Fields = Annotated[
     list[str] | None,
     typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),

@@ -24,6 +24,7 @@ from swerve.cli.runs import (
     is_main_process,
     load_run_config,
     new_run,
+    run_path,
     set_thread_environment,
 )
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
@@ -48,19 +49,27 @@ def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress
     return run
 
 
-def run_train(recipe: str, overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
-    """Train every stage of a recipe; with `resume`, `recipe` may be the run itself."""
-    run_paths = [path for path in (Path(recipe), RUNS / recipe) if resume and (path / "run.json").is_file()]
+def run_train(
+    recipe: str, overrides: Sequence[str], *, out: Path | None, resume: bool, or_start: bool = False, as_json: bool
+) -> None:
+    """Train every stage of a recipe; with `resume`, `recipe` may be the run itself.
+
+    With `or_start` a run that was begun is continued, and another one started.
+    """
+    candidates = (Path(recipe), RUNS / recipe) if resume or or_start else ()
+    run_paths = [path for path in candidates if (path / "run.json").is_file()]
     if run_paths:
         out = out or run_paths[0]
         config = load_config(run_paths[0] / "config.yaml", overrides)
-    elif resume and recipe not in shipped_recipes() and not Path(recipe).is_file():
+    elif resume and not or_start and recipe not in shipped_recipes() and not Path(recipe).is_file():
         raise ConfigError(
             f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
             "new run starts without --resume"
         )
     else:
         config = load_config(recipe, overrides)
+    if or_start:
+        resume = (run_path(config, out) / "run.json").is_file()
     run = _train(config, out, resume=resume, progress=_progress())
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})

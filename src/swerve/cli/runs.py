@@ -12,7 +12,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.probe.request import NamedModel, name_checkpoint
-from swerve.recipes.loader import differing_keys, load_config
+from swerve.recipes.loader import check_recorded_config, load_config
 
 RUNS = Path("runs")
 _STAGE_SECTIONS = ("eval", "probe", "report", "runtime")
@@ -22,14 +22,28 @@ def check_name(name: str) -> str:
     """Return a run's name if it is safe as a directory's name.
 
     Raises:
-        ConfigError: it is empty, starts with a dot or has characters other than letters, digits, `.`, `_` and `-`.
+        ConfigError: it is empty, has characters other than letters, digits, `.`, `_` and `-`, or starts like a hidden
+            file or an option of other programs.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name):
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(
-            f"run name {name!r} is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', not starting with '.'; "
-            "set it with name=NAME, or choose a directory with --out"
+            f"run name {name!r} is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', starting with a "
+            "letter, a digit or '_'; set it with name=NAME, or choose a directory with --out"
         )
     return name
+
+
+def run_path(config: Config, out: Path | None) -> Path:
+    """Return where a run goes: `out` if given, else the run's name under `runs/`.
+
+    Raises:
+        ConfigError: the name is not allowed, or `out` looks like an option.
+    """
+    if out is None:
+        return RUNS / check_name(config.name)
+    if out.name.startswith("-"):
+        raise ConfigError(f"--out {str(out)!r} is not allowed: the directory's name starts with '-'")
+    return out
 
 
 def is_main_process() -> bool:
@@ -97,7 +111,7 @@ def new_run(config: Config, out: Path | None) -> RunDirectory:
     Raises:
         ConfigError: the directory exists and is not empty, or the run's name is not allowed.
     """
-    directory = RunDirectory(out or RUNS / check_name(config.name))
+    directory = RunDirectory(run_path(config, out))
     if is_main_process():
         directory.check_new()
     return directory
@@ -110,17 +124,10 @@ def continue_run(config: Config, out: Path | None) -> RunDirectory:
         ConfigError: there is no such run, or its configuration differs; the message names the keys.
         ArtifactError: the directory is not a run directory.
     """
-    directory = RunDirectory(out or RUNS / check_name(config.name))
+    directory = RunDirectory(run_path(config, out))
     if not directory.path.exists():
         raise ConfigError(f"run directory {directory.path} does not exist; start it without --resume")
-    directory.read_provenance()
-    keys = differing_keys(load_config(directory.config_path), config)
-    if keys:
-        shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
-        raise ConfigError(
-            f"cannot resume {directory.path}: its configuration differs in {shown}; "
-            "give the same recipe and overrides, or start another run with --out"
-        )
+    check_recorded_config(config, directory)
     return directory
 
 

@@ -10,7 +10,7 @@ from swerve.artifacts.probe_causes import SwapSelection
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.cli.console import format_duration, one_line
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean, rounded
 
 NOT_MEASURED = "not measured"
 _FAILURES = {
@@ -22,8 +22,18 @@ _MIN_UNPARSED = 0.01
 """Texts without an answer are mentioned from this fraction of the completions on."""
 
 
+def _hundredths(fraction: float) -> str:
+    """Return a fraction in percent without the percent sign; 0 and 100 only where it is that."""
+    return rounded(100 * fraction, 1, -100, 0, 100)
+
+
+def _signed(fraction: float) -> str:
+    text = _hundredths(fraction)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def _percent(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{100 * value:.1f}%"
+    return NOT_MEASURED if value is None else f"{_hundredths(value)}%"
 
 
 def _mean(estimate: Estimate | None) -> str:
@@ -31,14 +41,17 @@ def _mean(estimate: Estimate | None) -> str:
 
 
 def _interval(estimate: Estimate | None) -> str:
-    return f"{_mean(estimate)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]" if estimate else NOT_MEASURED
+    if estimate is None:
+        return NOT_MEASURED
+    return f"{_mean(estimate)} [{_hundredths(estimate.low)}, {_hundredths(estimate.high)}]"
 
 
 def _points(effect: Estimate | None) -> str:
     """Return a difference of two fractions in percentage points."""
     if effect is None:
         return NOT_MEASURED
-    return f"{100 * effect.mean:+.1f} points [{100 * effect.low:+.1f}, {100 * effect.high:+.1f}]"
+    mean, low, high = (_signed(value) for value in (effect.mean, effect.low, effect.high))
+    return f"{mean} points [{low}, {high}]"
 
 
 def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool = False) -> list[str]:
@@ -131,7 +144,7 @@ def _divergence_line(probe: ProbeSummary) -> str:
     final = probe.at_final(probe.divergences)
     pairs = [*([] if final is None else [final]), *(one for one in probe.pairs if one.reference == probe.baseline)]
     means = [
-        f"{one.checkpoint} against {one.reference} {mean.mean:.2g}"
+        f"{one.checkpoint} against {one.reference} {mean.mean:.2g}{_unreliable(mean)}"
         for one in pairs
         if (mean := one.of(probe.divergence)) is not None
     ]
@@ -140,6 +153,12 @@ def _divergence_line(probe: ProbeSummary) -> str:
     if probe.noise_floor is not None and probe.divergence in probe.noise_floor:
         means.append(f"noise {probe.noise_floor[probe.divergence].mean:.1g}")
     return f"Mean {DIVERGENCE_NAMES[probe.divergence]} divergence, nats per token: {', '.join(means)}."
+
+
+def _unreliable(mean: SkewedMean) -> str:
+    if mean.reliable:
+        return ""
+    return " (not reliable)" if mean.median is None else f" (not reliable; median {mean.median.mean:.2g})"
 
 
 def _spike_lines(probe: ProbeSummary) -> list[str]:
@@ -180,9 +199,11 @@ def _causal_lines(probe: ProbeSummary) -> list[str]:
     swaps = probe.causal
     if swaps is None:
         return [f"Causal test: {NOT_MEASURED}."]
+    spike = swaps.selection("spike")
+    headline = None if spike is None else spike.headline
     heading = (
-        f"Causal test, {swaps.num_rollouts} rollouts x {swaps.num_continuations} continuations by "
-        f"{probe.reference}: its own token replaced by the one of {probe.final}"
+        f"Causal test, {swaps.num_rollouts} rollouts x {swaps.num_continuations} continuations by {probe.reference}: "
+        f"token of {probe.final} against another at the highest spike {_points(headline)}; against the rollout's own"
     )
     return [heading, *map(_causal_line, swaps.selections)]
 
@@ -190,8 +211,10 @@ def _causal_lines(probe: ProbeSummary) -> list[str]:
 def _causal_line(one: SwapSelection) -> str:
     control = one.alternative_effect
     beside = "" if control is None else f"; control token (neither model's choice): {_points(control)}"
+    same = one.num_positions - one.num_different
+    trivial = f" (the same token at {same} of {one.num_positions})" if same else ""
     success = f"success {_percent(one.reference.success)} -> {_percent(one.checkpoint.success)}"
-    return f"  {_PLACES[one.selection]}: {success}, {_points(one.effect)}{beside}"
+    return f"  {_PLACES[one.selection]}: {success}, {_points(one.effect)}{trivial}{beside}"
 
 
 def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
@@ -200,7 +223,8 @@ def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
         where = None if pivots.on_spike is None else pivots.on_spike.share
         yield (
             f"Pivotal tokens: {pivots.num_pivots} in {pivots.num_rollouts} rollouts, {pivots.num_confirmed} "
-            f"confirmed by fresh continuations; on spikes {_interval(where)}."
+            f"with a jump of {_percent(pivots.gap)} or more confirmed by fresh continuations; on spikes "
+            f"{_interval(where)}."
         )
 
 

@@ -6,8 +6,7 @@ Weights and the trainer's state are safetensors: nothing is pickled and no remot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
 from swerve.artifacts.run import CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.models.trial import (
+    check_reads_a_token,
+    quiet_transformers,
+    said_by,
+    try_on_texts,
+    try_to_build,
+    try_to_load_tokenizer,
+)
 from swerve.version import __version__
 
 _STATE = "trainer_state"
+_HOW_LOADED = ("is_local", "local_files_only")
+"""What transformers notes in a loaded tokenizer and would save with it, though it says nothing of the tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +41,6 @@ class LoadedModel:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' own progress bars off standard error inside the block."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
 
 
 def resolve_device(name: str) -> str:
@@ -80,6 +76,7 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     name, _, revision = str(path).partition("#")
     source = str(folder) if folder.is_dir() else name
     options: dict[str, Any] = {} if folder.is_dir() or not revision else {"revision": revision}
+    try_to_build(source)
     tokenizer = load_tokenizer(source, **options)
     auto_model: Any = AutoModelForCausalLM
     try:
@@ -92,32 +89,34 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
                 output_loading_info=True,
                 **options,
             )
-    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
-        raise CheckpointError(f"cannot load a model from {path}: {_first_line(error)}") from error
+    except Exception as error:  # the model's own code raises whatever its config.json leads it to
+        raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
     _check_complete(path, model, info)
     _check_vocabulary(path, model, tokenizer)
     _own_memory(model)
     model.to(device).eval()
+    check_reads_a_token(path, model)
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
 def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder or from the hub.
+    """Load a tokenizer from a folder or from the hub; a folder's is tried first, under limits.
 
     Raises:
-        CheckpointError: it is missing or cannot be read.
+        CheckpointError: it is missing or cannot be read, reaches a limit of time or memory, or fails on plain text.
     """
+    try_to_load_tokenizer(source)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            str(source), trust_remote_code=False, padding_side="left", **options
-        )
+        with quiet_transformers():
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                str(source), trust_remote_code=False, padding_side="left", **options
+            )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
-        raise CheckpointError(f"cannot load a tokenizer from {source}: {_first_line(error)}") from error
+        raise CheckpointError(f"cannot load a tokenizer from {source}: {said_by(error)}") from error
+    for name in _HOW_LOADED:
+        tokenizer.init_kwargs.pop(name, None)
+    try_on_texts(source, tokenizer)
     return tokenizer
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
@@ -137,6 +136,8 @@ def _check_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTr
     embeddings: Any = model.get_input_embeddings()
     rows = int(embeddings.weight.shape[0])
     largest = max(tokenizer.get_vocab().values(), default=-1)
+    if rows == 0:
+        raise CheckpointError(f"{path}: the model has embeddings for no token; its config.json is damaged")
     if largest >= rows:
         raise CheckpointError(
             f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {rows} tokens only; "

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from types import FrameType
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 import transformers
 from transformers import PreTrainedModel
 
-from swerve.artifacts.files import fsync
-from swerve.artifacts.metrics import append_metrics, read_metrics, truncate_metrics
+from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config, GaeAdvantages, PretrainedModel, RlStage, StageConfig, SuccessRateCurriculum, TinyModel
+from swerve.config import (
+    Config,
+    GaeAdvantages,
+    PretrainedModel,
+    RlStage,
+    StageConfig,
+    SuccessRateCurriculum,
+    TinyModel,
+    preset_notes,
+)
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.runtime import apply_runtime
@@ -27,16 +33,19 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
-from swerve.recipes.loader import config_hash, dump_yaml
+from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
 from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
+from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.resume import cut_back_to, make_missing_again, resume_point
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
+from swerve.train.stages.custom_parts import check_unchanged, custom_digests
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.types import Problem
 from swerve.version import __version__
@@ -55,11 +64,12 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     that an uninterrupted run would have. Started by torchrun, the processes share each step's work.
 
     Raises:
-        ConfigError: the run directory exists and `resume` is false, the model does not fit the task, or a problem's
-            grader does not exist or does not take its policies.
-        ArtifactError: another process holds the run.
+        ConfigError: the run directory exists and `resume` is false, or has another configuration; the model does not
+            fit the task; a problem's grader does not exist or does not take its policies; or a part of kind `custom`
+            cannot be loaded or has changed.
+        ArtifactError: another process holds the run, or what resuming reads was changed; the message names the file.
         CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
-        InterruptedRunError: SIGINT or SIGTERM asked for a stop; the state was saved.
+        InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
     if config.runtime.dtype != "float32":
@@ -67,35 +77,42 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
             f"runtime.dtype={config.runtime.dtype} is for evaluation and the probe; most updates of a weight are too "
             "small for it: train with runtime.dtype=float32"
         )
+    digests = custom_digests(config)
+    if resume and (run.path / "run.json").exists():
+        check_unchanged(digests, run)
     apply_runtime(config.runtime)
-    with joined_world(resolve_device(config.runtime.device)) as world, _holding(config, run, world, resume=resume):
+    with (
+        joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
+        _holding(config, run, world, digests, resume=resume),
+    ):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_graders(problems)
         if world.is_main:
-            for note in getattr(family, "notes", list)():
+            for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
                 progress.note(note)
-        newest, damage = run.last_intact_checkpoint()
-        if damage is not None:
-            progress.note(f"passing over a damaged checkpoint and what came after it: {damage}")
-        if newest is not None:
-            progress.note(f"continuing after {newest.label} (step {newest.step})")
+        point = resume_point(config, run, progress)
         world.barrier()
         if world.is_main:
-            for path in (run.metrics_path, run.problems_path):
-                truncate_metrics(path, last_step=newest.step if newest else 0)
-        _Training(config, run, world, family, problems, progress).run(newest)
+            cut_back_to(run, point.newest, config)
+        world.barrier()
+        training = _Training(config, run, world, family, problems, progress, run.identity())
+        make_missing_again(point, run, world, progress, training.run_elsewhere)
+        training.run(point.newest)
 
 
 @contextmanager
-def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -> Iterator[None]:
+def _holding(
+    config: Config, run: RunDirectory, world: World, digests: Mapping[str, str | None], *, resume: bool
+) -> Iterator[None]:
     """Let the first process make or lock the run directory and keep its status; the others wait for it."""
     if world.is_main:
         is_new = not (resume and (run.path / "run.json").exists())
         if is_new:
-            run.create(config_yaml=dump_yaml(config), provenance=_provenance(config))
+            run.create(config_yaml=dump_yaml(config), provenance=_provenance(config, digests))
+        else:
+            check_recorded_config(config, run)
         with run.lock():
-            run.remove_leftovers()
             run.set_status("training")
             world.barrier()
             try:
@@ -112,7 +129,7 @@ def _holding(config: Config, run: RunDirectory, world: World, *, resume: bool) -
         yield
 
 
-def _provenance(config: Config) -> dict[str, str | int]:
+def _provenance(config: Config, digests: Mapping[str, str | None]) -> dict[str, Any]:
     return {
         "name": config.name,
         "swerve_version": __version__,
@@ -120,6 +137,8 @@ def _provenance(config: Config) -> dict[str, str | int]:
         "transformers_version": transformers.__version__,
         "config_hash": config_hash(config),
         "seed": config.seed,
+        "stages": {stage.label: stage.steps for stage in config.stages},
+        **({"custom": digests} if digests else {}),
     }
 
 
@@ -133,6 +152,16 @@ class _Training:
     family: ProblemFamily
     problems: Sequence[Problem]
     progress: Progress
+    identity: Mapping[str, Any]
+    """What the run's checkpoints are marked with."""
+    last_step: int | None = None
+    """Global step to stop after; None: the end."""
+
+    def run_elsewhere(self, directory: RunDirectory, start: CheckpointRef | None, last_step: int) -> None:
+        """Train from a checkpoint until a global step, writing to another directory."""
+        runtime = self.config.runtime.model_copy(update={"trackers": ()})
+        config = self.config.model_copy(update={"runtime": runtime})
+        replace(self, config=config, run_directory=directory, last_step=last_step).run(start)
 
     def run(self, newest: CheckpointRef | None) -> None:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished."""
@@ -157,7 +186,7 @@ class _Training:
             closing(PolicyEngine(new_engine)) as engine,
         ):
             for stage in config.stages:
-                if done < first_step + stage.steps:
+                if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
                     inside = newest if done > first_step else None
                     learner = self._learner(stage, model, tokenizer)
                     if inside is not None:
@@ -251,7 +280,8 @@ class _Training:
         runner = make_runner(stage, context)
         done = 0 if previous is None else previous.stage_step
         with self.progress.task(f"train {stage.label}", stage.steps, done=done) as task:
-            for index in range(done, stage.steps):
+            last = stage.steps if self.last_step is None else min(stage.steps, self.last_step - context.first_step)
+            for index in range(done, last):
                 started = time.perf_counter()
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
                 metrics = runner.step(index)
@@ -266,8 +296,7 @@ class _Training:
                 stopping = self.world.any(interruption.signal_number is not None)
                 due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
                 if stopping or due or verdict.must_save:
-                    self._save(position, context.learner, previous)
-                    previous = position
+                    self._save(position, context.learner)
                 if verdict.error is not None:
                     raise verdict.error
                 if stopping:
@@ -298,8 +327,8 @@ class _Training:
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
-    def _save(self, position: CheckpointRef, learner: Learner, previous: CheckpointRef | None) -> None:
-        """Write the checkpoint, then drop the one before it if that only served resuming."""
+    def _save(self, position: CheckpointRef, learner: Learner) -> None:
+        """Write the checkpoint, then drop those before it that only served resuming."""
         weights, state = learner.weights.whole_weights(), trainer_state(learner)  # asked for by all processes
         if self.world.is_main:
             save_checkpoint(
@@ -308,13 +337,9 @@ class _Training:
                 weights=weights,
                 tokenizer=learner.tokenizer,
                 trainer_state=state,
-                provenance={"config_hash": config_hash(self.config), "seed": self.config.seed},
+                provenance={**self.identity, "run_files": self.run_directory.sync_run_files(position)},
             )
-            for path in (self.run_directory.metrics_path, self.run_directory.problems_path):
-                if path.exists():
-                    fsync(path)
-            if previous is not None and not previous.scheduled:
-                self.run_directory.remove_checkpoint(previous)
+            self.run_directory.remove_outdated_checkpoints(position.step, scheduled=self.config.scheduled_steps)
         self.world.barrier()
 
     def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
@@ -333,34 +358,3 @@ def _chosen_path(model: PretrainedModel) -> str:
             "name of a model on the hub"
         )
     return model.path
-
-
-class Interruption:
-    """The signal that asked for a stop, if any did."""
-
-    signal_number: int | None = None
-
-
-@contextmanager
-def deferred_signals() -> Iterator[Interruption]:
-    """Record SIGINT and SIGTERM instead of dying inside the block; restore the handlers after it.
-
-    A second signal ends the process at once with status 128 + its number. Outside the main thread, where Python
-    allows no handlers, nothing is deferred.
-    """
-    interruption = Interruption()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if interruption.signal_number is not None:
-            os._exit(128 + number)
-        interruption.signal_number = number
-
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interruption
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.objectives import GaeAdvantages, NoCorrection
+from swerve.config.objectives import CustomLoss, GaeAdvantages, LossConfig, NoCorrection
 from swerve.config.stages import RlStage
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import RATIO_LOSSES, RatioLoss, sequence_log_ratio, value_loss
 from swerve.functional.path_losses import PATH_LOSSES
 from swerve.functional.token_weights import importance_weights, reduction_weights
+from swerve.recipes.custom import custom_function
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.kl import KlTerm, RefLogits
 from swerve.train.learner import Learner, learning_rate
@@ -70,13 +71,20 @@ def update_policy(
     )
 
 
-def _ratio_loss(stage: RlStage) -> RatioLoss | None:
-    """Return the stage's loss of log-probabilities; None where it is one of exploring paths, of whole logits."""
-    return RATIO_LOSSES.get(stage.loss.kind)
+def ratio_loss(config: LossConfig) -> RatioLoss | None:
+    """Return a loss of log-probabilities; None where it is one of exploring paths, of whole logits.
+
+    Raises:
+        ConfigError: a function of the user's own cannot be loaded, or does not take the options.
+    """
+    if isinstance(config, CustomLoss):
+        takes = ("logprobs", "old_logprobs", "advantages")
+        return RatioLoss(loss=custom_function(config.path, takes, config.options))
+    return RATIO_LOSSES.get(config.kind)
 
 
 def _clips(stage: RlStage) -> bool:
-    loss = _ratio_loss(stage)
+    loss = ratio_loss(stage.loss)
     return loss is not None and loss.clipped is not None
 
 
@@ -88,7 +96,7 @@ def _metrics(
     if step.columns.reward_kl is not None:
         total = context.world.sums({"kl": float(step.columns.reward_kl.sum())})["kl"]
         metrics["kl"] = total * stage.num_epochs / sums["tokens"]
-    elif kl.reference is None:
+    elif kl.reference is None or not kl.is_in_loss:
         metrics["kl"] = None
     if not isinstance(stage.advantages, GaeAdvantages):
         metrics["value_loss"] = None
@@ -175,7 +183,7 @@ class _MinibatchLoss:
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         """Return this micro-batch's share of the loss, and sums of metrics over its tokens."""
         tokens = self.columns.of_batch(batch)
-        loss = _ratio_loss(self.stage)
+        loss = ratio_loss(self.stage.loss)
         if loss is not None and loss.by_sequence and tokens.old_logprobs is not None:
             tokens = replace(
                 tokens, log_ratio=self._sequence_log_ratios(batch, hidden, tokens.ids, tokens.old_logprobs)
@@ -293,15 +301,15 @@ class TokenObjective:
         self, scaled: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns
     ) -> tuple[Tensor, Tensor]:
         """Return each token's policy loss, and where clipping removed its gradient."""
-        keywords, ratio_loss = self.stage.loss.keywords, _ratio_loss(self.stage)
-        if ratio_loss is None:
+        keywords, function = self.stage.loss.keywords, ratio_loss(self.stage.loss)
+        if function is None:
             return PATH_LOSSES[self.stage.loss.kind](scaled, tokens.ids, **keywords), torch.zeros_like(logprobs)
-        if ratio_loss.by_sequence:
+        if function.by_sequence:
             log_ratio = torch.zeros_like(old) if tokens.log_ratio is None else tokens.log_ratio
             keywords["log_ratio"] = log_ratio[None]
         inputs = logprobs[None], old[None], tokens.advantages[None]
-        (loss,) = ratio_loss.loss(*inputs, **keywords)
-        clipped = ratio_loss.clipped(*inputs, **keywords)[0] if ratio_loss.clipped else torch.zeros_like(logprobs)
+        (loss,) = function.loss(*inputs, **keywords)
+        clipped = function.clipped(*inputs, **keywords)[0] if function.clipped else torch.zeros_like(logprobs)
         return loss, clipped
 
     def _correction(self, logprobs: Tensor, old: Tensor, tokens: TokenColumns) -> tuple[Tensor, Tensor]:

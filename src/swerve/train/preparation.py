@@ -11,10 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config.objectives import GaeAdvantages
+from swerve.config.objectives import AdvantageConfig, CustomAdvantages, GaeAdvantages
 from swerve.config.stages import RlStage
 from swerve.functional.advantages import (
     GROUP_ADVANTAGES,
+    GroupAdvantages,
     Moments,
     MomentsOf,
     gae,
@@ -26,6 +27,7 @@ from swerve.functional.advantages import (
 from swerve.functional.advantages import whiten as whiten_tokens
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
+from swerve.recipes.custom import custom_function
 from swerve.train.columns import TokenColumns, TokenTable, score_tokens
 from swerve.train.kl import KlTerm
 from swerve.train.learner import Learner
@@ -166,10 +168,22 @@ def step_advantages(
         moments=lambda values, mask: _summed_moments(values, mask, world),
     )
     estimator = stage.advantages
-    if estimator.kind in GROUP_ADVANTAGES:
-        per_completion = GROUP_ADVANTAGES[estimator.kind](scores.grouped, **estimator.keywords)
+    group_estimator = group_advantages(estimator)
+    if group_estimator is not None:
+        per_completion = group_estimator(scores.grouped, **estimator.keywords)
         return StepAdvantages(per_completion.reshape(-1, 1) * table.mask - scores.to_go)
     return TOKEN_ADVANTAGES[estimator.kind](scores, **estimator.keywords)
+
+
+def group_advantages(config: AdvantageConfig) -> GroupAdvantages | None:
+    """Return the function of an estimator within a group; None for one over all tokens of a step.
+
+    Raises:
+        ConfigError: a function of the user's own cannot be loaded, or does not take the options.
+    """
+    if isinstance(config, CustomAdvantages):
+        return custom_function(config.path, ("rewards",), config.options)
+    return GROUP_ADVANTAGES.get(config.kind)
 
 
 class _Scores(NamedTuple):

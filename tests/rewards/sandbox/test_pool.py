@@ -244,6 +244,18 @@ def test_an_answer_whose_process_is_killed_from_outside_is_judged_again(problem:
     assert [answer.value for answer in answers] == [1.0]
 
 
+def test_signals_that_ask_the_trainer_to_save_do_not_reach_its_graders(problem: Problem) -> None:
+    """Slurm's `--signal=USR1` and a closed terminal go to every process of a job, often more than once."""
+    with GraderPool(num_workers=1) as graders:
+        assert graders.grade_all([(problem, "right")])[0].value == 1.0
+        started = graders._workers[0]
+        assert started is not None
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGINT):
+            os.kill(started.pid, number)
+        assert graders.grade_all([(problem, "right")])[0].value == 1.0
+        assert graders._workers[0] is started
+
+
 def test_a_worker_that_dies_on_an_answer_twice_makes_it_an_error(problem: Problem, tmp_path: Path) -> None:
     path = tmp_path / "reward_file.py"
     path.write_text(

@@ -262,7 +262,7 @@ class _Batch:
         for problem, _ in pairs:
             entry_for(problem)
         self._rewards: dict[int, Reward] = {
-            number: wire.limit_reached(f"text of {len(text)} characters, limit {limits.max_chars}")
+            number: wire.too_long(text, limits.max_chars)
             for number, (_, text) in enumerate(pairs)
             if len(text) > limits.max_chars
         }
@@ -367,6 +367,11 @@ def shared_pool() -> GraderPool:
             num_workers, limits = _shared_settings
             _shared = GraderPool(num_workers=num_workers, limits=limits)
         return _shared
+
+
+def shared_limits() -> GraderLimits:
+    """Return the limits of one answer in the pool of this process."""
+    return _shared_settings[1]
 
 
 def configure_pool(*, num_workers: int | None = None, cpu_seconds: float = 2.0, memory_mb: int = 1024) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from swerve.errors import ConfigError
@@ -21,7 +21,7 @@ _KEYS = ("value", "parts", "extracted")
 _ALLOWED = "return a number, True or False, None (no answer found), or a mapping with 'value'"
 
 RewardFunction = Callable[[Problem, str], object]
-_loaded: dict[str, tuple[tuple[int, int], RewardFunction | Reward]] = {}
+_loaded: dict[str, tuple[bytes, RewardFunction | Reward]] = {}
 
 
 def grade_python(problem: Problem, text: str) -> Reward:
@@ -57,24 +57,24 @@ def _reward_function(problem: Problem) -> RewardFunction | Reward:
     if not isinstance(path, str):
         return grader_failed(f"problem {problem.id!r} names no reward file; set grading.file to its path")
     try:
-        stat = Path(path).stat()
+        source = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         return grader_failed(f"reward file {path}: {describe(error)}")
-    stamp = (stat.st_mtime_ns, stat.st_size)
-    if path not in _loaded or _loaded[path][0] != stamp:
-        _loaded[path] = stamp, _load(path, problem)
+    if path not in _loaded or _loaded[path][0] != source:
+        _loaded[path] = source, _load(path, source, problem)
     return _loaded[path][1]
 
 
-def _load(path: str, problem: Problem) -> RewardFunction | Reward:
-    name = f"swerve_reward_file_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+def _load(path: str, source: bytes, problem: Problem) -> RewardFunction | Reward:
+    """Run what was read; the importer may take bytecode from before an edit (same second, same length)."""
+    if not path.endswith(".py"):
         return grader_failed(f"reward file {path}: the name of a Python file ends in .py")
-    module = importlib.util.module_from_spec(spec)
+    name = f"swerve_reward_file_{Path(path).stem}"
+    module = ModuleType(name)
+    module.__file__ = path
     sys.modules[name] = module  # data classes of the file look themselves up there
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, path, "exec"), module.__dict__)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:

@@ -41,6 +41,11 @@ def limit_reached(limit: str) -> Reward:
     return Reward(value=None, status="timeout", detail=limit[:_MAX_DETAIL_CHARS])
 
 
+def too_long(text: str, max_chars: int) -> Reward:
+    """Return the reward of a text that is longer than graders look at."""
+    return limit_reached(f"text of {len(text)} characters, limit {max_chars}")
+
+
 def grader_failed(detail: str) -> Reward:
     """Return the reward of a text on which the grader itself failed."""
     return Reward(value=None, status="error", detail=detail[:_MAX_DETAIL_CHARS])

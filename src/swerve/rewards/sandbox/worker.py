@@ -16,7 +16,9 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from swerve.errors import MissingExtraError
 from swerve.grading.grader import GraderEntry
@@ -31,15 +33,15 @@ KEEP, RETIRE = b"K", b"R"
 _PREPARE_CPU_SECONDS = 60.0
 
 
-def serve(requests: int, replies: int, *, limits: GraderLimits, confined: bool, worker_pid: int) -> None:
+def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits, confined: bool) -> None:
     """Answer requests until the pipe ends or memory was exhausted.
 
     Args:
         requests: descriptor that requests are read from.
         replies: descriptor that answers are written to.
+        worker_pid: the process that must not be survived.
         limits: of every request.
         confined: whether what a grader has no reason to do is refused.
-        worker_pid: the process that must not be survived.
     """
     out_of_memory = wire.limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")
     exhausted = wire.frame(RETIRE + wire.encode_reply(out_of_memory))
@@ -104,8 +106,20 @@ _MAX_SERVED = 2000
 _POLL_SECONDS = 0.5
 _EXIT_SECONDS = 1.0
 _CHUNK = 1 << 16
-_CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
-_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
+"""What ends a process that used more CPU time than its limit."""
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""Meant for the process that asks, which saves its work: some terminals and schedulers send them to everybody."""
+_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, *_STOP_SIGNALS)
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name.
+
+    >>> signal_name(9)
+    'SIGKILL'
+    """
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 class PoolGoneError(Exception):
@@ -113,20 +127,19 @@ class PoolGoneError(Exception):
 
 
 class Child:
-    """A forked process that judges, as its worker sees it."""
+    """A forked process that serves, as the one that forked it sees it."""
 
-    def __init__(self, *, limits: GraderLimits, confined: bool, not_inherited: tuple[int, ...]) -> None:
+    def __init__(self, serve: Callable[[int, int, int], None], *, not_inherited: tuple[int, ...]) -> None:
         """Fork it.
 
         Args:
-            limits: of every request.
-            confined: whether what a grader has no reason to do is refused.
-            not_inherited: descriptors of the worker that the child closes.
+            serve: what it does, with the descriptors of requests and replies and the process id of this one.
+            not_inherited: descriptors of this process that the child closes.
         """
         requests_in, self.requests = os.pipe()
         self.replies, replies_out = os.pipe()
         self.num_served = 0
-        worker_pid = os.getpid()
+        parent_pid = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -134,7 +147,7 @@ class Child:
                 _silence(0, 1, 2)
                 for descriptor in (self.requests, self.replies, *not_inherited):
                     os.close(descriptor)
-                serve(requests_in, replies_out, limits=limits, confined=confined, worker_pid=worker_pid)
+                serve(requests_in, replies_out, parent_pid)
             finally:
                 os._exit(1)
         with suppress(OSError):  # the child does the same; whoever is first
@@ -145,6 +158,15 @@ class Child:
     def has_exited(self) -> bool:
         """Return whether the process has ended (it is not reaped)."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def wait_for_exit(self) -> bool:
+        """Return whether the process, which closed its pipe, also ends within a moment."""
+        patience = time.monotonic() + _EXIT_SECONDS
+        while not self.has_exited():
+            if time.monotonic() > patience:
+                return False
+            time.sleep(0.001)
+        return True
 
     def end(self) -> int:
         """Kill the process and those it started, if there are any left; return its wait status."""
@@ -209,7 +231,8 @@ class Worker:
             self._end_child(confined)
             siblings = [number for other in self._children.values() for number in (other.requests, other.replies)]
             child = self._children[confined] = Child(
-                limits=self._limits, confined=confined, not_inherited=(self._requests, self._replies, *siblings)
+                partial(serve, limits=self._limits, confined=confined),
+                not_inherited=(self._requests, self._replies, *siblings),
             )
         child.num_served += 1
         return child
@@ -245,23 +268,18 @@ class Worker:
 
     def _verdict_of_exit(self, confined: bool) -> wire.Reply:
         """Return what the end of a child says of the answer it was judging."""
-        child = self._children[confined]
-        patience = time.monotonic() + _EXIT_SECONDS
-        while not child.has_exited():
-            if time.monotonic() > patience:
-                self._end_child(confined)
-                return wire.grader_failed("the grader closed the connection of its process")
-            time.sleep(0.001)
+        has_exited = self._children[confined].wait_for_exit()
         status = self._end_child(confined)
+        if not has_exited:
+            return wire.grader_failed("the grader closed the connection of its process")
         code = os.waitstatus_to_exitcode(status or 0)
         if code >= 0:
             return wire.grader_failed(f"the grader ended its process with status {code}")
-        if -code in _CPU_LIMIT_SIGNALS:
+        if -code in CPU_LIMIT_SIGNALS:
             return wire.limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if -code in _OUTSIDE_SIGNALS:
-            return wire.Lost(f"killed by {name}")
-        return wire.grader_failed(f"the grader's process died of {name}")
+            return wire.Lost(f"killed by {signal_name(-code)}")
+        return wire.grader_failed(f"the grader's process died of {signal_name(-code)}")
 
 
 def _load(entry: GraderEntry) -> None:
@@ -287,7 +305,8 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: the limits as JSON, and the process id of the one that asks.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
     requests, replies = os.dup(0), os.dup(1)
     _silence(0)

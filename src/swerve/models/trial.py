@@ -1,0 +1,248 @@
+"""What comes with a model's folder, tried before it is used.
+
+The parsers and the code behind a config.json or a tokenizer.json can be led to take any time and memory, or to end the
+process. So they work first in a copy of the process, under limits, and a folder that was tried once is not tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from swerve.artifacts.files import MANIFEST_NAME, sha256_file
+from swerve.errors import CheckpointError
+from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.pool import shared_limits
+
+_LOADING = GraderLimits(cpu_seconds=60.0, wall_seconds=600.0, memory_bytes=4 << 30)
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_MOST_UNSTORED = 2
+"""How many times as many parameters a model may have as its files hold."""
+_NUM_DECODED = 20_000
+_TEXTS = (
+    "What is 1,234.5 + 67% of (x - 8)^2? Let's think: 'a' \"b\" <c> [d] {e} \\frac{1}{2} $#@&*_~|;=/`.\n\t" * 20,
+    "".join(map(chr, range(32, 127))) * 20,
+    "a" * 2000 + "!",
+    " " * 2000 + "!",
+    "0123456789" * 200 + "!",
+    "\u00e9 \ufb01 \u6f22\u5b57 \u0645 \U0001f642 \u03a9 \u2211 \u00bd \u200d \x00 e\u0301\u0301" * 50,
+)
+"""What a tokenizer is tried on."""
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
+_LONGEST_HEADER = 100_000_000
+_tried = set[tuple[str, str]]()
+"""What this process has tried: the kind of trial, and the content of the folder."""
+
+Shapes = dict[str, tuple[Path, list[int]]]
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own progress bars and reports off standard error inside the block."""
+    shown, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def said_by(error: Exception) -> str:
+    r"""Return the first line of an error's message, with what the line lacks to be understood.
+
+    >>> said_by(KeyError("swoosh")), said_by(ValueError("in the field 'x':\n  not a number"))
+    ("KeyError: 'swoosh'", "in the field 'x': not a number")
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    line = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    speaks_for_itself = isinstance(error, OSError | ValueError | RuntimeError | SafetensorError)
+    return line if speaks_for_itself else f"{type(error).__name__}: {line}"
+
+
+def try_to_build(source: str) -> None:
+    """Check that a folder's config.json describes the model whose weights lie beside it; no weight is read.
+
+    Raises:
+        CheckpointError: config.json cannot be read, or reaches a limit; the weights are quantised, of other shapes, or
+            by far too few. A name on the hub is not tried.
+    """
+    if Path(source).is_dir():
+        _once("build", source, lambda: _check_built(Path(source)))
+
+
+def _check_built(folder: Path) -> None:
+    torch.set_num_threads(1)  # the threads of the process that was forked are not in its copy
+    try:
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # the parsers raise types of their own, without a common base
+        raise CheckpointError(f"cannot load a model from {folder}: config.json: {said_by(error)}") from error
+    quantised = getattr(config, "quantization_config", None)
+    if quantised is not None:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        raise CheckpointError(
+            f"the weights in {folder} are quantised ({method or 'quantization_config'} in config.json), and quantised "
+            "weights are not read; give the model that they were made from, or a dequantised copy"
+        )
+    shapes = _stored_shapes(folder)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise CheckpointError(f"cannot load a model from {folder}: config.json: {said_by(error)}") from error
+    _check_shapes(folder, model, shapes)
+
+
+def _stored_shapes(folder: Path) -> Shapes:
+    """Return the shape of every stored tensor with its file; one of another type than floating point is refused."""
+    shapes: Shapes = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as stored:
+                found = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+                kinds = {name: str(part.get_dtype()) for name, part in found.items()}
+                shapes |= {name: (file, list(part.get_shape())) for name, part in found.items()}
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{file} is damaged: {said_by(error)}") from error
+        for name, kind in kinds.items():
+            if kind not in _FLOATS and name.endswith("weight"):
+                raise CheckpointError(
+                    f"{file}: the weight '{name}' is stored as {kind}: weights that are quantised are not read; give "
+                    f"the model that they were made from, with weights of {', '.join(_FLOATS)}"
+                )
+    return shapes
+
+
+def _check_shapes(folder: Path, model: PreTrainedModel, shapes: Shapes) -> None:
+    for name, tensor in model.state_dict().items():
+        file, stored = shapes.get(name, (None, []))
+        if file is not None and stored != list(tensor.shape):
+            raise CheckpointError(
+                f"{file}: the weight '{name}' has the shape {stored}, and config.json describes {list(tensor.shape)}; "
+                "the two files are not of one model"
+            )
+    num = sum(parameter.numel() for parameter in model.parameters())
+    num_stored = sum(math.prod(stored) for _, stored in shapes.values())
+    if next(folder.glob("*.safetensors"), None) is not None and num > _MOST_UNSTORED * num_stored:
+        raise CheckpointError(
+            f"config.json in {folder} describes a model of {num:,} parameters, and its files hold {num_stored:,}: "
+            "weights are missing"
+        )
+
+
+def try_to_load_tokenizer(source: str | Path) -> None:
+    """Load a folder's tokenizer in a copy of this process.
+
+    Raises:
+        CheckpointError: it cannot be loaded within the limits. A name on the hub is not tried.
+    """
+
+    def load() -> None:
+        try:
+            AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            raise CheckpointError(f"cannot load a tokenizer from {source}: {said_by(error)}") from error
+
+    if Path(source).is_dir():
+        _once("tokenizer", source, load)
+
+
+def _once(trial: str, source: str | Path, check: Callable[[], None]) -> None:
+    content = _content(Path(source))
+    if (trial, content) in _tried:
+        return
+    try:
+        with quiet_transformers():
+            call_each(lambda _: check(), [None], _LOADING)
+    except BoundedCallError as error:
+        what = "config.json" if trial == "build" else "tokenizer.json or tokenizer_config.json"
+        raise CheckpointError(
+            f"cannot load the {'model' if trial == 'build' else 'tokenizer'} in {source}: {error}; its {what} is "
+            "damaged or made to fail: take another copy of the model"
+        ) from None
+    _tried.add((trial, content))
+
+
+def _content(folder: Path) -> str:
+    """Return a digest of a folder's files; of those of weights, of their headers and sizes.
+
+    The checkpoints of a run have the same one.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if file.is_file() and file.name != MANIFEST_NAME:
+            said = _header(file) if file.suffix in _WEIGHTS else sha256_file(file)
+            digest.update(f"{file.name} {file.stat().st_size} {said}\n".encode())
+    return digest.hexdigest()
+
+
+def _header(file: Path) -> str:
+    """Return a digest of what a file of safetensors says of its tensors."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        return hashlib.sha256(stream.read(min(length, _LONGEST_HEADER))).hexdigest()
+
+
+def try_on_texts(source: str | Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Have a tokenizer read plain text and write its vocabulary, in a copy of this process.
+
+    Raises:
+        CheckpointError: it reaches one of the graders' limits, or fails.
+    """
+    trial = ("texts", _content(Path(source)))
+    if trial in _tried:
+        return
+
+    def encode_and_decode(text: str) -> None:
+        tokenizer.decode(tokenizer(text)["input_ids"])
+
+    try:
+        call_each(encode_and_decode, _TEXTS, shared_limits())
+        call_each(tokenizer.decode, [sorted(tokenizer.get_vocab().values())[:_NUM_DECODED]], shared_limits())
+    except BoundedCallError as error:
+        raise CheckpointError(
+            f"the tokenizer of {source} (tokenizer.json) fails on plain text: {error}; take another model's, or, if "
+            "you trust it, raise runtime.grader_cpu_seconds or runtime.grader_memory_mb"
+        ) from None
+    if Path(source).is_dir():
+        _tried.add(trial)
+
+
+def check_reads_a_token(path: Path | str, model: PreTrainedModel) -> None:
+    """Have a model read a token: sizes that do not fit one another are found only then.
+
+    Raises:
+        CheckpointError: it fails, or its logits are not finite.
+    """
+    try:
+        with torch.inference_mode(), quiet_transformers():
+            ids: Any = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+            logits = model(input_ids=ids).logits
+    except Exception as error:
+        raise CheckpointError(
+            f"the model in {path} cannot read a token ({said_by(error)}); its config.json does not describe a model "
+            "that works"
+        ) from error
+    if not bool(torch.isfinite(logits).all()):
+        raise CheckpointError(f"the model in {path} gives logits that are not finite; its config.json is damaged")

@@ -1,0 +1,181 @@
+"""What a resumed training continues from, and the kept checkpoints before it that are missing or damaged.
+
+Training continues after the newest checkpoint that agrees with itself, with the run and with the logs. A kept
+checkpoint before it is made again in a directory of its own, from the one before; it takes its place if the metrics on
+the way are those that the run has recorded.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.files import (
+    MANIFEST_NAME,
+    TEMPORARY_PREFIX,
+    read_manifest,
+    remove,
+    replace_directory,
+    write_sealed,
+)
+from swerve.artifacts.metrics import Extent, check_extent, cut_back, extent_to_step, read_metrics, truncate_metrics
+from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.config import Config
+from swerve.errors import InterruptedRunError, SwerveError
+from swerve.progress import Progress
+from swerve.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """Where training continues."""
+
+    newest: CheckpointRef | None
+    """The checkpoint to continue from; None: begin."""
+    intact: Sequence[CheckpointRef]
+    """All checkpoints that training could continue from, by step."""
+    missing: Sequence[int]
+    """Global steps before it whose checkpoint should be there and is missing or damaged."""
+
+
+def resume_point(config: Config, run: RunDirectory, progress: Progress) -> ResumePoint:
+    """Return where training continues, and say what is passed over.
+
+    Raises:
+        ArtifactError: run.json, config.yaml or the logs were changed.
+    """
+    intact, damages = run.intact_checkpoints()
+    for damage in damages:
+        progress.note(f"passing over a checkpoint: {damage}")
+    if not intact:
+        return ResumePoint(newest=None, intact=(), missing=())
+    newest = intact[-1]
+    if newest.run_files is None:
+        progress.note(
+            f"{newest.label} was saved by an earlier version, whose manifests do not cover metrics.jsonl and "
+            "problems.jsonl: they are taken as they are"
+        )
+    progress.note(f"continuing after {newest.label} (step {newest.step})")
+    known = {checkpoint.step for checkpoint in intact}
+    missing = [step for step in sorted(config.scheduled_steps - known) if step < newest.step]
+    return ResumePoint(newest=newest, intact=intact, missing=missing)
+
+
+def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
+    """Drop what the logs say of steps after a checkpoint, and the checkpoints that no longer serve resuming."""
+    for path in (run.metrics_path, run.problems_path):
+        if newest is not None and newest.run_files is None:  # by an earlier version
+            truncate_metrics(path, last_step=newest.step)
+        else:
+            cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
+    run.remove_outdated_checkpoints(newest.step if newest else 0, scheduled=config.scheduled_steps)
+
+
+def make_missing_again(
+    point: ResumePoint,
+    run: RunDirectory,
+    world: World,
+    progress: Progress,
+    train_to: Callable[[RunDirectory, CheckpointRef | None, int], None],
+) -> None:
+    """Make the missing checkpoints again, where that gives the same; say which stay missing.
+
+    Args:
+        point: with their steps.
+        run: the run.
+        world: the processes that train.
+        progress: told of each.
+        train_to: trains in a directory, from a checkpoint (None: the beginning) until a global step.
+
+    Raises:
+        InterruptedRunError: a signal asked for a stop.
+    """
+    for step in point.missing:
+        name = run.checkpoint_path(step).name
+        earlier = [one for one in point.intact if one.step < step and one.scheduled]  # the others are gone
+        start = earlier[-1] if earlier else None
+        if world.device != "cpu" or any(one.run_files is None for one in (*earlier, *point.intact[-1:])):
+            progress.note(f"{name} is missing; only on a CPU, and in a run of this version, it could be made again")
+            continue
+        progress.note(f"making {name} again, from {start.label if start else 'the beginning'}")
+        again = _Again(run=run, start=start, step=step)
+        try:
+            if world.is_main:
+                again.prepare(earlier)
+            world.barrier()
+            train_to(again.directory, start, step)
+            if world.is_main:
+                again.install()
+        except InterruptedRunError as error:
+            raise InterruptedRunError(
+                f"interrupted while {name} was made again; continue with: swerve train {run.path} --resume",
+                signal_number=error.exit_status - 128,
+            ) from None
+        except SwerveError as error:
+            progress.note(f"{name} stays missing: it could not be made again: {error}")
+        finally:
+            if world.is_main:
+                remove(again.directory.path)
+        world.barrier()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """A checkpoint that is made again, in a directory of its own."""
+
+    run: RunDirectory
+    start: CheckpointRef | None
+    """What is trained from; None: the beginning."""
+    step: int
+    """Global step of the checkpoint."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Where it is made: a run as it was at the start, which a kill leaves to be removed."""
+        return RunDirectory(self.run.path / f"{TEMPORARY_PREFIX}again")
+
+    def prepare(self, earlier: Sequence[CheckpointRef]) -> None:
+        """Make the directory, with the logs up to the start and links to the checkpoints before it."""
+        remove(self.directory.path)
+        for checkpoint in earlier:
+            link = self.directory.checkpoint_path(checkpoint.step)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(checkpoint.path.resolve(), target_is_directory=True)
+        extents = {} if self.start is None else dict(self.start.run_files or {})
+        for name in ("run.json", "config.yaml", *extents):
+            copy = self.directory.path / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.run.path / name, copy)
+        for name, extent in extents.items():
+            cut_back(self.directory.path / name, extent)
+
+    def install(self) -> None:
+        """Put the checkpoint into its place in the run.
+
+        Raises:
+            SwerveError: other metrics were measured on the way than the run has recorded.
+        """
+        logs = (self.run.metrics_path, self.run.problems_path)
+        for log in logs:
+            if self._records(self.directory.path / log.name) != self._records(log):
+                raise SwerveError(
+                    f"other values than those in {log.name} came out, as on another machine, or with another number "
+                    "of threads or processes"
+                )
+        folder = self.directory.checkpoint_path(self.step)
+        manifest = read_manifest(folder)
+        extents = {name: Extent(**one) for name, one in manifest["run_files"].items()}
+        extents.update({log.name: extent_to_step(log, self.step) for log in logs if log.name in extents})
+        for name, extent in extents.items():
+            check_extent(self.run.path / name, extent)
+        write_sealed(folder / MANIFEST_NAME, {**manifest, "run_files": extents})
+        replace_directory(self.run.checkpoint_path(self.step), folder)
+
+    def _records(self, log: Path) -> list[dict[str, Any]]:
+        """Return what a log says of the steps on the way, apart from times."""
+        first = 0 if self.start is None else self.start.step
+        records = [one for one in read_metrics(log) if first < one["step"] <= self.step]
+        return [{name: value for name, value in one.items() if name != "seconds"} for one in records]

@@ -1,0 +1,109 @@
+"""Chat templates and tokenizers of other people's models: a hang, a full memory, an abort is one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from swerve.models.tiny import build_word_tokenizer
+from swerve.prompts import encode_prompts
+from swerve.types import Problem
+
+LOOP = "{% for i in range(99999) %}"
+DOUBLING = "{% set n = namespace(x='xx') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}"
+TEMPLATES = {
+    "loops": (LOOP * 3 + "x" + "{% endfor %}" * 3, "CPU time limit 0.6 s"),
+    "memory": ("{{ 'x' * 10**11 }}", "memory limit 128 MiB"),
+    "growing memory": (DOUBLING, "memory limit 128 MiB"),
+    "padding": ("{{ 'x' | center(10**10) }}", "memory limit 128 MiB"),
+    "recursion": ("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "recursion limit"),
+    "nesting": ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "recursion limit"),
+    "range": ("{{ range(10**9) }}", "OverflowError: Range too big"),
+    "include": ("{% include 'x' %}", "TypeError: no loader"),
+    "wrong type": ("{{ messages[0].content + 1 }}", "TypeError: can only concatenate str"),
+    "surrogate": ("{{ '\\ud800' }}", "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize(("template", "limit"), TEMPLATES.values(), ids=TEMPLATES)
+def test_a_hostile_chat_template_ends_in_one_line(
+    refused: Any, folder: Path, responses: Path, template: str, limit: str
+) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder, status=2)
+    assert str(folder) in line
+    assert limit in line
+    assert "use another model, or" in line or "(chat_template.jinja) fails on problem 'p'" in line
+
+
+def test_a_template_that_renders_nothing_is_named(refused: Any, folder: Path, responses: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ nothing }}")
+    line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder, status=2)
+    assert "the prompt of problem 'p' has no tokens" in line
+
+
+def growing(tokenizer: Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 1000)] * 4)
+
+
+def backtracking(tokenizer: Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+
+
+def precompiled(tokenizer: Tokenizer) -> bytes:
+    content = json.loads(tokenizer.to_str())
+    charsmap = base64.b64encode((1024).to_bytes(4, "little") + b"\xff" * 1024 + b"abc").decode()
+    content["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+    return json.dumps(content).encode()
+
+
+TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
+    "aborts": (growing, "memory limit 128 MiB"),
+    "panics on a regular expression": (backtracking, "retry-limit-in-match"),
+    "panics on a map of characters": (precompiled, "index out of bounds"),
+}
+
+
+@pytest.mark.parametrize(("change", "limit"), TOKENIZERS.values(), ids=TOKENIZERS)
+def test_a_hostile_tokenizer_ends_in_one_line(
+    refused: Any, folder: Path, responses: Path, change: Callable[[Tokenizer], Any], limit: str
+) -> None:
+    vocabulary = {character: index for index, character in enumerate("ab =+12;")}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    content = change(tokenizer)
+    (folder / "tokenizer.json").write_bytes(content or tokenizer.to_str().encode())
+    line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder)
+    assert str(folder) in line
+    assert "(tokenizer.json) fails on plain text" in line
+    assert limit in line
+
+
+def letters() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, **{str(n): n + 1 for n in range(9)}}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    wrapped.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    return wrapped
+
+
+def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
+    tokenizer = letters()
+    problems = [Problem(id=str(n), family="x", question=" ".join(str(n)), answer="") for n in range(1, 2001)]
+    started = time.process_time()
+    prompts = encode_prompts(tokenizer, [problem for problem in problems if "9" not in problem.question])
+    assert time.process_time() - started < 2.0
+    assert prompts[-1].token_ids == (3, 1, 1, 1)
+
+
+def test_a_word_tokenizer_works_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swerve.prompts.call_each", None)
+    (prompt,) = encode_prompts(build_word_tokenizer(["a"]), [Problem(id="p", family="x", question="a", answer="")])
+    assert prompt.token_ids == (1, 4)

@@ -1,0 +1,86 @@
+"""Calls in a copy of the process that can be killed: values come back, and whatever happens there is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from swerve.errors import ConfigError, MissingExtraError
+from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
+from swerve.rewards.sandbox.confinement import GraderLimits
+
+LIMITS = GraderLimits(cpu_seconds=0.3, wall_seconds=5.0, memory_bytes=64 << 20)
+
+
+def test_values_come_back_in_order_and_nothing_changes_here() -> None:
+    seen: list[int] = []
+
+    def squared(number: int) -> dict[str, Any]:
+        seen.append(number)
+        return {"square": number**2, "seen": len(seen), "pid": os.getpid()}
+
+    found = call_each(squared, [3, 4, 5], LIMITS)
+    assert [one["square"] for one in found] == [9, 16, 25]
+    assert [one["seen"] for one in found] == [1, 2, 3]
+    assert seen == []
+    assert {one["pid"] for one in found}.isdisjoint({os.getpid()})
+    assert call_each(squared, [], LIMITS) == []
+
+
+def recurse(number: int) -> int:
+    return recurse(number + 1)
+
+
+ENDS: dict[str, tuple[Callable[[int], Any], str]] = {
+    "computes": (lambda _: 9**9**9, "CPU time limit 0.3 s"),
+    "sleeps": (lambda _: time.sleep(60), "wall clock limit 0.5 s"),
+    "takes memory": (lambda _: len("x" * 10**11), "memory limit 64 MiB"),
+    "returns much": (lambda _: "x" * 10**8, "memory limit 64 MiB"),
+    "recurses": (recurse, f"recursion limit {sys.getrecursionlimit()}"),
+    "aborts": (lambda _: os.abort(), "aborted, as where memory ends; memory limit 64 MiB"),
+    "is killed": (lambda _: os.kill(os.getpid(), signal.SIGKILL), "its process died of SIGKILL"),
+    "exits": (lambda _: os._exit(3), "its process ended with 3"),
+    "leaves": (lambda _: sys.exit(4), "SystemExit: 4"),
+    "raises": (lambda _: {}["key"], "KeyError: 'key'"),
+    "returns no JSON": (lambda _: object(), "TypeError: Object of type object is not JSON serializable"),
+}
+
+
+@pytest.mark.parametrize(("function", "said"), ENDS.values(), ids=ENDS)
+def test_the_first_item_that_fails_is_named_with_the_reason(function: Callable[[int], Any], said: str) -> None:
+    wall = 0.5 if "wall" in said else 20.0
+    limits = GraderLimits(cpu_seconds=0.3, wall_seconds=wall, memory_bytes=64 << 20)
+    with pytest.raises(BoundedCallError) as raised:
+        call_each(lambda number: function(number) if number == 2 else number, [0, 1, 2, 3], limits)
+    assert str(raised.value) == said
+    assert raised.value.number == 2
+
+
+def test_errors_of_swerve_are_raised_here_as_they_were_there() -> None:
+    def refuse(_: int) -> None:
+        raise ConfigError("no such key")
+
+    def miss(_: int) -> None:
+        raise MissingExtraError("package", "extra", "this")
+
+    with pytest.raises(ConfigError, match="^no such key$"):
+        call_each(refuse, [1], LIMITS)
+    with pytest.raises(MissingExtraError, match=r"^this needs the package 'package'; install it with"):
+        call_each(miss, [1], LIMITS)
+
+
+def test_many_items_have_a_budget_together() -> None:
+    def spend(seconds: float) -> None:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+    with pytest.raises(BoundedCallError, match=r"CPU time limit 0\.3 s") as raised:
+        call_each(spend, [0.1] * 20, LIMITS)
+    assert 2 <= raised.value.number <= 3
