@@ -1,13 +1,12 @@
 """How well answers of mathematics are judged: published equivalence cases, recorded scores, time, random text.
 
-    python -m benchmarks.equivalence DATA [--fuzz 0] [--out FILE] [--page]
+    python -m benchmarks.equivalence DATA [--fuzz 0] [--out FILE]
 
 DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
 conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
-`rollouts/gsm8k_tora_70b.jsonl.gz`. `--page` rewrites the generated part of `docs/maths-answers.md`. The policy of the
-benchmark reads an answer from a response by the forms boxed, answer_tag, hash, phrase, formula, last_number, last_line,
-and takes what is a bare answer whole; all other policies are the defaults. A text with a number and three words or more
-is read as a response too, unless the gold answer is such a text itself.
+`rollouts/gsm8k_tora_70b.jsonl.gz`. `python -m benchmarks` puts what is kept in `results/equivalence.jsonl` into
+`docs/maths-answers.md`. Golds and answers are graded as they are published, by `extraction: auto`, or `boxed` where the
+responses were asked for a box; all other policies are the defaults.
 """
 
 from __future__ import annotations
@@ -15,33 +14,22 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import platform
 import random
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from studies.markdown import code, fill_page, percent, table
-from swerve.grading.answers import find_answer
+from benchmarks.process import header
+from studies.markdown import code, percent, table
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem
-from swerve.version import __version__
 
-PAGE = Path(__file__).parents[1] / "docs" / "maths-answers.md"
-RESPONSE = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line")
-BARE = ("boxed", "answer_tag", "hash", "phrase", "formula", "whole")
-GOLD = ("boxed", "phrase", "whole")
-_FORMULA = re.compile(r"\$[^$]{0,2000}\$|\\[a-zA-Z]+(?:\{[^{}]{0,200}\})?")
-_WORD = re.compile(r"(?<![\w\\])[A-Za-z]{2,}(?!\w)")
-_NUMBER = re.compile("[0-9]")
+_SHOWN = 60  # characters of a text's end
 REASONS = {
     r"\beginboxed{8\sqrt{6}}": "no box in LaTeX: the command is misspelt",
     r"\boxed{9} \boxed{42}": "boxes side by side are one answer, the list 9, 42",
-    "Final Answer: Jane started": "the sentence after the phrase holds no bare answer",
-    "Soucis : 2,74": "no phrase, box or formula, and other words: no answer is picked out of it",
 }
 """Why an answer of the equivalence cases is judged otherwise, by a part of its text."""
 
@@ -77,19 +65,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _equivalence_cases(rows: Iterable[Mapping[str, Any]]) -> list[Case]:
-    cases = []
-    for row in rows:
-        golds = tuple(find_answer(gold, GOLD) or "" for gold in (row["gold"], *row["gold_alternatives"]))
-        is_response = row["kind"] == "response" or (_is_prose(row["answer"]) and not _is_prose(golds[0]))
-        forms = RESPONSE if is_response else BARE
-        cases.append(Case(golds, row["answer"], row["expected"], forms))
-    return cases
-
-
-def _is_prose(text: str) -> bool:
-    """Return whether a text has a number and three plain words or more, outside formulas and text commands."""
-    outside = _FORMULA.sub(" ", text)
-    return len(_WORD.findall(outside)) >= 3 and _NUMBER.search(outside) is not None
+    return [Case((row["gold"], *row["gold_alternatives"]), row["answer"], row["expected"], ("auto",)) for row in rows]
 
 
 def _is_clean(row: Mapping[str, Any]) -> bool:
@@ -183,43 +159,45 @@ def _fuzz(count: int) -> Result:
     )
 
 
-def _tables(results: Sequence[Result], differ: Sequence[tuple[Case, str]]) -> str:
+def shown(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tables of the kept lines: the counts of every set, and the cases that are judged otherwise."""
     rows = [
         [
-            result.name,
-            str(result.cases),
-            f"{result.agree} ({percent(result.agree / result.cases)})",
-            str(result.wrong_accepts),
-            percent(result.quick / result.cases, 0),
-            str(result.mean_ms),
-            str(result.most_ms),
+            line["name"],
+            str(line["cases"]),
+            f"{line['agree']} ({percent(line['agree'] / line['cases'])})",
+            str(line["wrong_accepts"]),
+            percent(line["quick"] / line["cases"], 0),
+            str(line["mean_ms"]),
+            str(line["most_ms"]),
         ]
-        for result in results
+        for line in lines
+        if "name" in line
     ]
     counts = table(
         ["cases", "number", "agree", "wrong accepts", "decided quickly", "CPU ms, mean", "CPU ms, most"], rows
     )
     cases = [
         [
-            code(case.golds[0]),
-            code(case.text[-60:]),
-            "accept" if case.expected else "reject",
-            code(read[-60:]),
-            next((reason for part, reason in REASONS.items() if part in case.text), "not explained"),
+            code(line["gold"]),
+            code(line["text"]),
+            "accept" if line["expected"] else "reject",
+            code(line["read"][-_SHOWN:]),
+            next((reason for part, reason in REASONS.items() if part in line["text"]), "not explained"),
         ]
-        for case, read in differ
+        for line in lines
+        if "read" in line
     ]
     head = ["gold", "end of the text", "expected", "answer read", "reason"]
     return f"{counts}\n\nEvery case of `equivalence` that is judged otherwise:\n\n{table(head, cases)}"
 
 
 def main() -> None:
-    """Judge every case; print the tables, write them down where asked."""
+    """Judge every case; print the tables, keep the results where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--fuzz", type=int, default=0, help="number of random strings")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     results: list[Result] = []
     unequal: list[tuple[Case, str]] = []
@@ -229,14 +207,14 @@ def main() -> None:
         unequal += differ if name == "equivalence" else []
     if arguments.fuzz:
         results.append(_fuzz(arguments.fuzz))
-    tables = _tables(results, unequal)
-    print(tables)
+    lines = [header("math-verify"), *map(asdict, results)]
+    lines += [
+        {"gold": case.golds[0], "text": case.text[-_SHOWN:], "expected": case.expected, "read": read}
+        for case, read in unequal
+    ]
+    print(shown(lines))
     if arguments.out:
-        machine = {"swerve": __version__, "python": platform.python_version()}
-        lines = [json.dumps({**asdict(result), **machine}) for result in results]
-        arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    if arguments.page:
-        fill_page(PAGE, {"equivalence": tables})
+        arguments.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import argparse
 import statistics
 import time
 
-from benchmarks.process import print_line
+from benchmarks.process import print_header, print_line
 from swerve.config import KAndKTask
 from swerve.problems.knights.grade_k_and_k import grade_k_and_k
 from swerve.problems.knights.k_and_k import KAndK
@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="*", metavar="SPEC")
     arguments = parser.parse_args()
+    print_header()
     for num_people in range(2, 9):
         print_line(generated(num_people))
     for spec in arguments.specs:

@@ -14,15 +14,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from studies.study import processor
 from swerve.version import __version__
 
 MIB = 2**20
 
 
+def header(*packages: str, **more: Any) -> dict[str, Any]:
+    """Return what figures depend on: date, machine, and the versions of swerve and of some packages."""
+    versions = {"swerve": __version__, **{name: version(name) for name in packages}}
+    machine = {"machine": platform.machine(), "processor": processor()}
+    return {"date": time.strftime("%Y-%m-%d"), **machine, **versions, **more}
+
+
 def print_header(*packages: str, **more: Any) -> None:
     """Print date, machine and versions as a JSON line."""
-    versions = {"swerve": __version__, **{name: version(name) for name in packages}}
-    print_line({"date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions, **more})
+    print_line(header(*packages, **more))
 
 
 def print_line(line: object) -> None:

@@ -31,11 +31,24 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkewedMean(Estimate):
+    """A mean of non-negative values, many small and few large, with what to say instead where it is not reliable."""
+
+    reliable: bool = True
+    """False: from so few problems the interval may cover the mean in fewer than 90 of 100 cases; read the median."""
+    median: Estimate | None = None
+    """Median of the problems' means with its order-statistic interval; null with fewer than six problems, or where so
+    many are equal that the interval has no width."""
+    above_zero: Estimate | None = None
+    """Fraction of problems with a mean above 0; Wilson's interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Correlation(Estimate):
     """A correlation with its interval."""
 
     p_value: float
-    """Two-sided, of no correlation; at least 2 / (resamples + 1)."""
+    """Two-sided, of no correlation."""
     num_clusters: int
 
     @property
@@ -69,8 +82,11 @@ class WilcoxonResult:
     p_value: float
     effect_size: float
     """Matched-pairs rank-biserial correlation: (positive - negative) / (positive + negative) sum of ranks."""
+    sign_flip_p: float | None = None
+    """P-value of a mean difference of 0, by sign flips; null in files of earlier versions. The signed-rank test is not
+    of the mean: where differences are skewed the two can contradict."""
     p_adjusted: float | None = None
-    """Benjamini and Hochberg's over all tests of the same report; None: a test on its own."""
+    """Of `p_value`, Benjamini and Hochberg's over all tests of the same report; None: a test on its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +101,16 @@ class SamplingCurve:
     """Probability that all k samples are right."""
     majority_at_k: Estimate | None
     """Accuracy of the majority vote; null where no sample has an answer (answers were not recorded)."""
+
+
+def rounded(value: float, digits: int, *bounds: float) -> str:
+    """Return a number with so many decimals, and up to two more where it would read as a bound that it is not.
+
+    A zero has no sign, whatever side it was rounded from.
+
+    >>> rounded(99.96, 1, 0, 100), rounded(100.0, 1, 0, 100), rounded(0.004, 1, 0, 100), rounded(-1e-9, 1, 0, 100)
+    ('99.96', '100.0', '0.004', '0.0')
+    """
+    texts = [f"{value:.{digits + more}f}" for more in range(3)]
+    text = next((text for text in texts if float(text) not in bounds), texts[0])
+    return text if float(text) else text.removeprefix("-")

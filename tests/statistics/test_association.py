@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from swerve.statistics import bootstrap_statistic, pearson, spearman
+from swerve.statistics import Correlation, pearson, spearman
 
 RNG = np.random.default_rng(11)
 CLUSTERS = RNG.integers(0, 12, 60)
@@ -15,67 +15,66 @@ X = np.round(RNG.normal(size=60) + 0.5 * CLUSTERS, 1)
 Y = np.round(0.4 * X + RNG.normal(size=60), 1)
 
 
-def oracle(function: Callable[..., tuple[float, float]], rows: np.ndarray) -> float:
-    return float(function(X[rows], Y[rows])[0])
+@pytest.mark.parametrize(("found", "ranked"), [(pearson, False), (spearman, True)])
+def test_intervals_are_the_jackknife_on_fishers_z(found: Callable[..., Correlation], ranked: bool) -> None:
+    x, y = (stats.rankdata(X), stats.rankdata(Y)) if ranked else (X, Y)
+    result = found(X, Y, clusters=CLUSTERS, confidence=0.9)
+    value = stats.pearsonr(x, y)[0]
+    names = np.unique(CLUSTERS)
+    without = np.array([stats.pearsonr(x[one != CLUSTERS], y[one != CLUSTERS])[0] for one in names])
+    deviations, num = without - without.mean(), len(names)
+    error = math.sqrt((num - 1) / num * (deviations**2).sum())
+    degrees = min(num - 1, 2 * num / (num * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1))
+    reach = error / (1 - value**2) * stats.t.ppf(0.95, degrees)
+    expected = (value, math.tanh(math.atanh(value) - reach), math.tanh(math.atanh(value) + reach))
+    assert (result.mean, result.low, result.high) == pytest.approx(expected)
+    assert result.num_clusters == num
+    if ranked:
+        assert result.p_value == pytest.approx(2 * stats.t.sf(math.atanh(value) / error * (1 - value**2), degrees))
 
 
-@pytest.mark.parametrize(("found", "function"), [(pearson, stats.pearsonr), (spearman, stats.spearmanr)])
-def test_intervals_against_rows_resampled_one_by_one(found: Callable, function: Callable) -> None:
-    options = {"clusters": CLUSTERS, "confidence": 0.9, "num_resamples": 200, "seed": 7}
-    result = found(X, Y, **options)
-    expected = bootstrap_statistic(lambda rows: oracle(function, rows), 60, **options)
-    assert expected is not None
-    assert {name: getattr(result, name) for name in asdict(expected)} == pytest.approx(asdict(expected), abs=1e-12)
-    assert result.num_clusters == len(set(CLUSTERS))
+def test_the_p_value_of_rows_of_their_own_is_the_usual_one() -> None:
+    found, expected = pearson(X, X[::-1]), stats.pearsonr(X, X[::-1])
+    assert found.p_value == pytest.approx(expected.pvalue)
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [one(X, Y, clusters=CLUSTERS, num_resamples=50) for one in (pearson, spearman)]
-    monkeypatch.setattr("swerve.statistics.resampling._MAX_DRAWS", 700)
-    blocks = [one(X, Y, clusters=CLUSTERS, num_resamples=50) for one in (pearson, spearman)]
-    assert [asdict(one) for one in whole] == [pytest.approx(asdict(one)) for one in blocks]
+def test_copies_within_a_cluster_add_no_certainty() -> None:
+    x, y, names = X[:20], Y[:20], np.arange(20)
+    for one in (pearson, spearman):
+        once = one(x, y, clusters=names)
+        copied = one(np.repeat(x, 9), np.repeat(y, 9), clusters=np.repeat(names, 9))
+        assert (copied.mean, copied.low, copied.high) == pytest.approx((once.mean, once.low, once.high))
+        assert copied.p_value == pytest.approx(once.p_value, rel=0.05)
 
 
-def test_p_values_invert_the_bootstrap() -> None:
-    strong = spearman(range(40), range(40), num_resamples=199)
-    assert strong is not None
-    assert strong.mean == pytest.approx(1.0)
-    assert strong.p_value == 2 / 200  # no resample on the other side of 0
-    resampled: list[float] = []
-
-    def kept(rows: np.ndarray) -> float:
-        resampled.append(float(stats.pearsonr(X[rows], X[::-1][rows])[0]))
-        return resampled[-1]
-
-    bootstrap_statistic(kept, 60, num_resamples=199)
-    other = min(sum(one <= 0 for one in resampled[1:]), sum(one >= 0 for one in resampled[1:]))
-    weak = pearson(X, X[::-1], num_resamples=199)
-    assert weak is not None
-    assert weak.p_value == pytest.approx(min(1.0, 2 * (1 + other) / 200))
-    assert other > 5
+def test_a_perfect_correlation_leaves_room() -> None:
+    found = spearman(range(40), range(40))
+    assert (found.mean, found.high) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert found.low == pytest.approx(1 - 2 * (1 - 0.05 ** (1 / 40)))
+    assert found.p_value == pytest.approx(2 / math.factorial(40))
+    tied = pearson([0, 0, 1, 1, 1], [5, 5, 3, 3, 3])  # one of the 10 places of two among five
+    assert (tied.mean, tied.p_value) == (pytest.approx(-1.0), pytest.approx(2 / 10))
 
 
 def test_falls_as_well_as_rises() -> None:
     for one in (pearson, spearman):
         down = one([1, 2, 3, 4, 5], [9, 7, 5, 3, 1])
         assert down is not None
-        assert (down.mean, down.high) == (pytest.approx(-1.0), pytest.approx(-1.0))
+        assert (down.mean, down.low) == (pytest.approx(-1.0), pytest.approx(-1.0))
+        assert down.high == pytest.approx(1 - 2 * 0.05**0.2)
 
 
 def test_independent_values_are_seldom_significant() -> None:
     rng = np.random.default_rng(0)
-    p_values = []
-    for _ in range(150):
-        found = spearman(rng.normal(size=30), rng.normal(size=30), num_resamples=199)
-        assert found is not None
-        p_values.append(found.p_value)
-    assert np.mean(np.array(p_values) <= 0.1) == pytest.approx(0.1, abs=0.07)
-    assert np.mean(np.array(p_values) <= 0.5) == pytest.approx(0.5, abs=0.12)
+    for one in (pearson, spearman):
+        p_values = np.array([one(rng.normal(size=30), rng.normal(size=30)).p_value for _ in range(300)])
+        assert np.mean(p_values <= 0.1) == pytest.approx(0.1, abs=0.05)
+        assert np.mean(p_values <= 0.5) == pytest.approx(0.5, abs=0.09)
 
 
 def test_scale_and_large_means_do_not_matter() -> None:
-    plain = pearson(X, Y, num_resamples=100)
-    moved = pearson(X * 1e-6 + 1e3, Y * 1e6 - 1e9, num_resamples=100)
+    plain = pearson(X, Y)
+    moved = pearson(X * 1e-6 + 1e3, Y * 1e6 - 1e9)
     assert plain is not None
     assert moved is not None
     assert moved.mean == pytest.approx(plain.mean, abs=1e-6)

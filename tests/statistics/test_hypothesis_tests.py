@@ -18,6 +18,7 @@ from swerve.statistics import (
     mcnemar,
     paired_wilcoxon,
     samples_for_false_positive_rate,
+    sign_flip_test,
 )
 
 
@@ -30,9 +31,9 @@ def table(both: int, only_first: int, only_second: int, neither: int) -> tuple[l
 def test_mcnemar_by_hand() -> None:
     found = mcnemar(*table(12, 2, 8, 8))
     assert (found.num, found.num_first_only, found.num_second_only) == (30, 2, 8)
-    assert found.p_value == pytest.approx(2 * (1 + 10 + 45) / 1024)
-    # Agresti and Min: b + 1/2, c + 1/2, n + 2.
-    centre, half = 6 / 32, 1.959963984540054 * math.sqrt(11 - 36 / 32) / 32
+    assert found.p_value == pytest.approx((2 * (1 + 10 + 45) - 45) / 1024)  # mid-p: half of what was seen
+    # Bonett and Price: b + 1, c + 1, n + 2.
+    centre, half = 6 / 32, 1.959963984540054 * math.sqrt(12 - 36 / 32) / 32
     assert asdict(found.difference) == pytest.approx({"mean": 0.2, "low": centre - half, "high": centre + half})
 
 
@@ -121,7 +122,7 @@ def test_pratt_ranks_zeros_before_leaving_them_out() -> None:
 def test_no_difference_and_nothing() -> None:
     same = paired_wilcoxon([1.0, 2.0], [1.0, 2.0])
     nothing = {"num_pairs": 2, "median_difference": 0, "statistic": 0, "p_value": 1.0, "effect_size": 0.0}
-    assert asdict(same) == {**nothing, "p_adjusted": None}
+    assert asdict(same) == {**nothing, "sign_flip_p": 1.0, "p_adjusted": None}
     assert paired_wilcoxon([], []) is None
     with pytest.raises(ValueError, match="paired values are needed, got 1 and 2"):
         paired_wilcoxon([1.0], [1.0, 2.0])
@@ -218,3 +219,23 @@ SMALL = st.lists(st.integers(-3, 3), min_size=1, max_size=8)
 def test_cliffs_delta_over_all_pairs(values: list[int], others: list[int]) -> None:
     signs = [(value > other) - (value < other) for value in values for other in others]
     assert cliffs_delta(values, others) == pytest.approx(sum(signs) / len(signs))
+
+
+def test_sign_flips_are_those_of_all_patterns() -> None:
+    differences = [2.0, -1.0, 3.0, 0.0, 0.5, 4.0]
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((-1, 1), repeat=6)
+    ]
+    expected = sum(abs(one) >= 8.5 for one in sums) / 64
+    assert sign_flip_test(np.zeros(6), differences) == expected == paired_wilcoxon(np.zeros(6), differences).sign_flip_p
+    names = ["a", "a", "b", "c", "d", "e", "f"]
+    assert sign_flip_test(np.zeros(7), [3.0, 1.0, *differences[1:]], clusters=names) == expected
+    assert sign_flip_test([1.0], [1.0]) == 1.0
+    assert sign_flip_test([], []) is None
+
+
+def test_drawn_sign_flips_are_close_to_the_exact_ones() -> None:
+    differences = np.random.default_rng(5).normal(0.3, 1.0, size=18)
+    signs = 2.0 * ((np.arange(2**18)[:, None] >> np.arange(18)) & 1) - 1
+    exact = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
+    assert sign_flip_test(np.zeros(18), differences) == pytest.approx(exact, abs=4 * math.sqrt(exact / 1999))

@@ -5,10 +5,20 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy import stats
+from scipy.special import expit, logit
+from scipy.stats import binom, binomtest
 
 from swerve.estimates import Estimate
-from swerve.statistics import bootstrap_mean, bootstrap_ratio, bootstrap_statistic, difference_interval, share
+from swerve.statistics import (
+    difference_interval,
+    mean_interval,
+    median_interval,
+    ratio_interval,
+    share,
+    skewed_mean_interval,
+    statistic_interval,
+)
 
 
 def test_wilson_interval_against_the_closed_form():
@@ -37,53 +47,114 @@ def test_a_share_of_impossible_counts_is_refused(right):
 
 def test_nothing_measured_is_none():
     assert share(0, 0) is None
-    assert bootstrap_mean([]) is None
+    assert mean_interval([]) is None
 
 
-def test_bootstrap_interval_covers_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    hits = 0
-    for seed in range(300):
-        interval = bootstrap_mean(rng.normal(1.0, 1.0, 40), confidence=0.9, num_resamples=300, seed=seed)
-        assert interval is not None
-        hits += interval.low <= 1.0 <= interval.high
-    assert 0.84 < hits / 300 < 0.95
+def test_a_mean_without_bounds_has_students_interval():
+    values = [3.0, -1.0, 4.0, 1.0, 5.0, 9.0, -2.0]
+    low, high = stats.t.interval(0.9, 6, np.mean(values), stats.sem(values))
+    found = mean_interval(values, confidence=0.9)
+    assert asdict(found) == pytest.approx({"mean": 19 / 7, "low": low, "high": high})
+
+
+def test_accuracy_of_several_rollouts_adds_a_problem_at_either_bound():
+    values = [0.5, 0.75, 1.0, 0.25, 0.75]
+    padded = [*values, 0.0, 1.0]
+    low, high = stats.t.interval(0.95, 6, np.mean(padded), stats.sem(padded))
+    found = mean_interval(values, bounds=(0.0, 1.0))
+    assert asdict(found) == pytest.approx({"mean": 0.65, "low": low, "high": high})
+    solved = mean_interval([1.0, 1.0, 1.0, 1.0, 0.99], bounds=(0.0, 1.0))
+    assert solved.high == 1.0  # not beyond the bound, and not below the mean
+    assert solved.low < 0.6
+
+
+def test_one_rollout_per_problem_has_wilsons_interval():
+    assert mean_interval([1, 0, 1, 1], bounds=(0.0, 1.0)) == share(3, 4)
+    scaled = mean_interval([3, 1, 3, 3], bounds=(1.0, 3.0))
+    assert (scaled.low, scaled.high) == pytest.approx((1 + 2 * share(3, 4).low, 1 + 2 * share(3, 4).high))
+    twice = mean_interval([1, 1, 0, 0, 1, 1, 1, 1], clusters=[*"aabbccdd"], bounds=(0.0, 1.0))
+    assert twice == share(3, 4)
 
 
 def test_copies_within_a_cluster_add_no_certainty():
-    values = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]
-    once = bootstrap_mean(values, clusters=list(range(6)), seed=3)
-    copied = bootstrap_mean(np.repeat(values, 50), clusters=list(np.repeat(range(6), 50)), seed=3)
-    assert asdict(once) == pytest.approx(asdict(copied))
+    values = [0.0, 1.0, 0.0, 1.0, 1.0, 0.2]
+    for bounds in ((-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)):
+        once = mean_interval(values, clusters=list(range(6)), bounds=bounds)
+        copied = mean_interval(np.repeat(values, 50), clusters=list(np.repeat(range(6), 50)), bounds=bounds)
+        assert asdict(once) == pytest.approx(asdict(copied))
 
 
-def test_equal_values_leave_room_where_bounds_are_known():
-    found = bootstrap_mean([0.0] * 5, bounds=(-1.0, 1.0))
-    assert asdict(found) == {
-        "mean": 0.0,
-        "low": pytest.approx(-0.450720, abs=1e-6),
-        "high": pytest.approx(0.450720, abs=1e-6),
-    }
-    assert asdict(bootstrap_mean([1.0] * 59, bounds=(0.0, 1.0))) == {
-        "mean": 1.0,
-        "low": pytest.approx(0.05 ** (1 / 59)),
-        "high": 1.0,
-    }
-    assert bootstrap_mean([59.0] * 5) == Estimate(mean=59.0, low=59.0, high=59.0)
+def test_clusters_of_different_sizes_have_the_jackknife_interval():
+    values, clusters = np.array([1.0, 2.0, 6.0, 3.0, 5.0, 5.0]), np.array([0, 0, 0, 1, 1, 2])
+    without = np.array([values[clusters != one].mean() for one in range(3)])
+    error = math.sqrt(2 / 3 * ((without - without.mean()) ** 2).sum())
+    found = mean_interval(values, clusters=clusters)
+    assert found.mean == pytest.approx(22 / 6)
+    assert found.high - found.mean == pytest.approx(error * stats.t.ppf(0.975, 2))
 
 
-def test_resampling_in_blocks_changes_nothing(monkeypatch):
-    values = np.random.default_rng(1).normal(size=50)
-    whole = bootstrap_mean(values, num_resamples=100)
-    monkeypatch.setattr("swerve.statistics.resampling._MAX_DRAWS", 170)
-    assert bootstrap_mean(values, num_resamples=100) == whole
+@pytest.mark.parametrize("bounds", [(-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)])
+@pytest.mark.parametrize("values", [[0.0], [1.0], [0.0] * 20, [1.0] * 20, [0.5] * 3, [1.0, 0.0], [0.0] * 9 + [1e-9]])
+def test_no_interval_is_without_width(values, bounds):
+    found = mean_interval(values, bounds=bounds)
+    assert bounds[0] <= found.low <= found.mean <= found.high <= bounds[1]
+    assert found.high - found.low > 1e-10
+    ratio = ratio_interval(values, [1.0] * len(values))
+    assert 0.0 <= ratio.low < ratio.high <= 1.0
+
+
+def test_equal_values_leave_room():
+    assert asdict(mean_interval([59.0] * 5)) == pytest.approx(
+        {"mean": 59.0, "low": 59 * 0.05 ** (1 / 5), "high": 59 * (2 - 0.05 ** (1 / 5))}
+    )
+    only = mean_interval([2.0])  # x +- 9.68 |x|: Wall, Boen and Tweedie 2001
+    assert (only.low, only.high) == pytest.approx((2 - 2 * 9.68, 2 + 2 * 9.68), abs=0.01)
+    assert mean_interval([2.0], bounds=(0.0, math.inf)).low == 0.0
+
+
+def test_symmetric_values_have_a_symmetric_skewed_interval():
+    found = skewed_mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    reach = stats.sem([1, 2, 3, 4, 5]) * stats.t.ppf(0.975, 4)
+    assert (found.low, found.high) == pytest.approx((3 - reach, 3 + reach))
+
+
+def test_a_long_tail_moves_both_ends_of_a_skewed_interval_up():
+    values = np.exp(1.5 * np.random.default_rng(3).normal(size=60))
+    plain, skewed = mean_interval(values), skewed_mean_interval(values)
+    assert plain.low < skewed.low < skewed.mean == plain.mean < plain.high < skewed.high
+
+
+def test_a_skewed_mean_says_whether_it_is_reliable_and_what_to_read_instead():
+    rng = np.random.default_rng(2)
+    assert skewed_mean_interval(np.exp(rng.normal(size=40))).reliable
+    assert skewed_mean_interval(rng.normal(5.0, 1.0, size=20)).reliable
+    assert not skewed_mean_interval([5.0, 5.1]).reliable
+    assert not skewed_mean_interval(np.exp(1.5 * rng.normal(size=20))).reliable
+    few = skewed_mean_interval([0.0] * 45 + [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert not few.reliable
+    assert few.median is None  # its interval is 0 to 0
+    assert few.above_zero == share(5, 50)
+    two = skewed_mean_interval([1.0, 2.0, 7.0, 8.0, 9.0, 3.0], clusters=[*"aabbbc"])
+    assert (two.median, two.above_zero) == (None, share(3, 3))
+    with pytest.raises(ValueError, match="values must be from 0.0 to inf, got -1.0 to 1.0"):
+        skewed_mean_interval([1.0, -1.0])
+
+
+def test_medians_have_the_order_statistics_of_the_binomial():
+    for num in (6, 20, 25, 400):
+        found = median_interval(range(num))
+        place = int(found.low)  # the place-th value from either end, counted from 0
+        assert found.high == num - 1 - place
+        assert 2 * binom.cdf(place, num, 0.5) <= 0.05 < 2 * binom.cdf(place + 1, num, 0.5)
+    assert median_interval(range(5)) is None
+    assert median_interval([]) is None
 
 
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="not finite"):
-        bootstrap_mean([1.0, math.nan])
+        mean_interval([1.0, math.nan])
     with pytest.raises(ValueError, match="2 values need as many cluster names, got 1"):
-        bootstrap_mean([1.0, 2.0], clusters=["a"])
+        mean_interval([1.0, 2.0], clusters=["a"])
 
 
 def test_newcombe_intervals_of_the_paper():
@@ -112,74 +183,70 @@ def test_a_difference_turns_its_sign_with_its_arguments():
     assert difference_interval(3, 30, 0, 0) is None
 
 
-VALUES = [3.0, -1.0, 4.0, 1.0, 5.0, 9.0, -2.0]
-OTHERS = [1.0, 2.0, 1.0, 4.0, 3.0, 5.0, 2.0]
+VALUES = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0]
+OTHERS = [5.0, 2.0, 6.0, 4.0, 7.0, 9.5, 2.0]
 CLUSTERS = ["b", "a", "b", "c", "a", "d", "c"]
 
 
-def test_bootstrap_statistic_of_a_mean_is_bootstrap_mean():
-    array = np.array(VALUES)
-    found = bootstrap_statistic(
-        lambda rows: float(array[rows].mean()), 7, clusters=CLUSTERS, confidence=0.8, num_resamples=400, seed=5
+def test_a_ratio_has_the_jackknife_interval_on_the_logit():
+    tops, bottoms, names = np.array(VALUES), np.array(OTHERS), np.array(CLUSTERS)
+    value = tops.sum() / bottoms.sum()
+    without = np.array([tops[names != one].sum() / bottoms[names != one].sum() for one in "abcd"])
+    deviations = without - without.mean()
+    error = math.sqrt(3 / 4 * (deviations**2).sum())
+    spread = 4 * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1
+    reach = error * stats.t.ppf(0.975, min(3, 8 / spread)) / (value * (1 - value))
+    found = ratio_interval(VALUES, OTHERS, clusters=CLUSTERS)
+    assert asdict(found) == pytest.approx(
+        {"mean": value, "low": expit(logit(value) - reach), "high": expit(logit(value) + reach)}
     )
-    assert found == pytest.approx(
-        bootstrap_mean(VALUES, clusters=CLUSTERS, confidence=0.8, num_resamples=400, seed=5), abs=1e-12
+    positive = ratio_interval(VALUES, OTHERS, clusters=CLUSTERS, bounds=(0.0, math.inf))
+    assert positive.high == pytest.approx(value * math.exp(reach * (1 - value)))
+    assert positive.low * positive.high == pytest.approx(value**2)
+
+
+def test_the_share_of_the_complement_is_the_complement():
+    there = ratio_interval(VALUES, OTHERS, clusters=CLUSTERS)
+    back = ratio_interval(np.subtract(OTHERS, VALUES), OTHERS, clusters=CLUSTERS)
+    assert (back.mean, back.low, back.high) == pytest.approx((1 - there.mean, 1 - there.high, 1 - there.low))
+
+
+def test_a_statistic_of_sums_that_is_a_mean_has_its_interval():
+    ones = np.ones(7)
+    found = statistic_interval(lambda sums: sums[:, 0] / sums[:, 1], [VALUES, ones])
+    error = np.std(VALUES, ddof=1) / math.sqrt(7)
+    assert found.mean == pytest.approx(25 / 7)
+    assert 1.0 < (found.high - found.mean) / (error * stats.t.ppf(0.975, 6)) < 1.1  # fewer degrees: one value is far
+
+
+def test_statistics_that_need_one_cluster_have_its_interval():
+    assert statistic_interval(lambda sums: np.full(len(sums), np.nan), [[1.0, 2.0]]) is None
+    assert statistic_interval(lambda sums: sums[:, 0], [[]]) is None
+    # the denominator is in one cluster alone: the rule of three over one
+    found = ratio_interval([0.0] * 9 + [1.0], [0.0] * 9 + [2.0])
+    assert asdict(found) == pytest.approx({"mean": 0.5, "low": 0.025, "high": 0.975})
+    found = ratio_interval([1.0, 2.0], [2.0, 4.0])
+    assert asdict(found) == pytest.approx(
+        {"mean": 0.5, "low": 0.5 * math.sqrt(0.05), "high": 1 - 0.5 * math.sqrt(0.05)}
     )
-
-
-def test_bootstrap_ratio_against_rows_resampled_one_by_one():
-    tops, bottoms = np.array(VALUES), np.array(OTHERS)
-    found = bootstrap_ratio(VALUES, OTHERS, clusters=CLUSTERS, confidence=0.8, num_resamples=400, seed=5)
-    slow = bootstrap_statistic(
-        lambda rows: float(tops[rows].sum() / bottoms[rows].sum()),
-        7,
-        clusters=CLUSTERS,
-        confidence=0.8,
-        num_resamples=400,
-        seed=5,
-    )
-    assert found is not None
-    assert found == pytest.approx(slow, abs=1e-12)
-    assert found.mean == pytest.approx(19 / 18)
-    assert found.low < 19 / 18 < found.high
-
-
-def test_every_pattern_of_resampling_is_equally_likely():
-    """Two clusters: the larger twice, the smaller twice, or one each, with chances 1/4, 1/4 and 1/2."""
-    seen = []
-    bootstrap_statistic(lambda rows: seen.append(tuple(sorted(rows))) or 1.0, 3, clusters=["x", "y", "x"], seed=2)
-    counts = {pattern: seen.count(pattern) / 2000 for pattern in set(seen[1:])}
-    assert counts.keys() == {(0, 0, 2, 2), (0, 1, 2), (1, 1)}
-    assert counts[0, 0, 2, 2] == pytest.approx(0.25, abs=0.03)
-    assert counts[1, 1] == pytest.approx(0.25, abs=0.03)
-    assert seen[0] == (0, 1, 2)
-
-
-def test_statistics_that_are_often_undefined_are_none():
-    # Of two rows the second is needed: it is missing from a quarter of the resamples.
-    found = bootstrap_statistic(lambda rows: 2.0 if 1 in rows else None, 2)
-    assert asdict(found) == {"mean": 2.0, "low": 2.0, "high": 2.0}
-    # All of three rows are needed: they are in 6 of 27 resamples.
-    assert bootstrap_statistic(lambda rows: 1.0 if len(set(rows)) == 3 else math.nan, 3) is None
-    assert bootstrap_statistic(lambda rows: None, 4) is None
-    assert bootstrap_statistic(lambda rows: math.inf, 4) is None
-    assert bootstrap_statistic(lambda rows: 1.0, 0) is None
 
 
 def test_ratios_of_nothing_are_none():
-    assert bootstrap_ratio([], []) is None
-    assert bootstrap_ratio([1.0, 2.0], [0.0, 0.0]) is None
-    assert bootstrap_ratio([0.0] * 9 + [1.0], [0.0] * 9 + [2.0]) == Estimate(mean=0.5, low=0.5, high=0.5)
-    # A denominator in 1 of 2 clusters is missing from 1/4 of the resamples, in 1 of 50 from 0.36 of them.
-    assert bootstrap_ratio([0.0, 1.0], [0.0, 4.0]) == Estimate(mean=0.25, low=0.25, high=0.25)
+    assert ratio_interval([], []) is None
+    assert ratio_interval([1.0, 2.0], [0.0, 0.0]) is None
+    assert ratio_interval([0.0, 0.0], [0.0, 0.0]) is None
 
 
 def test_bad_rows_are_refused():
     with pytest.raises(ValueError, match="2 numerators need as many denominators, got 1"):
-        bootstrap_ratio([1.0, 2.0], [1.0])
+        ratio_interval([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="3 values need as many cluster names, got 2"):
-        bootstrap_statistic(lambda rows: 1.0, 3, clusters=["a", "b"])
+        statistic_interval(lambda sums: sums[:, 0], [[1.0, 1.0, 1.0]], clusters=["a", "b"])
     with pytest.raises(ValueError, match="flatten it first"):
-        bootstrap_mean([[1.0, 2.0]])
+        mean_interval([[1.0, 2.0]])
     with pytest.raises(ValueError, match="confidence must be above 0 and below 1, got 95"):
-        bootstrap_mean([1.0, 2.0], confidence=95)
+        mean_interval([1.0, 2.0], confidence=95)
+    with pytest.raises(ValueError, match=r"values must be from 0.0 to 1.0, got 0.5 to 2.0"):
+        mean_interval([0.5, 2.0], bounds=(0.0, 1.0))
+    with pytest.raises(ValueError, match=r"the value must be from 0.0 to 1.0, got 1.5"):
+        ratio_interval([1.0, 2.0], [1.0, 1.0])

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import expit, logit
 
-from swerve.statistics import auc, average_precision, bootstrap_ranking, bootstrap_statistic
+from swerve.statistics import auc, auc_interval, average_precision, ranking_intervals
+from swerve.statistics.jackknife import jackknife_interval
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=15)
 
@@ -55,50 +58,64 @@ def test_by_hand() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(0, 3)), min_size=2, max_size=14),
-    st.integers(0, 99),
-)
-def test_intervals_against_rows_resampled_one_by_one(rows: list[tuple[int, bool, int]], seed: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(0, 3)), min_size=2, max_size=14))
+def test_average_precision_has_the_jackknife_interval(rows: list[tuple[int, bool, int]]) -> None:
     scores, labels = np.array([row[0] for row in rows], float), np.array([row[1] for row in rows])
-    clusters = [row[2] for row in rows]
-    options = {"clusters": clusters, "confidence": 0.8, "num_resamples": 60, "seed": seed}
-    found = bootstrap_ranking(scores, labels, **options)
-    assert (found.num, found.num_positive) == (len(rows), labels.sum())
-    for name, function in (("auc", auc), ("average_precision", average_precision)):
-        expected = bootstrap_statistic(
-            lambda chosen, use=function: use(scores[chosen], labels[chosen]), len(rows), **options
-        )
-        one = getattr(found, name)
-        if expected is None:
-            # a statistic defined on all rows but on few resamples has no interval, unless they all agree
-            assert one is None or one.low <= one.mean <= one.high
-        elif expected.low < expected.high - 1e-12:
-            assert asdict(one) == pytest.approx(asdict(expected), abs=1e-6)
-        else:
-            assert one.mean == pytest.approx(expected.mean)
+    clusters = np.array([row[2] for row in rows])
+    found = ranking_intervals(scores, labels, clusters=clusters).average_precision
+    value = average_precision(scores, labels)
+    kept = [clusters != one for one in np.unique(clusters)]
+    without = np.array([average_precision(scores[keep], labels[keep]) for keep in kept], dtype=float)
+    expected = None if value is None else jackknife_interval(value, without, bounds=(0.0, 1.0))
+    assert (found is None) == (expected is None)
+    if expected is not None:
+        assert asdict(found) == pytest.approx(asdict(expected), abs=1e-4)
+
+
+def test_auc_has_delongs_variance() -> None:
+    """By the formula of DeLong, DeLong and Clarke-Pearson, rows of their own, from placements by hand."""
+    positives, negatives = np.array([3.0, 5.0, 6.0, 2.0, 9.0, 4.0]), np.array([1.0, 4.0, 2.5, 3.0, 0.0])
+    wins = (positives[:, None] > negatives) + 0.5 * (positives[:, None] == negatives)
+    area = wins.mean()
+    parts = wins.mean(axis=1).var(ddof=1) / 6, wins.mean(axis=0).var(ddof=1) / 5
+    deviations = np.concatenate([(wins.mean(axis=1) - area) / 6, (wins.mean(axis=0) - area) / 5])
+    welch = sum(parts) ** 2 / (parts[0] ** 2 / 5 + parts[1] ** 2 / 4)
+    spread = 11 * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1
+    reach = math.sqrt(sum(parts)) * stats.t.ppf(0.975, min(welch, 10, 22 / spread) - 1) / (area * (1 - area))
+    found = auc_interval(np.concatenate([positives, negatives]), np.arange(11) < 6)
+    expected = {"mean": area, "low": expit(logit(area) - reach), "high": expit(logit(area) + reach)}
+    assert asdict(found) == pytest.approx(expected)
+
+
+def test_copies_within_a_cluster_add_no_certainty() -> None:
+    rng = np.random.default_rng(4)
+    labels = np.arange(40) % 2 == 0
+    scores = rng.normal(size=40) + labels
+    for name in ("auc", "average_precision"):
+        once = getattr(ranking_intervals(scores, labels), name)
+        names = np.repeat(np.arange(40), 7)
+        copied = getattr(ranking_intervals(np.repeat(scores, 7), np.repeat(labels, 7), clusters=names), name)
+        assert asdict(copied) == pytest.approx(asdict(once), rel=1e-4)
+
+
+def test_one_cluster_with_all_positives_says_little() -> None:
+    labels = np.arange(30) < 3
+    found = auc_interval(np.where(labels, 2.0, np.arange(30) / 10), labels, clusters=np.maximum(np.arange(30), 2))
+    assert (found.low, found.high) == pytest.approx((0.05 * found.mean, 1 - 0.05 * (1 - found.mean)))
 
 
 def test_a_perfect_score_leaves_room() -> None:
-    found = bootstrap_ranking([9.0, 1.0] * 20, [True, False] * 20, clusters=np.repeat(np.arange(20), 2))
+    found = ranking_intervals([9.0, 1.0] * 20, [True, False] * 20, clusters=np.repeat(np.arange(20), 2))
     reach = 1 - 0.05 ** (1 / 20)
     assert asdict(found.auc) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
     assert asdict(found.average_precision) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1.0})
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    scores, labels = rng.normal(size=40), rng.random(40) < 0.4
-    whole = bootstrap_ranking(scores, labels, num_resamples=50)
-    monkeypatch.setattr("swerve.statistics.resampling._MAX_DRAWS", 300)
-    assert bootstrap_ranking(scores, labels, num_resamples=50) == whole
-
-
 def test_nothing_to_rank_is_none() -> None:
     nothing = {"num": 2, "num_positive": 0, "auc": None, "average_precision": None}
-    assert asdict(bootstrap_ranking([1, 2], [False, False])) == nothing
-    assert asdict(bootstrap_ranking([], [])) == {**nothing, "num": 0}
-    only = bootstrap_ranking([1, 2], [True, True])
+    assert asdict(ranking_intervals([1, 2], [False, False])) == nothing
+    assert asdict(ranking_intervals([], [])) == {**nothing, "num": 0}
+    only = ranking_intervals([1, 2], [True, True])
     assert only.auc is None
     assert only.average_precision is not None
     assert only.average_precision.mean == 1.0

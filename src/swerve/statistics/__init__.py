@@ -1,8 +1,8 @@
-"""Statistics. The unit is the problem: its values are averaged first, or resampled together."""
+"""Statistics. The unit is the problem: its values are averaged first, or left out together."""
 
 from __future__ import annotations
 
-from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResult
+from swerve.estimates import Correlation, Estimate, McNemarResult, SkewedMean, WilcoxonResult
 from swerve.statistics.association import pearson, spearman
 from swerve.statistics.hypothesis_tests import (
     benjamini_hochberg,
@@ -12,31 +12,45 @@ from swerve.statistics.hypothesis_tests import (
     mcnemar,
     paired_wilcoxon,
     samples_for_false_positive_rate,
+    sign_flip_test,
 )
-from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio, bootstrap_statistic, difference_interval, share
-from swerve.statistics.ranking import Ranking, auc, average_precision, bootstrap_ranking
+from swerve.statistics.intervals import (
+    difference_interval,
+    mean_interval,
+    median_interval,
+    ratio_interval,
+    share,
+    skewed_mean_interval,
+    statistic_interval,
+)
+from swerve.statistics.ranking import Ranking, auc, auc_interval, average_precision, ranking_intervals
 
 __all__ = [
     "Correlation",
     "Estimate",
     "McNemarResult",
     "Ranking",
+    "SkewedMean",
     "WilcoxonResult",
     "auc",
+    "auc_interval",
     "average_precision",
     "benjamini_hochberg",
-    "bootstrap_mean",
-    "bootstrap_ranking",
-    "bootstrap_ratio",
-    "bootstrap_statistic",
     "cliffs_delta",
     "cohens_d_paired",
     "difference_interval",
     "false_positive_rate",
     "mcnemar",
+    "mean_interval",
+    "median_interval",
     "paired_wilcoxon",
     "pearson",
+    "ranking_intervals",
+    "ratio_interval",
     "samples_for_false_positive_rate",
     "share",
+    "sign_flip_test",
+    "skewed_mean_interval",
     "spearman",
+    "statistic_interval",
 ]

