@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, find_answer
+from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, find_answer, gold_answer
 from swerve.grading.policies import ExtractionForm
 
 
@@ -172,3 +172,48 @@ def test_a_megabyte_takes_no_time(piece: str) -> None:
 
 def test_every_form_of_the_configuration_has_a_finder() -> None:
     assert set(get_args(ExtractionForm)) <= set(FINDERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"The answer is 4. \boxed{5}", "5"),
+        ("<answer>5</answer> so the answer is 4", "5"),
+        ("#### 5\nThe answer is 4.", "5"),
+        ("#### Step 2: add 3\nSo the answer is 5.", "5"),
+        ("#### The end", "The end"),
+        (r"\boxed{} The answer is $5$, not $4$", "5"),
+        ("The answer is found by adding all of these numbers. We get $5$.", "5"),
+        ("x = 3, y = 4", "x = 3, y = 4"),
+        (r"\frac{1}{2}", r"\frac{1}{2}"),
+        ("We get $a = 5$.", "a = 5"),
+        ("First 3, then 5 apples.", "5"),
+        (r"so the half is \frac{1}{2}", None),
+        (r"x = \boxed{3} and $y = \boxed{4}$", "x = 3, y = 4"),
+        ("I do not know", None),
+        (r"<think> The answer is 5 and \boxed{5}", None),
+        (r"<think>4</think> <think> \boxed{5}", None),
+        ("", None),
+    ],
+)
+def test_auto_takes_the_first_form_that_holds_something(text: str, answer: str | None) -> None:
+    assert find_answer(text, ("auto",)) == answer
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"Since $a = 2$, we have $\boxed{3}$ or $\boxed{4}$.", "3 or 4"),
+        ("He has 5 - 2 = 3.\n#### 3", "3"),
+        ("The answer is $5$.", "5"),
+        ("The roots are $x = 1$, $x = 2$ and $x = 3$.", "x = 1, x = 2, x = 3"),
+        ("$2$ and $3$", "$2$ and $3$"),
+        ("No solution is possible", "No solution is possible"),
+        ("The pairs are $(x, y)$ with $x < y$.", "The pairs are $(x, y)$ with $x < y$."),
+        ("It is $5$ unless $x = 3$.", "It is $5$ unless $x = 3$."),
+        ("f(x)=a x+b, where b is an integer", "f(x)=a x+b, where b is an integer"),
+        ("x = 3", "x = 3"),
+    ],
+)
+def test_a_gold_may_be_a_solution_or_a_sentence(gold: str, answer: str) -> None:
+    assert gold_answer(gold) == answer

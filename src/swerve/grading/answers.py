@@ -6,6 +6,9 @@ The rules for what is ambiguous:
   `or` belong to the answer, which is then their list: a text cannot be right by naming several answers.
 - a box that is never closed is no box; an empty one is an answer that says nothing (unparsed).
 - tags, `####`, phrases, formulas and numbers: the last one counts.
+- `auto` tries the forms of `AUTO` in their order and takes the first that holds something: an empty box, a heading
+  after `####` and a phrase that continues as a sentence hold nothing.
+- a `<think>` that is never closed: the text is still thinking and has given no answer.
 
 Puzzles say where the answer must stand; for them the last tag or box alone counts, and one that is never closed is an
 answer that says nothing.
@@ -29,6 +32,8 @@ _CONNECTOR = re.compile(r"(?:for[a-z()]{1,12}?)?(?:[,;]?(?:and|or)|[,;])|", re.I
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _LONGEST_CONNECTOR = 60
 _MOST_JOINED = 200
+_NAME_BEFORE = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?)\s{0,3}=[\s$]{0,3}$")
+_LONGEST_NAME = 20
 _TAG_OPEN = re.compile(r"<answer>", re.IGNORECASE)
 _TAG_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
 _PHRASE = re.compile(
@@ -39,13 +44,35 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
-    r"[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*|,? \(?(?:because|since|which|so|as|hence)\b", re.IGNORECASE
+    r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*|,? \(?(?:because|since|which|so|as|hence)\b", re.IGNORECASE
 )
 _LONGEST_PHRASE = 1000
-_DELIMITER = re.compile(r"\$\$?|\\[()\[\]]")
+_DELIMITER = re.compile(r"(?<!(?<!\\)\\)\$\$?|\\[()\[\]](?!-?[0-9.]{1,6} ?[a-z]{2}\])")
 _CLOSING = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 _PROSE = re.compile(r"\b(?:is|are|the|thus|therefore|hence|so|get|gives|here|answer|solution|we)\b|:\s", re.IGNORECASE)
 _DIGIT = re.compile("[0-9]")
+_COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
+_WORD = re.compile(r"(?<![a-zA-Z])(?!(?:sin|cos|tan|log|exp|sqrt|and)(?![a-zA-Z]))[a-zA-Z]{3,}")
+_MOST_WORDS = 4
+"""Of three letters or more, in an answer without a sentence around it."""
+_LONGEST_BARE = 4000
+_LINES = re.compile(r"\$*\\begin\{.*|(?:[ $]{0,4}[a-zA-Z][_{}0-9a-z]{0,6} ?=[^\n=]{1,80}\n?){2,9}", re.DOTALL)
+"""Of several lines: an environment, or equations for names."""
+_SENTENCE = re.compile(
+    r"\b(?:is|are|was|it|the|thus|therefore|hence|so|get|gives?|here|answer|solution|we|equals?"
+    r"|first|then|next|now|there|have|has|total)\b|[a-zA-Z]{2} ?:(?=\s)",
+    re.IGNORECASE,
+)
+_SPEAKER = re.compile(r"\b(?:I|[Ww]e|[Ll]et|[Ss]orry|know|[Hh]mm+|[Ww]ait|[Oo]k(?:ay)?)\b")
+"""Words of a text that says something other than an answer, such as `I do not know`."""
+_BEFORE_FORMULAS = re.compile(r"(?:\b(?:is|are|be|equals?|get|have|obtain|namely)|[:=])[ \t\n]*$", re.IGNORECASE)
+_CONDITION = re.compile(
+    r"\b(?:not?|never|none|except|unless|if|when|where|such|for|with|neither|nor|but)\b", re.IGNORECASE
+)
+_HEADING = re.compile(r"[\s*]*[A-Za-z]{2,}")
+_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9a-zA-Z)}]) ?-) ?$")
+_IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[abknxyz](?![a-zA-Z])")
+_THINKING = "<think>"
 _SAYING = re.compile(r"\b(?:is|are|equals|was)\b", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^])[$\u20ac\u00a3]?"
@@ -61,7 +88,8 @@ def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = Tru
         text: what the model wrote.
         finders: names in `FINDERS`, tried in order; the first whose form is in the text decides, so an empty box is no
             answer even if a number follows.
-        after_thinking: whether only what follows the last `</think>` is looked at, where there is one.
+        after_thinking: whether only what follows the last `</think>` is looked at, where there is one; nothing of a
+            text whose last `<think>` is never closed.
 
     >>> find_answer(r"<think>\boxed{4}</think> So \boxed{\frac{1}{2}}.", ["boxed"])
     '\\frac{1}{2}'
@@ -72,11 +100,49 @@ def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = Tru
     """
     if after_thinking:
         text = text.rpartition("</think>")[2]
+        if _THINKING in text:
+            return None
     for name in finders:
         found = FINDERS[name](text)
         if found is not None:
             return found.strip() or None
     return None
+
+
+def gold_answer(gold: str) -> str:
+    r"""Return what the text of a gold answer says, which may be a whole solution or a sentence around the answer.
+
+    That is what its box holds, or stands after `####`; of a sentence, the formulas that it ends with (`The roots are
+    $2$ and $3$.`), unless it states a condition. Everything else is the answer itself.
+
+    >>> gold_answer(r"Since $a = 2$, it is $\boxed{a + 1 = 3}$."), gold_answer("The roots are $2$ and $3$.")
+    ('a + 1 = 3', '2, 3')
+    >>> gold_answer("all $n$ with $n > 2$")
+    'all $n$ with $n > 2$'
+    """
+    text = gold.rpartition("</think>")[2]
+    for find in (_named_boxes, _answer_tag, _answer_after_hash):
+        found = find(text)
+        if found is not None and found.strip():
+            return found.strip()
+    formulas = _formulas(text)
+    outside = _outside(text, formulas)
+    prose = " ".join(outside)
+    if not _SENTENCE.search(prose) or _CONDITION.search(prose):
+        return gold
+    if not formulas or outside[-1].strip(" .*\n"):
+        return _stated_value(text) or gold
+    first = len(formulas) - 1
+    while first and _connects(text, formulas[first - 1][1], formulas[first][0]):
+        first -= 1
+    is_stated = _BEFORE_FORMULAS.search(outside[first][-40:])
+    return _joined(text, formulas[first:]) or gold if is_stated else gold
+
+
+def _stated_value(text: str) -> str | None:
+    """Return what follows the last phrase, if it is a value."""
+    found = _short_phrase(text)
+    return found.strip() if found is not None and _DIGIT.search(found) else None
 
 
 def _closing_braces(text: str) -> dict[int, int]:
@@ -134,6 +200,13 @@ def _formulas(text: str) -> list[_Span]:
     return spans
 
 
+def _outside(text: str, spans: Sequence[_Span]) -> list[str]:
+    """Return what stands before, between and after spans."""
+    ends = [0, *(end for _, end, _ in spans)]
+    starts = [*(start for start, _, _ in spans), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
 def _joined(text: str, spans: Sequence[_Span]) -> str | None:
     """Return the last content, together with those before it that are joined to it; equal ones count once."""
     if not spans:
@@ -152,6 +225,24 @@ def _connects(text: str, start: int, end: int) -> bool:
 
 def _boxed(text: str) -> str | None:
     return _joined(text, _boxes(text))
+
+
+def _named_boxes(text: str) -> str | None:
+    return _joined(text, _with_names(text, _boxes(text)))
+
+
+def _with_names(text: str, boxes: Sequence[_Span]) -> Sequence[_Span]:
+    r"""Return boxes with the names before them, if the last two have one each: `x = \boxed{2}, y = \boxed{3}`."""
+    if len(boxes) < 2:
+        return boxes
+    named = [_with_name(text, box) for box in boxes[-_MOST_JOINED:]]
+    have_names = named[-1] != boxes[-1] and named[-2] != boxes[-2]
+    return named if have_names and _connects(text, named[-2][1], named[-1][0]) else boxes
+
+
+def _with_name(text: str, box: _Span) -> _Span:
+    name = _NAME_BEFORE.search(text, max(0, box[0] - _LONGEST_NAME), box[0])
+    return box if name is None or "=" in box[2] else (name.start(), box[1], f"{name[1]} = {box[2]}")
 
 
 def _last_box(text: str) -> str | None:
@@ -196,7 +287,7 @@ def _phrase(text: str) -> str | None:
     match = _last_match(_PHRASE, text)
     if match is None:
         return None
-    rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip()
+    rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip().removeprefix("}").lstrip()
     formulas = _formulas(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
@@ -214,16 +305,59 @@ def _formula(text: str) -> str | None:
     spans = _formulas(text)
     if not spans or _DIGIT.search(text, spans[-1][1]):
         return None
-    ends = [0, *(end for _, end, _ in spans)]
-    starts = [*(start for start, _, _ in spans), len(text)]
-    outside = [text[end:start] for end, start in zip(ends, starts, strict=True)]
+    outside = _outside(text, spans)
     is_prose = any(_PROSE.search(part) for part in outside)
     return _joined(text, spans) if is_prose or not any(part.strip(" \n\t.,;[]") for part in outside) else None
+
+
+def _short_phrase(text: str) -> str | None:
+    """Return what `_phrase` does, if that is short enough for an answer; else the phrase began a sentence."""
+    found = _phrase(text)
+    return found if found is not None and len(_words(found)) <= _MOST_WORDS else None
+
+
+def _answer_after_hash(text: str) -> str | None:
+    """Return what `_hash` does, if that is no heading: a line that begins with a word and has others after it."""
+    _, mark, rest = text.rpartition("####")
+    line, _, after = rest.partition("\n")
+    return line if mark and not (after.strip() and _HEADING.match(line)) else None
+
+
+def _bare(text: str) -> str | None:
+    r"""Return a text of one line, or one environment, in which there is no sentence.
+
+    >>> _bare("x = 3, y = 4"), _bare("So it is 4."), _bare("neither")
+    ('x = 3, y = 4', None, 'neither')
+    """
+    plain = text.strip()
+    if not plain or len(plain) > _LONGEST_BARE or ("\n" in plain and not _LINES.fullmatch(plain)):
+        return None
+    speaks = _SENTENCE if _DIGIT.search(plain) else _SPEAKER
+    is_sentence = len(_words(plain)) > _MOST_WORDS or speaks.search(plain)
+    return None if is_sentence else plain if _DIGIT.search(plain) else _SAYING.split(plain)[-1]
+
+
+def _words(text: str) -> list[str]:
+    """Return the plain words of a text, without commands and names of functions."""
+    return _WORD.findall(_COMMAND.sub(" ", text))
+
+
+def _auto(text: str) -> str | None:
+    found = (find(text) for find in AUTO.values())
+    return next((answer for answer in found if answer is not None and answer.strip()), None)
 
 
 def _last_number(text: str) -> str | None:
     match = _last_match(_NUMBER, text)
     return match[0] if match else None
+
+
+def _number_alone(text: str) -> str | None:
+    r"""Return the last number, if it is no part of a formula that was not found: `\frac{1}{2}` does not say 2."""
+    match = _last_match(_NUMBER, text)
+    if match is None or _IN_FORMULA_BEFORE.search(text, max(0, match.start() - 4), match.start()):
+        return None
+    return None if _IN_FORMULA_AFTER.match(text, match.end()) else match[0]
 
 
 def _text_after_hash(text: str) -> str | None:
@@ -241,6 +375,16 @@ def _after_keyword(text: str) -> str | None:
     return " ".join(words[words.index("answer") + 1 :]) if words.count("answer") == 1 else None
 
 
+AUTO: Mapping[str, Callable[[str], str | None]] = {
+    "boxed": _named_boxes,
+    "answer_tag": _answer_tag,
+    "hash": _answer_after_hash,
+    "phrase": _short_phrase,
+    "bare": _bare,
+    "formula": _formula,
+    "last_number": _number_alone,
+}
+"""The forms that `auto` tries, in this order."""
 FINDERS: Mapping[str, Callable[[str], str | None]] = {
     # Of a user's policy (`ExtractionForm`): made for answers of mathematics in free text.
     "boxed": _boxed,
@@ -251,6 +395,7 @@ FINDERS: Mapping[str, Callable[[str], str | None]] = {
     "last_number": _last_number,
     "last_line": _last_line,
     "whole": str,
+    "auto": _auto,
     # Of puzzles, whose prompt says where the answer must stand.
     "last_tag": _last_tag,
     "last_box": _last_box,

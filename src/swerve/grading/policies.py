@@ -8,10 +8,13 @@ from pydantic import Field
 
 from swerve.settings import Model, NonNegative
 
-ExtractionForm = Literal["boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole"]
+ExtractionForm = Literal[
+    "boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole", "auto"
+]
 r"""boxed: the last `\boxed{...}` or `\fbox{...}`; answer_tag: the last `<answer>...</answer>`; hash: the rest of the
 line after the last `####`; phrase: what follows the last "answer is" or the like; formula: the last `$...$`, `\(...\)`
-or `\[...\]` of a text with prose; last_number; last_line; whole: all of the text."""
+or `\[...\]` of a text with prose; last_number; last_line; whole: all of the text; auto: the first that holds something
+of boxed, answer_tag, hash, phrase, a text that is nothing but an answer, formula and last_number."""
 
 
 class MathGrading(Model):
@@ -20,7 +23,7 @@ class MathGrading(Model):
     extraction: Annotated[tuple[ExtractionForm, ...], Field(min_length=1, strict=False)] = ("boxed",)
     """Where the answer stands; the first form that is in the text is taken."""
     thinking: Literal["after", "whole"] = "after"
-    """after: only what follows the last `</think>` is looked at, where there is one."""
+    """after: only what follows the last `</think>` is looked at, where there is one; nothing if a `<think>` is open."""
     percent: Literal["either", "strict"] = "either"
     """either: 50% may be 50 or 0.5; strict: 50% is 0.5."""
     units: Literal["ignore", "same"] = "ignore"

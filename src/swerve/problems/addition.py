@@ -116,6 +116,7 @@ class Addition(WalkedFamily, GeneratedFamily[AdditionTask]):
             answer=" ".join(f"{int(first) + int(second):0{len(first) + 1}d}"),
             solution=write_solution(_walk(first, second)),
             kind=f"{carries} carry" if carries == 1 else f"{carries} carries",
+            difficulty=float(carries),
             metadata={"carries": carries},
         )
 

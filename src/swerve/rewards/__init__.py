@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from swerve.grading.text import grade_final_answer
 from swerve.rewards.graders import GRADERS, entry_for
+from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.wire import too_long
 from swerve.types import Problem, Reward
 
 __all__ = ["grade", "grade_all", "grade_final_answer", "known_graders"]
+
+_MAX_CHARS = GraderLimits().max_chars
 
 
 def known_graders() -> tuple[str, ...]:
@@ -35,6 +39,8 @@ def grade(problem: Problem, text: str) -> Reward:
 def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
     """Return the reward of each (problem, completion), in their order; isolated graders work side by side.
 
+    A text longer than graders look at (`GraderLimits.max_chars`) has the status `timeout`, whatever the grader.
+
     Raises:
         ValueError: there is no grader of the name that a problem or its family gives.
     """
@@ -42,7 +48,8 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
     for problem, text in pairs:
         entry = entry_for(problem)
         if not entry.isolated:
-            rewards.append(entry.load()(problem, text))
+            is_long = len(text) > _MAX_CHARS
+            rewards.append(too_long(text, _MAX_CHARS) if is_long else entry.load()(problem, text))
             continue
         quick = entry.load_quick()
         rewards.append(quick(problem, text) if quick else None)

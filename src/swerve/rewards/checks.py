@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from swerve.artifacts.files import sha256_file
 from swerve.errors import ConfigError, nearest
 from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
@@ -27,6 +28,28 @@ def check_graders(problems: Iterable[Problem]) -> None:
         if key not in seen:
             seen.add(key)
             _check(name, problem.grading)
+
+
+def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
+    """Return what verdicts on these problems depend on beside problem and text: names of graders, policies, files.
+
+    Policies are given with their defaults, which may change while a problem does not; of a file of the user's own there
+    is the content. Equal for equal sets of graders, whatever the problems' order.
+    """
+    seen: dict[str, list[Any]] = {}
+    for problem in problems:
+        name = problem.grader or problem.family
+        key = json.dumps([name, dict(problem.grading)], sort_keys=True, default=str)
+        if key not in seen:
+            seen[key] = _grading(name, problem.grading)
+    return [found for _, found in sorted(seen.items())]
+
+
+def _grading(name: str, grading: Mapping[str, Any]) -> list[Any]:
+    model = GRADERS[name].policies if name in GRADERS else None
+    policies = dict(grading) if model is None else model.model_validate(dict(grading)).model_dump(mode="json")
+    file = Path(str(grading["file"])) if name == "python" and "file" in grading else None
+    return [name, policies, sha256_file(file) if file is not None and file.is_file() else None]
 
 
 def _check(name: str, grading: Mapping[str, Any]) -> None:

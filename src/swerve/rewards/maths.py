@@ -56,6 +56,8 @@ def _grade(problem: Problem, text: str, *, numerically: bool) -> Reward | None:
         return Reward(value=None, status="unparsed")
     try:
         golds = (problem.answer, *problem.alternatives)
+        if text.strip() in map(str.strip, golds):
+            golds = (answer, *golds)  # a whole solution, or whatever else the same forms read in the same way
         right = any(equivalent(gold, answer, policy, numerically=numerically) for gold in golds)
     except NeedsNumbers:
         return None

@@ -44,6 +44,7 @@ def test_each_limit_is_named(text: str, limit: str) -> None:
         "5 != 6",
         r"\left(\frac{1}{2}\right)^{2} \cdot 3^{4} \cdot 5^{6}",
         "(x^2+1)^3(x^4+1)^5(x^6+1)^7",
+        "x^{2}(y^{2}(z^{2}(w^{2}(v^{2}+1)+1)+1)+1)",
     ],
 )
 def test_ordinary_answers_pass(text: str) -> None:

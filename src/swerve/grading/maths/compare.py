@@ -103,8 +103,9 @@ class _Comparison:
         """Compare `x = 5` with `5`, `2 = x` and `x = 5`: the value counts, and the name where both sides give one."""
         if not isinstance(gold, Relation) and not isinstance(answer, Relation):
             return None
-        gold_name, gold_value = self._named_value(gold)
-        answer_name, answer_value = self._named_value(answer)
+        alone = not (isinstance(gold, Relation) and isinstance(answer, Relation))
+        gold_name, gold_value = self._named_value(gold, alone=alone)
+        answer_name, answer_value = self._named_value(answer, alone=alone)
         if isinstance(gold_value, Relation) or isinstance(answer_value, Relation):
             return None
         if gold_name is None or answer_name is None:
@@ -113,8 +114,11 @@ class _Comparison:
             return self.same(gold_value, answer_value)
         return None if variables(gold_value) and variables(answer_value) else False
 
-    def _named_value(self, node: Node) -> tuple[Node | None, Node]:
-        """Split `name = value`, `value = name`, `exact approx decimal`; a true chain of values is its value."""
+    def _named_value(self, node: Node, *, alone: bool) -> tuple[Node | None, Node]:
+        """Split `name = value`, `value = name`, `exact approx decimal`; a true chain of values is its value.
+
+        Where the other side is no relation (`alone`), a chain may lead from formulas to a value.
+        """
         if not isinstance(node, Relation):
             return None, node
         sides, operators = node.sides, node.operators
@@ -122,17 +126,22 @@ class _Comparison:
             left = sides[0] if len(sides) == 2 else Relation(operators[:-1], sides[:-1])
             if len(sides) == 2 and shapes.is_name(sides[0]):
                 return sides[0], sides[1]
-            return self._named_value(left) if self._is_roughly(sides[-2], sides[-1]) else (None, node)
+            return self._named_value(left, alone=alone) if self._is_roughly(sides[-2], sides[-1]) else (None, node)
         if set(operators) != {"="}:
             return None, node
         if len(sides) == 2 and shapes.is_name(sides[1]) and not shapes.is_name(sides[0]):
             sides = (sides[1], sides[0])
         name, values = (sides[0], sides[1:]) if shapes.is_name(sides[0]) and sides[0] != sides[1] else (None, sides)
-        if name is None and any(variables(value) for value in values):
+        if alone and len(sides) > 2 and not variables(values[-1]):
+            values = tuple(value for value in values if not variables(value))
+        elif name is None and not alone and any(variables(value) for value in values):
             return None, node
-        if all(self.same(values[0], value) for value in values[1:]):
-            return name, values[0]
-        return None, node
+        return (name, _last_with_unit(values)) if self._are_equal(values) else (None, node)
+
+    def _are_equal(self, values: Sequence[Node]) -> bool:
+        """Return whether all values of a chain are the same; their units are looked at in the last one only."""
+        plain = [expressions.without_units(value) for value in values]
+        return all(self.same(plain[-1], value) for value in plain[:-1])
 
     def _relations(self, gold: Node, answer: Node) -> bool | None:
         if not isinstance(gold, Relation) or not isinstance(answer, Relation):
@@ -214,6 +223,7 @@ class _Comparison:
         if "" not in (gold.brackets, answer.brackets):
             plain = len(gold.items) > 2 and {gold.brackets, answer.brackets} <= {"()", "[]"}
             return (plain or gold.brackets == answer.brackets) and self._same_in_order(gold, answer)
+        gold, answer = shapes.by_coordinate(gold), shapes.by_coordinate(answer)
         if len(gold.brackets) == 2 or self._ordered or shapes.names_differ(gold, answer):
             return self._same_in_order(gold, answer)
         return self._same_unordered(gold.items, answer.items)
@@ -381,6 +391,10 @@ class _Comparison:
     def _require_numbers(self) -> None:
         if not self._numerically:
             raise NeedsNumbers
+
+
+def _last_with_unit(values: Sequence[Node]) -> Node:
+    return values[-1] if shapes.without_unit(values[-1])[1] else values[0]
 
 
 def _constant_ratio(gold: Node, answer: Node, names: Sequence[str], natural_log: bool) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from swerve.grading.answers import gold_answer
 from swerve.grading.maths.compare import same_answer
 from swerve.grading.maths.expressions import Node, NotParsed
 from swerve.grading.maths.lexer import normalise, plain_words
@@ -21,6 +22,11 @@ _MORE_CHOICES = re.compile(
 """After the letter of a choice: another one, in a list, after a word such as `or`, or as a label."""
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])")
 _REASON = re.compile(r",? \(?(?:because|since)\b.*$", re.DOTALL)
+_ARROW = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![a-zA-Z])")
+_PROBABILITY = re.compile(
+    r"^(?:\\Pr ?\([^()]{0,80}\)|P ?\([^()]{0,80}(?:[=<>|]|\\(?:mid|le|ge|leq|geq|cap|cup)(?![a-z]))[^()]{0,80}\)) ?="
+)
+_NAMED_WORD = re.compile(r"^[a-zA-Z] ?= ?(?=\\(?:text|mbox)(?![a-z]))")
 _DIVIDES_BY_ZERO = re.compile(r"[^{}]/ ?0(?![0-9.])|\\[dtc]?frac ?(?:\{[^{}]{0,80}\}|[0-9]) ?(?:\{ ?0 ?\}|0)")
 _NOT_EVALUATED = re.compile(r"\\(?:sum|prod|i+nt|oint|lim|[bp]?mod|gcd|lcm)(?![a-zA-Z])")
 _FORMULA_SIGNS = re.compile(r"[\\^_=<>{}()\[\]|*+/]|[0-9]!")
@@ -36,14 +42,18 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
 _CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
 _HALF_DAY = 12 * 3600
-_normalised_gold = functools.lru_cache(maxsize=1024)(normalise)
+
+
+@functools.lru_cache(maxsize=1024)
+def _normalised_gold(gold: str) -> str:
+    return normalise(gold_answer(gold))
 
 
 def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool = True) -> bool:
     r"""Return whether an answer is the same as a gold answer, both as plain text or LaTeX.
 
     Args:
-        gold: the gold answer.
+        gold: the gold answer, or a solution or sentence that holds it (`gold_answer`).
         answer: the answer to judge, already extracted.
         policy: what to overlook.
         numerically: whether values may be computed numerically; without, all steps take linear time.
@@ -60,10 +70,13 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
     gold_text, answer_text = _normalised_gold(gold), _REASON.sub("", normalise(answer))
     if not answer_text or not gold_text:
         return False
-    if _is_same_text(gold_text, answer_text):
+    if gold.strip() == answer.strip() or _is_same_text(gold_text, answer_text):
         return not _DIVIDES_BY_ZERO.search(answer_text)
     check_limits(answer_text)
     check_limits(gold_text)
+    if not _ARROW.search(gold_text):
+        answer_text = _last_step(answer_text)
+    gold_text, answer_text = (_PROBABILITY.sub("P =", text) for text in (gold_text, answer_text))
     verdict = _same_choice(gold_text, answer_text)
     if verdict is None:
         verdict = _same_time(gold_text, answer_text)
@@ -76,6 +89,18 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         if operation and _is_not_evaluated(text):
             raise LimitReached(f"{operation[0]} is not evaluated")
     return False
+
+
+def _last_step(text: str) -> str:
+    r"""Return what a derivation ends with.
+
+    >>> _last_step(r"2x = 14 \implies x = 7"), _last_step(r"p \implies q")
+    ('x = 7', 'p \\implies q')
+    """
+    before, arrow, last = text, None, text
+    for arrow in _ARROW.finditer(text):
+        before, last = text[: arrow.start()], text[arrow.end() :].strip()
+    return last if arrow is not None and "=" in before else text
 
 
 def _is_not_evaluated(text: str) -> bool:
@@ -148,6 +173,8 @@ def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool
 
 
 def _same_words(gold: str, answer: str) -> bool:
+    if ("=" in gold) != ("=" in answer):
+        gold, answer = _NAMED_WORD.sub("", gold), _NAMED_WORD.sub("", answer)
     is_text = (_is_prose(gold) or _is_prose(answer)) and not any(map(_OPERATION.search, (gold, answer)))
     if all(_VALUE_WITH_LETTERS.match(text) and _parsed(text, thousands=True) for text in (gold, answer)):
         return False  # a megawatt is no milliwatt

@@ -158,6 +158,11 @@ def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
             return node
 
 
+def without_units(node: Node) -> Node:
+    """Return a tree without the units in it."""
+    return without_units(node.value) if isinstance(node, Quantity) else with_parts(node, without_units)
+
+
 def substituted(node: Node, name: str, value: Node) -> Node:
     """Return a tree with a value in place of a variable."""
     if isinstance(node, Symbol):

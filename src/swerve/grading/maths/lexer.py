@@ -10,6 +10,7 @@ Characters that are not known stay, so that a text with them is not taken for on
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ _SIGNS = {
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "−": "-",
 }  # fmt: skip
 _FULLWIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
-_TRANSLATION = {**_FULLWIDTH, **{ord(sign): text for sign, text in _SIGNS.items()}}
+_SPELLINGS = {ord(sign): text for sign, text in _SIGNS.items()}
+_TRANSLATION = {**_FULLWIDTH, **_SPELLINGS}
 
+_ROW_GAP = re.compile(r"(?<=\\\\)\[-?[0-9.]{1,6} ?[a-z]{2}\]")
+_MATHEMATICAL = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)}
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}$%])")
 _DROPPED = re.compile(
     r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|displaystyle|textstyle"
@@ -61,8 +65,22 @@ _BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lb
 _BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
 _SPACING = re.compile(r"\\(?:q?quad|enspace|thinspace|ne?gthinspace)(?![a-zA-Z])|~")
 _DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3]")
+_NEXT_EQUATION = re.compile(
+    r"(?:\\q?quad(?![a-zA-Z])|\\\\(?=\s)|\n)\s{0,9}\$?(?=[a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?\s{0,3}=)"
+)
+"""Between two equations for names, where no other separator stands."""
 _SPACES = re.compile(r"\s+")
-_BOLD = re.compile(r"^(\*\*|__|[*`])(.{1,200})\1$", re.DOTALL)
+_BOLD = re.compile(r"^(\*\*|__|[*`\"])(.{1,200})\1$", re.DOTALL)
+_END_MARK = re.compile(r"\\(?:blacksquare|square|Box|checkmark)$|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$")
+_CLOSINGS = (")", "]", "}")
+_PAIR = re.compile(r"[,;]|\\[{}]")
+"""Of texts whose brackets need not match: `]0, 1]`."""
+_LEAD = re.compile(
+    r"^[\s$]{0,9}(?:\\(?:therefore|Rightarrow|implies|Longrightarrow)(?![a-zA-Z])"
+    r"|\\(?:text|mbox|textrm) ?\{(?![^{}]*\b(?:not|never|no)\b)[^{}0-9]{0,80}\b(?:is|are|equals) ?:? ?\}"
+    r"(?=[\s\S]*[0-9]))\s{0,9}"
+)
+"""Words of a sentence, or a sign of inference, before an answer."""
 _TIMES_TEN = re.compile(r"(?<=[0-9]) +[xX] +(?=10 ?(?:\^|\*\*))")
 _ENDLESS = re.compile(
     r"(?<![0-9.])([0-9]{0,20}\.[0-9]{0,20}?)([0-9]{1,6}?)\2{2,20} ?(?:\.\.\.|\\(?:[lc]?dots|dots[cbmio])(?![a-zA-Z]))"
@@ -90,9 +108,10 @@ def normalise(text: str) -> str:
     """
     text = _SUPERSCRIPT_RUN.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
     text = _SUBSCRIPT_RUN.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
-    text = text.translate(_TRANSLATION)
+    text = text.translate(_MATHEMATICAL).translate(_TRANSLATION)
+    text = _LEAD.sub("", _ROW_GAP.sub("", text))
     if r"\begin" not in text:
-        text = _DOUBLED.sub(r"\\", text)
+        text = _NEXT_EQUATION.sub(", ", _DOUBLED.sub(r"\\", text.strip()))
     text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
     text = _PER_CENT.sub("percent", _DEGREE.sub(r"^\\circ ", text))
     text = _ELLIPSIS.sub(r"\1\\ldots ", text)
@@ -104,16 +123,21 @@ def normalise(text: str) -> str:
 
 
 def _without_end(text: str) -> str:
-    """Return a text without the punctuation and the spacing commands at its end."""
+    """Return a text without the punctuation, marks and spacing commands at its end, nor brackets that nothing opens."""
     while True:
         shorter = text.rstrip(" .,;:*")
-        if shorter.endswith("\\") and len(shorter) < len(text):
-            shorter = shorter[:-1]
-        elif shorter.endswith(("\\\\", "\\!")):
+        if shorter.endswith("\\!"):
             shorter = shorter[:-2]
+        shorter = _END_MARK.sub("", shorter.rstrip("\\"))
+        if shorter.endswith(_CLOSINGS) and not _PAIR.search(shorter) and _num_open(shorter) < 0:
+            shorter = shorter[:-1]
         if shorter == text:
             return text
         text = shorter
+
+
+def _num_open(text: str) -> int:
+    return sum(map(text.count, "([{")) - sum(map(text.count, _CLOSINGS))
 
 
 def plain_words(text: str) -> str:
@@ -144,7 +168,7 @@ class Token:
     """Whether it is part of a text command: `\\text{m/s}`."""
 
 
-_GROUPED = r"[0-9]{1,3}(?:(?:%s)[0-9]{3})+(?![0-9])"
+_GROUPED = r"(?<!_)[0-9]{1,3}(?:(?:%s)[0-9]{3})+(?![0-9])"
 _SURE_SEPARATOR = r",\\! ?|\{,\}|\\[,;:] ?"
 _AFTER_POINT = r"\\(?:overline|bar|dot)(?![a-z])| ?(?:[-+*/)}\]^,]|\\(?:cdot|times|div)(?![a-z]))"
 """What may follow a point without digits after it, as in `3./2`."""
@@ -155,7 +179,8 @@ _TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*)\}}"
 _NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
 _REST = (
     rf"|(?P<texted>{_TEXT})"
-    r"|\\(?P<edge>begin|end) ?\{(?P<environment>[a-zA-Z]{1,20}\*?)\}(?: ?\{[clr| ]{1,20}\})?"
+    r"|\\(?P<edge>begin|end) ?(?:\[[bct]\])?\{(?P<environment>[a-zA-Z]{1,20}\*?)\}(?: ?\[[bct]\])?"
+    r"(?: ?\{(?:[clr| ]|@ ?\{\}){1,20}\})?"
     r"|(?P<space>\\[,;:! ]| +)"
     rf"|\\(?P<command>[a-zA-Z]+)|(?P<letters>{_NUMBER_IN_WORDS}|[a-zA-Z]+)"
     r"|(?P<sign>\\\\|\\[{}|%&#_]|<=|>=|!=|==|\*\*|[-+*/^_=<>()\[\]{}|,;:!'%&])"

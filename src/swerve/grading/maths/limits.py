@@ -92,7 +92,8 @@ def _check_nesting(text: str, limits: Limits) -> None:
             _at_most("exponents of exponents", tower, limits.tower)
             exponent_start, after_group = match.end(), False
         elif mark in _OPENING:
-            is_exponent = exponent_start is not None and _SIGN.fullmatch(text, exponent_start, start) is not None
+            follows_caret = exponent_start is not None and not after_group
+            is_exponent = follows_caret and _SIGN.fullmatch(text, exponent_start or 0, start) is not None
             enclosing.append((base, is_exponent))
             _at_most("nesting", len(enclosing), limits.nesting)
             base = tower if is_exponent else base

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from swerve.grading.maths import expressions
 from swerve.grading.maths.expressions import Call, Group, Matrix, Node, Number, Quantity, Relation, Symbol, is_call
@@ -69,6 +70,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 DOTS = Symbol("dots")
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _INFINITY = Symbol("infinity")
+_COORDINATES: tuple[Node, ...] = (Symbol("x"), Symbol("y"), Symbol("z"))
 _REALS = Group("()", (Call("neg", (_INFINITY,)), _INFINITY))
 
 
@@ -256,6 +258,18 @@ def unwrapped(node: Node) -> Node:
     if is_call(node, "or", "and", "either"):
         return Group("", node.args)
     return _REALS if node == Symbol("mathbb R") else node
+
+
+def by_coordinate(group: Group) -> Group:
+    """Return `y = 1, x = 2` in the order of the coordinates x, y and z; other groups as they are."""
+    places = [_COORDINATES.index(item.sides[0]) for item in group.items if _is_coordinate(item)]
+    if group.brackets or len(places) != len(group.items):
+        return group
+    return Group("", tuple(item for _, item in sorted(zip(places, group.items, strict=True), key=lambda pair: pair[0])))
+
+
+def _is_coordinate(node: Node) -> TypeGuard[Relation]:
+    return isinstance(node, Relation) and node.sides[0] in _COORDINATES
 
 
 def names_differ(gold: Group, answer: Group) -> bool:
