@@ -1,6 +1,9 @@
 # Everything runs in .venv, installed under constraints.txt; `make PYTHON=python3.12 test` chooses another interpreter.
 PYTHON ?= python3
 BIN := .venv/bin
+NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
+IS_NEW_ENOUGH := 'import sys; sys.exit(list(sys.version_info) < [int(part) for part in "$(NEEDED)".split(".")])'
+IS_MADE := test -e .venv/installed -a -x $(BIN)/python
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 # Bytecode is kept whatever the environment says: collecting the tests then takes 8 instead of 13 s per process.
@@ -37,7 +40,11 @@ docs: .venv/installed
 	$(BIN)/mkdocs build --strict
 
 .venv/installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(IS_MADE) || $(PYTHON) -c $(IS_NEW_ENOUGH) 2>/dev/null || { echo "swerve needs Python $(NEEDED) or newer; $(PYTHON) is" \
+		"$$($(PYTHON) -V 2>&1 | grep ^Python || echo 'not there'). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
+	@# A half-made one, and one of another Python, is made anew.
+	@$(IS_MADE) || test "$$($(BIN)/python -m pip -V 2>/dev/null | sed 's/.*(python \(.*\))/\1/')" = \
+		"$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')" || $(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
 	touch $@
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from swerve.estimates import rounded
+
 Estimate = Mapping[str, float]
 """A mean (or share) with the ends of its interval, low and high."""
 
@@ -17,31 +19,46 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def percent(value: Estimate | float | None, digits: int = 1) -> str:
-    """Show a fraction in percent, with its interval if it has one."""
+    """Show a fraction in percent, with its interval if it has one; 0 and 100 only where it is that."""
     if value is None:
         return "-"
     if not isinstance(value, Mapping):
-        return f"{100 * value:.{digits}f}%"
+        return f"{_hundredths(value, digits)}%"
     middle = value["mean"] if "mean" in value else value["share"]
-    return f"{100 * middle:.{digits}f}% [{100 * value['low']:.{digits}f}, {100 * value['high']:.{digits}f}]"
+    mean, low, high = (_hundredths(one, digits) for one in (middle, value["low"], value["high"]))
+    return f"{mean}% [{low}, {high}]"
+
+
+def _hundredths(fraction: float, digits: int) -> str:
+    return rounded(100 * fraction, digits, 0, 100)
+
+
+def points(value: Estimate | float) -> str:
+    """Show a difference of fractions in percentage points, with its sign and with its interval if it has one."""
+    if not isinstance(value, Mapping):
+        text = _hundredths(value, 1)
+        return text if text.startswith("-") or float(text) == 0 else f"+{text}"
+    mean, low, high = (points(value[name]) for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def number(value: Estimate | float | None, digits: int = 3) -> str:
-    """Show a number, with its interval if it has one."""
-    return _shown(value, f".{digits}f", f".{digits}f")
+    """Show a number, with its interval if it has one; 0 and 1 only where it is that."""
+    if value is None:
+        return "-"
+    if not isinstance(value, Mapping):
+        return rounded(value, digits, 0, 1)
+    mean, low, high = (rounded(value[name], digits, 0, 1) for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def size(value: Estimate | float | None) -> str:
     """Show a number that may be tiny, such as a divergence, to two or three significant digits."""
-    return _shown(value, ".2g", ".3g")
-
-
-def _shown(value: Estimate | float | None, form: str, interval_form: str) -> str:
     if value is None:
         return "-"
     if not isinstance(value, Mapping):
-        return f"{value:{form}}"
-    mean, low, high = (f"{value[name]:{interval_form}}" for name in ("mean", "low", "high"))
+        return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+    mean, low, high = (f"{value[name]:.3g}" for name in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
@@ -52,20 +69,33 @@ def code(text: str, longest: int | None = None) -> str:
     return f"`{text.replace('|', chr(92) + '|').replace('`', chr(39))}`"
 
 
-def filled(page: str, tables: Mapping[str, str]) -> str:
-    """Return a page with each table between its markers `<!-- NAME -->` and `<!-- /NAME -->`.
+_TABLE = re.compile(r"(<!-- ([^>/][^>]*) -->\n)(.*?)(<!-- /\2 -->)", re.DOTALL)
+_FIGURE = re.compile(r"(<!-- ([^>/][^>]*) -->)((?:[^<\n]|<(?!!))+)(<!-- / -->)")
 
-    Raises:
-        ValueError: the page has no place for one of them.
+
+def places(page: str) -> list[str]:
+    """Return the names of the places of a page, of tables and of figures."""
+    return [match[2] for pattern in (_TABLE, _FIGURE) for match in pattern.finditer(page)]
+
+
+def filled(page: str, texts: Mapping[str, str]) -> str:
+    """Return a page with each text in its places, of which it may have none.
+
+    A table stands between lines `<!-- NAME -->` and `<!-- /NAME -->`, a figure within a sentence between
+    `<!-- NAME -->` and `<!-- / -->`.
     """
-    for name, text in tables.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(page):
-            raise ValueError(f"the page has no place for '{name}': put <!-- {name} --> and <!-- /{name} -->")
-        page = pattern.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)  # type: ignore[misc]
-    return page
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{texts[match[2]]}\n\n{match[4]}" if match[2] in texts else match[0]
+
+    def figure(match: re.Match[str]) -> str:
+        return f"{match[1]}{texts[match[2]]}{match[4]}" if match[2] in texts else match[0]
+
+    return _FIGURE.sub(figure, _TABLE.sub(table, page))
 
 
-def fill_page(path: Path, tables: Mapping[str, str]) -> None:
-    """Replace the tables of a page."""
-    path.write_text(filled(path.read_text(encoding="utf-8"), tables), encoding="utf-8")
+def fill_page(path: Path, texts: Mapping[str, str]) -> list[str]:
+    """Put texts into the places of a page; return the names of its places."""
+    page = path.read_text(encoding="utf-8")
+    path.write_text(filled(page, texts), encoding="utf-8")
+    return places(page)

@@ -31,29 +31,58 @@ class Study:
     page: str
     """Name of the page in `docs`."""
     tables: Callable[[Sequence[Record]], Mapping[str, str]]
-    """Records -> the tables by the names of their places in the page."""
+    """Records -> the tables by the names of their places in the pages."""
+    numbers: Callable[[Sequence[Record]], Mapping[str, str]] = lambda records: {}
+    """Records -> the numbers that sentences may quote, by name."""
+    other_pages: tuple[str, ...] = ()
+    """Further pages with places for them, from the root of the repository."""
     draw_figures: Callable[[Path, Sequence[Record]], None] | None = None
-    """Draw the figures of the records into a folder; None: the page has no figures."""
+    """Draw the images of the records into a folder; None: the page has none."""
+
+    @property
+    def pages(self) -> list[Path]:
+        """Where the pages lie."""
+        return [ROOT / "docs" / self.page, *(ROOT / name for name in self.other_pages)]
+
+    @property
+    def results_path(self) -> Path:
+        """Where the results are kept."""
+        return ROOT / "studies" / "results" / self.results
+
+    def texts(self, records: Sequence[Record]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the tables, and the numbers that sentences quote; `NAME: made` says what made the results NAME."""
+        made = {f"{self.results_path.stem}: made": made_with(records)}
+        return dict(self.tables(records)), {**self.numbers(records), **made}
 
     def parser(self, description: str | None) -> argparse.ArgumentParser:
-        """Return a command line with the options for results, tables and figures; the rest is up to the study."""
+        """Return a command line with the options for results and tables; the rest is up to the study."""
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-        results = ROOT / "studies" / "results" / self.results
-        parser.add_argument("--out", type=Path, default=results, help="JSON lines, read and appended to")
-        parser.add_argument("--table", action="store_true", help="print the tables")
-        parser.add_argument("--page", action="store_true", help=f"put the tables into docs/{self.page}")
-        if self.draw_figures:
-            parser.add_argument("--figures", action="store_true", help="draw the figures into docs/images")
+        parser.add_argument("--out", type=Path, default=self.results_path, help="JSON lines, read and appended to")
+        parser.add_argument("--make", action="store_true", help="measure what is not in the file of results")
+        parser.add_argument("--anew", action="store_true", help="the same, beginning with an empty file")
+        parser.add_argument("--table", action="store_true", help="print tables and numbers, fill no page")
         return parser
 
+    def parse(self, parser: argparse.ArgumentParser) -> argparse.Namespace:
+        """Return the arguments; --anew empties the file of results and asks for everything to be made."""
+        arguments = parser.parse_args()
+        if arguments.anew:
+            arguments.out.unlink(missing_ok=True)
+            arguments.make = True
+        return arguments
+
     def show(self, arguments: argparse.Namespace) -> None:
-        """Print the tables, fill the page or draw the figures, as the command line asks."""
+        """Fill the pages and draw their images from the file of results, or print what would be filled in."""
         records = read_records(arguments.out)
+        tables, numbers = self.texts(records)
         if arguments.table:
-            print("\n\n".join(f"{name}\n\n{text}" for name, text in self.tables(records).items()))
-        if arguments.page:
-            fill_page(ROOT / "docs" / self.page, self.tables(records))
-        if self.draw_figures and arguments.figures:
+            print("\n\n".join(f"{name}\n\n{text}" for name, text in tables.items()))
+            print("\n" + "\n".join(f"{name} = {text}" for name, text in numbers.items()))
+            return
+        found = [name for page in self.pages for name in fill_page(page, {**tables, **numbers})]
+        if lost := sorted(set(tables) - set(found)):
+            raise ValueError(f"no page has a place for '{lost[0]}': put <!-- {lost[0]} --> and <!-- /{lost[0]} -->")
+        if self.draw_figures:
             IMAGES.mkdir(parents=True, exist_ok=True)
             self.draw_figures(IMAGES, records)
 
@@ -75,16 +104,45 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a line to a file of results, numbers to five significant digits; a new file begins with the versions."""
+    """Append a line to a file of results, numbers to five significant digits.
+
+    A line of date, machine and versions comes before the first one, and wherever they are others than before.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [record] if path.exists() else [_versions(), record]
+    headers = [line for line in read_records(path) if line["kind"] == "versions"]
+    lines = [record] if headers[-1:] == [versions()] else [versions(), record]
     with path.open("a", encoding="utf-8") as stream:
         stream.writelines(json.dumps(_rounded(json.loads(dump_json(line))), allow_nan=False) + "\n" for line in lines)
 
 
-def _versions() -> Record:
-    versions = {"swerve": __version__, "torch": version("torch"), "transformers": version("transformers")}
-    return {"kind": "versions", "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(), **versions}
+def versions() -> dict[str, Any]:
+    """Return what results depend on beside their seeds: date, machine and versions; a run has one thread."""
+    packages = {name: version(name) for name in ("torch", "transformers")}
+    machine = {"machine": platform.machine(), "processor": processor(), "threads": 1}
+    return {"kind": "versions", "date": time.strftime("%Y-%m-%d"), **machine, "swerve": __version__, **packages}
+
+
+def processor() -> str:
+    """Return the model of the processor, as Linux names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def made_with(records: Sequence[Record]) -> str:
+    """Say with which versions, on which machine, when and with which seeds results were made."""
+    headers = [record for record in records if record["kind"] in ("versions", "header")]
+    said = []
+    for header in headers:
+        packages = [f"{name} {header[name]}" for name in ("swerve", "torch", "transformers") if name in header]
+        threads = f", {header['threads']} thread" if "threads" in header else ""
+        machine = f"{header.get('processor', header['machine'])}{threads}"
+        said.append(", ".join([header["date"], *packages, machine]))
+    seeds = sorted({record["seed"] for record in records if "seed" in record})
+    of_seeds = f"; seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+    return "; ".join(dict.fromkeys(said)) + of_seeds
 
 
 def _rounded(value: Any) -> Any:

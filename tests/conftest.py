@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -55,6 +56,16 @@ def tiny():
     tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
     model = build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48), tokenizer, seed=1).eval()
     return model, tokenizer
+
+
+@pytest.fixture(scope="session")
+def custom_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the page on custom parts shows, in a folder."""
+    text = (REPOSITORY / "docs" / "custom-parts.md").read_text(encoding="utf-8")
+    folder = tmp_path_factory.mktemp("custom_parts")
+    for name, body in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(body)
+    return folder
 
 
 def _filled(schema: dict[str, Any], given: Any, schemas: dict[str, Any]) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 
-from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts import files
+from swerve.artifacts.files import read_json, read_sealed, write_sealed
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
@@ -58,9 +61,9 @@ def test_report_shows_the_runs_own_figures(probed):
 def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(probed[0].path, run.path)
-    path = run.evaluation_path(run.select_checkpoint("rl"))
-    evaluation = read_json(path)
-    write_json(path, {**evaluation, "settings": {**evaluation["settings"], "seed": 99}})
+    path, summary = run.evaluation_path(run.select_checkpoint("rl")), run.probe_path / "summary.json"
+    evaluation, probe = read_sealed(path), read_sealed(summary)
+    write_sealed(path, {**evaluation, "settings": {**evaluation["settings"], "seed": 99}})
     config = load_config(run.config_path, ["probe.reference=sft-100"])
     for stage in (
         lambda: probe_run(config, run, progress=SilentProgress()),
@@ -68,9 +71,67 @@ def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
     ):
         with pytest.raises(ArtifactError, match="different settings; run swerve eval"):
             stage()
-    write_json(path, {**evaluation, "weights_sha256": "0" * 64})
-    with pytest.raises(ArtifactError, match="other weights of rl-4; run swerve probe"):
+    write_sealed(path, evaluation)
+    write_sealed(summary, {**probe, "weights_sha256": {**probe["weights_sha256"], "rl-4": "0" * 64}})
+    with pytest.raises(ArtifactError, match="the probe of .* is of other weights of rl-4; run swerve probe"):
         build_report(run, options=ReportConfig())
+    write_sealed(summary, probe)
+    build_report(run, options=ReportConfig())
+
+
+def _files(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def _dies_in_a_fork(command, point):
+    """Return whether a child that runs a command was killed at its `point`-th flush or rename; it may finish first."""
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    calls = 0
+
+    def counting(function):
+        def wrapper(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return wrapper
+
+    try:
+        for name in ("fsync", "rename", "replace", "truncate"):
+            setattr(files.os, name, counting(getattr(os, name)))
+        command()
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "points"), [("eval", (1, 8, 14, 11)), ("probe", (2, 5, 8, 11)), ("report", (2, 31, 50))]
+)
+def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothing(probed, tmp_path, name, points):
+    """Killed at all of the points in a row, then run to the end: the directory is what it was, file by file."""
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(probed[0].path, run.path)
+    config = load_config(run.config_path, ["probe.reference=sft-100", "probe.final=rl", "probe.checkpoints=rl"])
+    commands = {
+        "eval": lambda: evaluate(config, run, progress=SilentProgress()),
+        "probe": lambda: probe_run(config, run, progress=SilentProgress()),
+        "report": lambda: build_report(run, options=ReportConfig()),
+    }
+    commands[name]()
+    expected = _files(run.path)
+    shutil.rmtree(run.path / name)
+    for point in points:
+        assert _dies_in_a_fork(commands[name], point)
+    assert list(run.path.rglob(".tmp-*"))
+    commands[name]()
+    found = _files(run.path)
+    assert found.keys() == expected.keys()
+    assert [one for one in found if found[one] != expected[one]] == []
 
 
 def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):

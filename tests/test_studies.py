@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -74,15 +75,56 @@ def test_an_import_of_what_moved_is_named(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("name", ["objectives", "grading", "probe_findings", "nulls", "stories"])
-def test_a_page_is_made_from_the_results(name):
-    markdown = importlib.import_module("studies.markdown")
+STUDIES = sorted(path.parent.name for path in (ROOT / "studies").glob("*/__main__.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _texts(name):
+    """Return the pages of a study, its tables and its numbers, of the kept results."""
     study = importlib.import_module(f"studies.{name}.__main__").STUDY
-    records = importlib.import_module("studies.study").read_records(ROOT / "studies" / "results" / study.results)
-    page = (ROOT / "docs" / study.page).read_text(encoding="utf-8")
-    tables = study.tables(records)
+    return study.pages, *study.texts(importlib.import_module("studies.study").read_records(study.results_path))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_pages_are_made_from_the_results(name):
+    markdown = importlib.import_module("studies.markdown")
+    pages, tables, numbers = _texts(name)
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
     assert tables
-    assert markdown.filled(page, tables) == page
+    assert set(tables) <= {place for text in texts.values() for place in markdown.places(text)}
+    for page, text in texts.items():
+        assert markdown.filled(text, {**tables, **numbers}) == text, page.name
+
+
+def test_every_place_of_a_page_is_filled_by_one_study_that_has_the_page():
+    markdown = importlib.import_module("studies.markdown")
+    by_page = {page: [] for page in PAGES}
+    for pages, tables, numbers in map(_texts, STUDIES):
+        for page in pages:
+            by_page[page] += [*tables, *numbers]
+    benchmarks = importlib.import_module("benchmarks.__main__")
+    for page in benchmarks.PAGES:
+        by_page[page] += benchmarks.texts()
+        text = page.read_text(encoding="utf-8")
+        assert markdown.filled(text, benchmarks.texts()) == text
+    places = [(page, place) for page in PAGES for place in markdown.places(page.read_text(encoding="utf-8"))]
+    assert [(page.name, place) for page, place in places if by_page[page].count(place) != 1] == []
+
+
+def test_no_line_begins_with_a_number_that_is_filled_in():
+    # Markdown takes a comment at the beginning of a line as the end of the paragraph.
+    lines = [(page.name, line) for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    assert [line for line in lines if re.match(r"\s*<!-- [^>]+ -->.+<!-- / -->", line[1])] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/results.md", "docs/probe-results.md", "docs/objectives-compared.md"]
+)
+def test_no_measured_percentage_is_written_by_hand(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    text = re.sub(r"<!-- ([^/>]+) -->\n.*?<!-- /\1 -->|```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!-- [^>]+ -->[^<\n]+<!-- / -->", "", text)
+    assert re.findall(r".*\d\.\d+%.*|.*\d\.\d+ points.*|.*\[[+-]?\d+\.\d+, .*", text) == []
 
 
 @pytest.fixture
@@ -123,27 +165,73 @@ def test_numbers_tables_and_code_in_markdown():
         "6.2% [1.2, 10.0]",
     ]
     assert [markdown.number(0.0625, 2), markdown.number(estimate)] == ["0.06", "0.062 [0.012, 0.100]"]
-    assert [markdown.size(0.0012345), markdown.size(estimate)] == ["0.0012", "0.0625 [0.0123, 0.1]"]
+    near = {"mean": 0.9975, "low": 0.98602, "high": 0.99956}
+    assert [markdown.percent(near), markdown.percent(1.0), markdown.percent(0.0)] == [
+        "99.8% [98.6, 99.96]",
+        "100.0%",
+        "0.0%",
+    ]
+    assert [markdown.points(0.0625), markdown.points(-0.0004), markdown.points(estimate), markdown.points(0.0)] == [
+        "+6.2",
+        "-0.04",
+        "+6.2 [+1.2, +10.0]",
+        "0.0",
+    ]
+    assert [markdown.number(near), markdown.number(0.99961)] == ["0.998 [0.986, 0.9996]", "0.9996"]
+    assert [markdown.size(0.0012345), markdown.size(529.3), markdown.size(estimate)] == [
+        "0.0012",
+        "529",
+        "0.0625 [0.0123, 0.1]",
+    ]
     assert markdown.code("a\n| `b`") == r"`a \| 'b'`"
     assert markdown.code("123456789", longest=8) == "`1234 ...`"
     assert markdown.table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
     assert markdown.table(["a"], []) == ""
 
 
-def test_a_page_without_a_place_for_a_table_is_refused():
+def test_tables_and_numbers_go_to_their_places():
     markdown = importlib.import_module("studies.markdown")
-    assert markdown.filled("<!-- t -->\nold\n<!-- /t -->\n", {"t": "new"}) == "<!-- t -->\n\nnew\n\n<!-- /t -->\n"
-    with pytest.raises(ValueError, match="the page has no place for 'agreement': put <!-- agreement --> and"):
-        markdown.filled("# Graded data", {"agreement": "| a |"})
+    page = "<!-- t -->\nold\n<!-- /t -->\nIt won <!-- demo: gain -->+1.0<!-- / --> of <!-- other -->2<!-- / -->.\n"
+    assert markdown.places(page) == ["t", "demo: gain", "other"]
+    assert markdown.filled(page, {"t": "| a |", "demo: gain": "+2.5 [1.0, 4.0]"}) == (
+        "<!-- t -->\n\n| a |\n\n<!-- /t -->\n"
+        "It won <!-- demo: gain -->+2.5 [1.0, 4.0]<!-- / --> of <!-- other -->2<!-- / -->.\n"
+    )
 
 
-def test_results_are_appended_to_a_file_that_begins_with_the_versions(tmp_path):
+def test_a_table_without_a_place_is_refused(tmp_path, monkeypatch):
+    study = importlib.import_module("studies.study")
+    monkeypatch.setattr(study, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n<!-- one -->\n<!-- /one -->\n")
+    made = study.Study(results="r.jsonl", page="a.md", tables=lambda records: {"one": "| 1 |", "two": "| 2 |"})
+    monkeypatch.setattr("sys.argv", ["a"])
+    with pytest.raises(ValueError, match="no page has a place for 'two': put <!-- two --> and <!-- /two -->"):
+        made.show(made.parse(made.parser("")))
+
+
+def test_what_results_were_made_with_is_said():
+    study = importlib.import_module("studies.study")
+    old = {"kind": "versions", "date": "2026-11-20", "machine": "x86_64", "swerve": "0.1.0", "torch": "2.13.0"}
+    new = {**old, "date": "2026-11-22", "processor": "AMD EPYC", "threads": 1}
+    records = [old, {"kind": "run", "seed": 1}, new, {"kind": "run", "seed": 0}, {"kind": "other"}]
+    assert study.made_with(records) == (
+        "2026-11-20, swerve 0.1.0, torch 2.13.0, x86_64; "
+        "2026-11-22, swerve 0.1.0, torch 2.13.0, AMD EPYC, 1 thread; seeds 0, 1"
+    )
+
+
+def test_results_are_appended_after_what_they_were_made_with(tmp_path, monkeypatch):
     study = importlib.import_module("studies.study")
     path = tmp_path / "results" / "one.jsonl"
     assert study.read_records(path) == []
     study.append_record(path, {"kind": "run", "values": [0.123456789, 3], "name": "a"})
     study.append_record(path, {"kind": "run", "values": ()})
-    versions, first, second = study.read_records(path)
-    assert set(versions) == {"kind", "date", "machine", "swerve", "torch", "transformers"}
+    monkeypatch.setattr("time.strftime", lambda form: "2001-02-03")
+    study.append_record(path, {"kind": "later"})
+    versions, first, second, others, third = study.read_records(path)
+    assert set(versions) == {"kind", "date", "machine", "processor", "threads", "swerve", "torch", "transformers"}
     assert first == {"kind": "run", "values": [0.12346, 3], "name": "a"}
     assert second == {"kind": "run", "values": []}
+    assert others == {**versions, "date": "2001-02-03"}
+    assert third == {"kind": "later"}

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+import torch.distributed as dist
 
+from swerve import world
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.errors import StalledProcessError
 from swerve.models.model_folder import load_model
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.train import train
 
 
 @pytest.mark.slow
@@ -39,3 +47,92 @@ def test_two_processes_make_the_same_updates_as_one(small_recipe, small_run, tmp
     assert [(row["group"], row["problem_id"]) for row in rows] == [
         (row["group"], row["problem_id"]) for row in expected
     ]
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """The attendance of three processes, with a beat so fast that naming takes an instant."""
+    monkeypatch.setattr(world, "_BEAT_SECONDS", 0.02)
+    store = dist.HashStore()
+    found = [world.Attendance(store, rank=rank, size=3, timeout=20.0) for rank in range(3)]
+    yield found
+    for one in found:
+        one.end()
+
+
+def _fail(attendance):
+    with attendance.collective():
+        raise RuntimeError("Timed out waiting 16000ms for recv operation to complete")
+
+
+def test_a_process_without_a_sign_of_life_is_named(three):
+    for one in (three[0], three[1], three[1]):
+        with one.collective():
+            pass
+    time.sleep(0.1)  # a few beats
+    three[2].end()
+    three[1].end()  # it came, named the missing one and ended
+    with pytest.raises(StalledProcessError) as caught:
+        _fail(three[0])
+    assert str(caught.value).startswith(
+        f"rank 2 (process {os.getpid()} on {os.uname().nodename}) gives no sign of life: it was stopped, killed or cut "
+        "off; the others waited for up to 20 s (runtime.collective_timeout)"
+    )
+
+
+def test_a_process_that_is_alive_but_does_not_come_is_named(three):
+    for one in (three[0], three[1], three[0], three[2]):
+        with one.collective():
+            pass
+    with pytest.raises(StalledProcessError, match=r"^rank 1 .* has not come .*; rank 2 .* but is alive; the others"):
+        _fail(three[0])
+
+
+def test_an_error_that_nobody_is_missing_for_is_itself(three):
+    with pytest.raises(RuntimeError, match="Timed out waiting 16000ms"):
+        for one in reversed(three):
+            with one.collective():
+                if one is three[0]:
+                    raise RuntimeError("Timed out waiting 16000ms")
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_a_stopped_process_is_named_within_the_timeout_and_the_run_goes_on_from_its_checkpoint(
+    small_recipe, small_run, tmp_path
+):
+    run = RunDirectory(tmp_path / "run")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train"]
+    command = [*launch, str(small_recipe), "runtime.collective_timeout=20", "--out", str(run.path)]
+    errors = tmp_path / "errors.txt"
+    with errors.open("w") as stream:
+        agent = subprocess.Popen([sys.executable, *command], stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        while not run.checkpoint_path(100).exists():
+            assert agent.poll() is None, errors.read_text()
+            time.sleep(0.05)
+        (second,) = [pid for pid in _children(agent.pid) if b"\0RANK=1\0" in _environment(pid)]
+        os.kill(second, signal.SIGSTOP)
+        stopped = time.monotonic()
+        while f"rank 1 (process {second}" not in errors.read_text():
+            assert time.monotonic() - stopped < 25, errors.read_text()
+            time.sleep(0.1)
+        os.kill(second, signal.SIGKILL)
+        assert agent.wait(60) != 0
+    finally:
+        agent.kill()
+    assert run.read_provenance()["status"] == "failed"
+    line = next(line for line in errors.read_text().splitlines() if f"rank 1 (process {second}" in line)
+    assert line.startswith("swerve: error: rank 1")
+    config = load_config(run.config_path)
+    train(config, run, resume=True, progress=SilentProgress())
+    assert [one.label for one in run.checkpoints()] == [one.label for one in small_run.checkpoints()]
+
+
+def _children(parent):
+    return [int(pid) for pid in open(f"/proc/{parent}/task/{parent}/children").read().split()]
+
+
+def _environment(pid):
+    with open(f"/proc/{pid}/environ", "rb") as stream:
+        return b"\0" + stream.read()

@@ -62,6 +62,10 @@ class CollapseError(SwerveError):
     """Training collapsed, and the recipe says to stop where it does."""
 
 
+class StalledProcessError(SwerveError):
+    """A process that others wait for does not come: it was stopped, killed or cut off, or it works far longer."""
+
+
 class InterruptedRunError(SwerveError):
     """A signal stopped the work after its state was saved; `exit_status` is 128 + the signal's number."""
 

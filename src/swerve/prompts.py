@@ -1,19 +1,30 @@
-"""Turn problems into token ids; the only place that calls a chat template."""
+"""Turn problems into token ids; the only place that calls a chat template.
+
+Templates and tokenizers come with a model and can take any time and memory, or end the process: they work in a copy of
+it, under the graders' limits. A tokenizer that only looks words up needs none of that.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config import Config
 from swerve.errors import ConfigError
+from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
+from swerve.rewards.sandbox.pool import shared_limits
 from swerve.types import Message, Problem, Prompt
 
 _NUM_MEASURED = 256
+_Item = TypeVar("_Item")
 
 
 def encode_prompts(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[Prompt]:
@@ -23,9 +34,83 @@ def encode_prompts(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Proble
     chat template the messages' texts and the prefix are joined by empty lines.
 
     Raises:
-        ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages.
+        ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages;
+            one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
-    return [Prompt(problem=problem, token_ids=tuple(_encode_question(tokenizer, problem))) for problem in problems]
+    try:
+        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer), problems)
+    except BoundedCallError as error:
+        raise _failed(tokenizer, problems[error.number], error) from None
+    for problem, ids in zip(problems, found, strict=True):
+        if not ids:
+            raise ConfigError(
+                f"the prompt of problem {problem.id!r} has no tokens by the tokenizer of {_source(tokenizer)}, and a "
+                "completion needs a token before it; give text in task.prompt.template, or a model with a begin token "
+                "or another chat template"
+            )
+    return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(problems, found, strict=True)]
+
+
+def _each_bounded(
+    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item]
+) -> list[Any]:
+    """Return `function(item)` of every item, where the function uses the tokenizer and returns what JSON can hold.
+
+    Raises:
+        BoundedCallError: the graders' limits are reached on an item, or the function fails; not for a tokenizer that
+            only looks words up.
+    """
+    if looks_words_up(tokenizer):
+        return [function(item) for item in items]
+    return call_each(function, items, shared_limits())
+
+
+def looks_words_up(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the tokenizer has no template and no normaliser, and its tokens are the words between white space."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return (
+        not tokenizer.chat_template
+        and backend is not None
+        and backend.normalizer is None
+        and isinstance(backend.model, WordLevel)
+        and isinstance(backend.pre_tokenizer, WhitespaceSplit)
+    )
+
+
+_FIX = "or, if you trust it, raise runtime.grader_cpu_seconds or runtime.grader_memory_mb"
+
+
+def _failed(tokenizer: PreTrainedTokenizerBase, problem: Problem, error: BoundedCallError) -> ConfigError:
+    """Return what is to be said of a problem's prompt, after finding out whether template or tokenizer failed."""
+    if tokenizer.chat_template:
+        try:
+            call_each(partial(_render, tokenizer), [problem.messages or (("user", problem.question),)], shared_limits())
+        except BoundedCallError as found:
+            folder = Path(tokenizer.name_or_path)
+            name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
+            return ConfigError(
+                f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {found}; give "
+                f"the model another template, {_FIX}"
+            )
+    return _tokenizer_failed(tokenizer, problem, error)
+
+
+def _tokenizer_failed(tokenizer: PreTrainedTokenizerBase, problem: Problem, error: BoundedCallError) -> ConfigError:
+    return ConfigError(
+        f"the tokenizer of {_source(tokenizer)} (tokenizer.json) fails on problem {problem.id!r}: {error}; use another "
+        f"model, {_FIX}"
+    )
+
+
+def _source(tokenizer: PreTrainedTokenizerBase) -> str:
+    return tokenizer.name_or_path or "the model"
+
+
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> int:
+    try:
+        return len(str(tokenizer.apply_chat_template(_named(messages), add_generation_prompt=True, tokenize=False)))
+    except TemplateError:
+        return 0
 
 
 def _encode_question(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> list[int]:
@@ -56,12 +141,13 @@ def _through_template(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mes
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
     rendered: Any = tokenizer.apply_chat_template(
-        [{"role": role, "content": content} for role, content in messages],
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=True,
+        _named(messages), add_generation_prompt=True, tokenize=True, return_dict=True
     )
     return list(rendered["input_ids"])
+
+
+def _named(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in messages]
 
 
 def encode_completion(tokenizer: PreTrainedTokenizerBase, problem: Problem, text: str) -> tuple[int, ...]:
@@ -100,7 +186,8 @@ def check_solution_lengths(
     """
     limit = getattr(model.config, "max_position_embeddings", None)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
-    for prompt in encode_prompts(tokenizer, longest):
+    lengths = _solution_lengths(tokenizer, longest) if checks_solutions else [None] * len(longest)
+    for prompt, needed in zip(encode_prompts(tokenizer, longest), lengths, strict=True):
         problem = prompt.problem
         if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
             raise ConfigError(
@@ -109,14 +196,23 @@ def check_solution_lengths(
                 "lower max_new_tokens, leave long questions out, or take a model with more positions "
                 "(model.max_positions of the tiny one)"
             )
-        if problem.solution is None or not checks_solutions:
-            continue
-        needed = len(encode_completion(tokenizer, problem, problem.solution))
-        if needed > config.max_new_tokens:
+        if needed is not None and needed > config.max_new_tokens:
             raise ConfigError(
                 f"the right solution of problem {problem.id!r} has {needed} tokens, more than "
                 f"max_new_tokens={config.max_new_tokens}; raise max_new_tokens"
             )
+
+
+def _solution_lengths(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[int | None]:
+    """Return the number of tokens of each written solution, None for a problem without one."""
+
+    def length(problem: Problem) -> int | None:
+        return None if problem.solution is None else len(encode_completion(tokenizer, problem, problem.solution))
+
+    try:
+        return _each_bounded(tokenizer, length, problems)
+    except BoundedCallError as error:
+        raise _tokenizer_failed(tokenizer, problems[error.number], error) from None
 
 
 def _known(tokenizer: PreTrainedTokenizerBase, ids: list[int], problem: Problem) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -37,3 +39,27 @@ class Choice(Model):
     def keywords(self) -> dict[str, Any]:
         """The keywords of the function that `kind` names."""
         return {name: value for name, value in self if name != "kind" and name not in self.own_keys}
+
+
+class Custom(Choice):
+    """A function or class of the user's own."""
+
+    kind: Literal["custom"] = "custom"
+    path: str
+    """`FILE.py:NAME`, or `package.module:NAME` of what is installed. A relative file is taken from the current folder
+    and kept as an absolute one, so that later commands find it from anywhere."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Keywords of the function or class."""
+
+    @field_validator("path")
+    @classmethod
+    def _make_absolute(cls, path: str) -> str:
+        place, _, name = path.rpartition(":")
+        if not name.isidentifier() or not re.fullmatch(r".+\.py|\w+(\.\w+)*", place):
+            raise ValueError(f"must have the form FILE.py:NAME or package.module:NAME, got {path!r:.100}")
+        return f"{Path(place).expanduser().absolute()}:{name}" if place.endswith(".py") else path
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """See the base class."""
+        return dict(self.options)

@@ -1,7 +1,7 @@
 """The graders on real outputs: agreement with recorded verdicts, and every disagreement with its reason.
 
-    python -m studies.grading --data FOLDER --page   grade everything again, and make the page
-    python -m studies.grading --page                 make the page from the results of an earlier run
+    python -m studies.grading                       fill the page from the kept results
+    python -m studies.grading --make --data FOLDER  first grade everything again
 
 FOLDER has the files that docs/graded-data.md lists, with their sources. What the disagreements are was looked up by
 hand and is in `studies/grading/reasons.py` by their names: one that is not there is shown as "not looked at yet", one
@@ -35,11 +35,11 @@ def measure(out: Path, data: Path) -> None:
 def main() -> None:
     """Measure what is asked for, show what was measured."""
     parser = STUDY.parser(__doc__)
-    parser.add_argument("--data", type=Path, help="folder of the data; without it the results of --out are used")
-    arguments = parser.parse_args()
-    if arguments.data:
-        if not arguments.data.is_dir():
-            parser.error(f"--data {arguments.data} is not a folder; docs/{STUDY.page} says which files it has")
+    parser.add_argument("--data", type=Path, help="folder of the data that --make grades")
+    arguments = STUDY.parse(parser)
+    if arguments.make:
+        if not arguments.data or not arguments.data.is_dir():
+            parser.error(f"--make needs --data FOLDER; docs/{STUDY.page} says which files it has")
         measure(arguments.out, arguments.data)
     STUDY.show(arguments)
     for name in stale_reasons(read_records(arguments.out)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 import string
 from collections import Counter, defaultdict
@@ -22,7 +23,8 @@ from swerve.problems.gsm8k import Gsm8k
 from swerve.problems.knights.rows import prove_row
 from swerve.problems.math import Math
 from swerve.rewards import grade_all
-from swerve.statistics import bootstrap_mean, bootstrap_ratio, share
+from swerve.statistics import mean_interval, ratio_interval, share
+from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, Reward
 
@@ -328,14 +330,14 @@ def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) ->
 def _mean(
     values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
 ) -> Mapping[str, float] | None:
-    estimate = bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=1000)
+    estimate = mean_interval(values, clusters=clusters, bounds=bounds or UNBOUNDED)
     return None if estimate is None else dataclasses.asdict(estimate)
 
 
 def _ratio(
     numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
 ) -> Mapping[str, float] | None:
-    estimate = bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=1000)
+    estimate = ratio_interval(numerators, denominators, clusters=clusters, bounds=(0.0, math.inf))
     return None if estimate is None else dataclasses.asdict(estimate)
 
 

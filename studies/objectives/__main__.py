@@ -1,13 +1,12 @@
 """Objectives: one short run of each on column addition, all from the same SFT checkpoint.
 
-    python -m studies.objectives --work WORK --jobs 2             run what is missing, one JSON line each
-    python -m studies.objectives --only 'max_prob*' --seeds 1 2   some of them, other seeds
-    python -m studies.objectives --signals --work WORK            what gradient each loss has, by checkpoint
-    python -m studies.objectives --page --figures                 make the page and its figures
+    python -m studies.objectives                              fill the page, draw its images from the kept results
+    python -m studies.objectives --make --work WORK --jobs 2  first run what is not in the results; --anew runs all
+    python -m studies.objectives --make --only 'max_prob*' --seeds 1 2
 
 The SFT stage of the recipe `demo_addition` is trained once per seed; every run continues from its checkpoint with 80
-steps of its own objective and is evaluated on 400 held-out problems. Runs that are in the output file are skipped, so
-an interrupted comparison continues where it stopped. Each run uses one thread.
+steps of its own objective and is evaluated on 400 held-out problems. Seeds other than 0 have the runs of the page's
+table of several seeds. Then the gradient of each loss is measured, by checkpoint. Each run uses one thread.
 """
 
 from __future__ import annotations
@@ -19,11 +18,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from studies.objectives.figures import draw_figures
+from studies.objectives.numbers import numbers
 from studies.objectives.tables import tables
 from studies.study import Study, append_record, read_records
 
 STUDY = Study(
-    results="objectives-2026-11-20.jsonl", page="objectives-compared.md", tables=tables, draw_figures=draw_figures
+    results="objectives.jsonl",
+    page="objectives-compared.md",
+    tables=tables,
+    numbers=numbers,
+    draw_figures=draw_figures,
 )
 
 
@@ -49,26 +53,23 @@ def _measure_signals(out: Path, work: Path) -> None:
 
 
 def main() -> None:
-    """Run, or show what was run."""
+    """Run what is asked for, show what was run."""
     parser = STUDY.parser(__doc__)
     parser.add_argument("--work", type=Path, help="where runs are kept; a temporary directory by default")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, a thread each")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument(
         "--only", nargs="+", default=["*"], metavar="PATTERN", help="runs whose name or group matches, in this order"
     )
-    parser.add_argument("--signals", action="store_true", help="measure the losses' gradients instead")
-    arguments = parser.parse_args()
-    if arguments.table or arguments.page or arguments.figures:
-        STUDY.show(arguments)
-        return
-    with _work_directory(arguments.work) as work:
-        if arguments.signals:
-            _measure_signals(arguments.out, work)
-        else:
-            from studies.objectives.runs import compare
+    arguments = STUDY.parse(parser)
+    if arguments.make:
+        from studies.objectives.runs import compare
 
+        with _work_directory(arguments.work) as work:
             compare(arguments.out, work, seeds=arguments.seeds, patterns=arguments.only, jobs=max(1, arguments.jobs))
+            if arguments.only == ["*"]:
+                _measure_signals(arguments.out, work)
+    STUDY.show(arguments)
 
 
 if __name__ == "__main__":

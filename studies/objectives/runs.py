@@ -124,7 +124,6 @@ def _evaluation(found: Evaluation) -> Record:
         raise ValueError(f"the evaluation of {found.checkpoint} lacks a mean; evaluate checked steps and samples")
     return {
         "accuracy": round(accuracy.mean, 4),
-        "interval": [round(accuracy.low, 4), round(accuracy.high, 4)],
         "sampled": round(sampled.mean, 4),
         "trace_right": round(trace_right.mean, 4),
         "length": round(length.mean, 2),

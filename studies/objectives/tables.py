@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import fmean, stdev
 from typing import Any
 
-from studies.markdown import percent, size, table
+from scipy import stats
+
+from studies.markdown import percent, points, size, table
 from studies.objectives.variants import HEADLINES, LEARNING_RATES, VARIANTS
 from studies.study import Record
+from swerve.statistics.intervals import share
 
+_NUM_PROBLEMS = 400
+_CONTRASTS = (
+    ("loss, k3, 0.1 @ 5e-05", "dr_grpo @ 5e-05"),
+    ("loss, k3, 0.1 @ 5e-05", "loss, exact_reverse, 0.1 @ 5e-05"),
+    ("loss, exact_forward, 0.1 @ 5e-05", "loss, exact_reverse, 0.1 @ 5e-05"),
+    ("loss, k2, 0.1 @ 5e-05", "loss, exact_reverse, 0.1 @ 5e-05"),
+    ("loss, k1, 0.1 @ 5e-05", "dr_grpo @ 5e-05"),
+    ("max_prob_kl, live, entropy -0.1 @ 0.0001", "max_prob_kl, live @ 0.0001"),
+    ("max_prob_kl, detached, entropy -0.1 @ 0.0001", "max_prob_kl, detached @ 0.0001"),
+    ("max_prob_kl, live, entropy -0.1 @ 0.0001", "reward (rejection fine-tuning) @ 0.0001"),
+    ("reward (rejection fine-tuning) @ 5e-05", "dr_grpo @ 5e-05"),
+    ("reward (rejection fine-tuning) @ 0.0001", "dr_grpo @ 0.0001"),
+)
 _GROUPS = {
     "advantages": ("advantages", "learning rate"),
     "losses": ("policy loss, 2 x 2 updates", "correction, 2 x 2 updates"),
@@ -24,23 +43,54 @@ _ORDER = {(variant.group, variant.key): number for number, variant in enumerate(
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown tables by the names of their places in the page."""
-    runs = sorted(
-        (record for record in records if record["kind"] == "run" and (record["group"], record["key"]) in _ORDER),
-        key=lambda record: (_ORDER[record["group"], record["key"]], record["seed"]),
-    )
+    runs = known_runs(records)
     first = [run for run in runs if run["seed"] == 0]
-    found = {"headlines": _headlines(runs), "grid": _grid(first), "signals": _signals(records)}
+    found = {
+        "headlines": _headlines(runs),
+        "contrasts": _contrasts(runs),
+        "grid": _grid(first),
+        "signals": _signals(records),
+    }
     for name, groups in _GROUPS.items():
         chosen = [run for run in first if run["group"] in groups]
         found[name] = _runs_table(chosen, with_group=len(groups) > 1)
     return {name: text for name, text in found.items() if text}
 
 
+def known_runs(records: Sequence[Record]) -> list[Record]:
+    """Return the runs of the variants that there are, in their order and by seed."""
+    return sorted(
+        (record for record in records if record["kind"] == "run" and (record["group"], record["key"]) in _ORDER),
+        key=lambda record: (_ORDER[record["group"], record["key"]], record["seed"]),
+    )
+
+
+def _contrasts(runs: Sequence[Record]) -> str:
+    """Differences of sampled accuracy between runs of one seed, with a t interval over the seeds."""
+    sampled = {(run["key"], run["seed"]): run["after"]["sampled"] for run in runs if run["after"]}
+    rows = []
+    for first, second in _CONTRASTS:
+        seeds = sorted(seed for key, seed in sampled if key == first and (second, seed) in sampled)
+        differences = [sampled[first, seed] - sampled[second, seed] for seed in seeds]
+        by_seed = ", ".join(points(one) for one in differences)
+        rows.append([first, second, ", ".join(map(str, seeds)), by_seed, _over_seeds(differences)])
+    head = ["run", "less", "seeds", "sampled accuracy, points, by seed", "mean [95% t interval over seeds]"]
+    return table(head, rows)
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "one seed"
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    mean = fmean(values)
+    return points({"mean": mean, "low": mean - half, "high": mean + half})
+
+
 def _accuracy(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return "-"
-    low, high = evaluation["interval"]
-    return percent({"mean": evaluation["accuracy"], "low": low, "high": high})
+    found = share(round(_NUM_PROBLEMS * evaluation["accuracy"]), _NUM_PROBLEMS)
+    return percent(None if found is None else asdict(found))
 
 
 def _ends(run: Record, name: str, form: str) -> str:

@@ -230,18 +230,16 @@ VARIANTS: tuple[Variant, ...] = (
     *_ADVANTAGES, *_LOSSES, *_PATHS, *_LONG, *_DAMPED, *_KL, *_ENTROPY, *_OTHER, *_RATES, *_SUPERVISED
 )  # fmt: skip
 """In the order in which they run."""
-HEADLINES = tuple(
-    variant
-    for variant in VARIANTS
-    if variant.group in ("advantages", "paths")
-    and variant.key
-    in (
-        "dr_grpo @ 5e-05",
-        "reward (rejection fine-tuning) @ 5e-05",
-        "max_prob_kl, live @ 0.0001",
-        "max_prob_kl, detached @ 0.0001",
-        "fixed_target_kl, q 0.5, all @ 0.0001",
-    )
-)
+_REPEATED = {
+    "advantages": ("dr_grpo @ 5e-05", "reward (rejection fine-tuning) @ 5e-05"),
+    "paths": ("max_prob_kl, live @ 0.0001", "max_prob_kl, detached @ 0.0001", "fixed_target_kl, q 0.5, all @ 0.0001"),
+    "kl": ("loss, k2, 0.1 @ 5e-05", "loss, k3, 0.1 @ 5e-05", "loss, exact_reverse, 0.1 @ 5e-05",
+           "loss, exact_forward, 0.1 @ 5e-05", "loss, k1, 0.1 @ 5e-05"),
+    "learning rate": ("reward (rejection fine-tuning) @ 0.0001", "dr_grpo @ 0.0001", "dr_grpo @ 0.001"),
+    "paths with an entropy coefficient": (
+        "max_prob_kl, live, entropy -0.1 @ 0.0001", "max_prob_kl, detached, entropy -0.1 @ 0.0001",
+        "max_prob_js, live, entropy -0.1 @ 0.0001"),
+}  # fmt: skip
+HEADLINES = tuple(variant for variant in VARIANTS if variant.key in _REPEATED.get(variant.group, ()))
 """The runs that are repeated with other seeds."""
 assert len({(variant.group, variant.key) for variant in VARIANTS}) == len(VARIANTS)

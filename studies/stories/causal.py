@@ -17,7 +17,7 @@ from swerve.probe.causal.interventions import plan_interventions
 from swerve.probe.causal.swap_effects import summarise_swaps
 from swerve.probe.causal.swaps import run_interventions
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
@@ -67,8 +67,8 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         grade=grade_stories,
     )
     outcomes = run_interventions(planned, sampler, settings=causal)
-    how = Resampling(num_resamples=causal.num_bootstrap, seed=settings.seed)
-    swaps = summarise_swaps(planned, outcomes, settings=causal, resampling=how)
+    how = Intervals()
+    swaps = summarise_swaps(planned, outcomes, settings=causal, intervals=how)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
     return {"top_on_name": share(sum(on_name), len(on_name)), "causal": swaps}
 

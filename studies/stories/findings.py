@@ -24,14 +24,14 @@ from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
 from swerve.probe.engine.model_sources import CheckpointSource
-from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts
+from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.probe.summary_entries import divergence_means
-from swerve.statistics import bootstrap_mean, bootstrap_ranking, bootstrap_statistic
+from swerve.statistics import mean_interval, ranking_intervals, ratio_interval
 
 Record = dict[str, Any]
 Ids = tuple[int, ...]
@@ -102,7 +102,7 @@ def _found(
         if key[0] == final and key[2] == "calibrated"
     }
     last = planted.pick(lambda label, _: label == final)
-    recovery = planted_recovery(last, named, resampling=Resampling(num_resamples=1000, seed=settings.seed))
+    recovery = planted_recovery(last, named, intervals=Intervals())
     table = all_spikes(last, SpikeConfig(), nulls=batching)
     able = _probability(reference, data, old)
     return {
@@ -112,13 +112,13 @@ def _found(
         "recovery": recovery,
         "able": _able_figures(last, able, settings),
         "spikes_able": _spikes_on(last, named, able >= ABLE),
-        "divergences": divergence_means(data, resampling=Resampling(num_resamples=1000, seed=settings.seed)),
+        "divergences": divergence_means(data, intervals=Intervals()),
         "noise": {
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in measured.noise.items()
         },
         "categories": category_shares(last, table, divergence="js"),
-        "rank_shift": rank_shifts(last, resampling=Resampling(num_resamples=500, seed=settings.seed)),
+        "rank_shift": rank_shifts(last, intervals=Intervals()),
         "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
     }
 
@@ -139,9 +139,7 @@ def _able_figures(last: Measurements, able: NDArray[np.float64], settings: Story
     columns = {name: column[0] for name, column in last.columns.items()}
     clusters = last.sequence_index
     rankings = {
-        name: bootstrap_ranking(
-            scores, able >= ABLE, clusters=clusters, confidence=0.95, num_resamples=500, seed=settings.seed
-        )
+        name: ranking_intervals(scores, able >= ABLE, clusters=clusters, confidence=0.95)
         for name, scores in selector_scores(columns).items()
     }
     js = columns["js"].astype(np.float64)
@@ -162,7 +160,7 @@ def _spikes_on(
     for (_, divergence, method), spikes in found.items():
         hits = [mark[spike.position] for mark, one in zip(marks, spikes, strict=True) for spike in one]
         owners = [index for index, one in enumerate(spikes) for _ in one]
-        estimate = bootstrap_mean(np.array(hits, float), clusters=owners, num_resamples=500, bounds=(0.0, 1.0))
+        estimate = mean_interval(np.array(hits, float), clusters=owners, bounds=(0.0, 1.0))
         rows.append({"divergence": divergence, "method": method, "num_spikes": len(hits), "precision": estimate})
     return rows
 
@@ -171,17 +169,10 @@ def _share_on_name(data: Measurements, index: int) -> Record:
     """Return the share of the divergence that is on the old name."""
     marks = np.array([t in one.wrong for one in data.sequences for t in range(len(one.completion_ids))])
     values = data.columns["js"][index].astype(np.float64)
-    sums = np.bincount(data.sequence_index, weights=values)
-    on_name = np.bincount(data.sequence_index, weights=values * marks)
-
-    def part(rows: NDArray[np.int64]) -> float | None:
-        total = sums[rows].sum()
-        return float(on_name[rows].sum() / total) if total else None
-
     return {
         "checkpoint": data.checkpoints[index],
         "share_tokens": float(marks.mean()),
-        "share_js": bootstrap_statistic(part, len(sums), num_resamples=1000),
+        "share_js": ratio_interval(values * marks, values, clusters=data.sequence_index),
     }
 
 

@@ -157,3 +157,16 @@ _TABLES: Mapping[str, Callable[[Record], dict[str, str]]] = {
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown tables by the names of their places in the page."""
     return tables_by_kind(records, _TABLES)
+
+
+def numbers(records: Sequence[Record]) -> dict[str, str]:
+    """Return the numbers that sentences quote: success at the spike, and stories with the new name at each dose."""
+    by_kind = {record["kind"]: record for record in records}
+    found = {}
+    if "stories_forced" in by_kind:
+        spike = by_kind["stories_forced"]["causal"]["selections"][0]
+        found["stories: new name at the spike"] = percent(spike["checkpoint"]["success"], 0)
+    for kind in ("stories_dose_into_reference", "stories_dose_into_changed"):
+        for row in by_kind.get(kind, {"points": []})["points"]:
+            found[f"{kind}: {row['selector']} {row['budget']:g}"] = percent(row["with_new"], 0)
+    return found

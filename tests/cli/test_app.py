@@ -145,8 +145,8 @@ def test_version(swerve: Swerve) -> None:
         ),
         (
             ["train", "demo_addition", "name=../up"],
-            "run name '../up' is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', not starting with '.'; "
-            "set it with name=NAME, or choose a directory with --out",
+            "run name '../up' is not allowed: use 1 to 100 letters, digits, '.', '_' and '-', starting with a letter, "
+            "a digit or '_'; set it with name=NAME, or choose a directory with --out",
         ),
         (
             ["train", "runs/none", "--resume"],
@@ -181,11 +181,22 @@ def test_wrong_usage(swerve: Swerve, arguments: list[str], start: str, end: str)
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "/tmp/x", "a/b", "a\0b", "a b", "-" * 101, "é"])
+@pytest.mark.parametrize("name", ["", ".", "..", "/tmp/x", "a/b", "a\0b", "a b", "a" * 101, "é", "-rf", "--out"])
 def test_run_names_stay_in_the_runs_directory(swerve: Swerve, stages: Stages, name: str) -> None:
     status, _, err = swerve("train", "demo_addition", f"name={json.dumps(name)}")
     assert status == 2
     assert "is not allowed: use 1 to 100 letters" in err
+    assert stages.calls == []
+
+
+@pytest.mark.parametrize("command", [["train", "demo_addition"], ["train", "demo_addition", "--resume-or-start"]])
+@pytest.mark.parametrize("out", ["-rf", "runs/--resume"])
+def test_directories_of_runs_do_not_look_like_options(
+    swerve: Swerve, stages: Stages, command: list[str], out: str
+) -> None:
+    status, _, err = swerve(*command, "--out", out)
+    assert status == 2
+    assert err.startswith(f"swerve: error: --out {out!r} is not allowed: the directory's name starts with '-'")
     assert stages.calls == []
 
 
@@ -269,6 +280,23 @@ def test_resume_by_recipe_or_by_run(swerve: Swerve, stages: Stages, recipe: str)
     assert status == 0
     assert json.loads(out) == {"run": "runs/demo-addition", "checkpoints": []}
     assert [(call[0], call[2], call[3]) for call in stages.calls] == [("train", Path("runs/demo-addition"), True)]
+
+
+def test_a_requeued_job_starts_a_run_and_continues_it(swerve: Swerve, stages: Stages) -> None:
+    command = ("train", "demo_addition", "seed=3", "--resume-or-start")
+    assert swerve(*command)[::2] == (0, "run directory: runs/demo-addition\n")
+    assert swerve(*command)[::2] == (0, "run directory: runs/demo-addition\n")
+    assert swerve("train", "demo-addition", "--resume-or-start")[0] == 0
+    assert [(call[2], call[3]) for call in stages.calls] == [
+        (Path("runs/demo-addition"), False),
+        (Path("runs/demo-addition"), True),
+        (Path("runs/demo-addition"), True),
+    ]
+    status, _, err = swerve("train", "demo_addition", "seed=4", "--resume-or-start")
+    assert status == 2
+    assert "cannot resume runs/demo-addition: its configuration differs in 'seed'" in err
+    assert swerve("train", "demo_addition", "--resume-or-start", "--out", "here")[0] == 0
+    assert stages.calls[-1][2:] == (Path("here"), False)
 
 
 def test_resume_refuses_another_configuration(swerve: Swerve, stages: Stages) -> None:
@@ -379,6 +407,20 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     assert json.loads(swerve("config", "schema")[1])["title"] == "Config"
 
 
+def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve: Swerve, tmp_path: Path) -> None:
+    Path("mine.py").write_text("def loss(logprobs, old_logprobs, advantages):\n    return -advantages * logprobs\n")
+    check = ("config", "check", "demo_addition")
+    status, out, _ = swerve(*check, "stages.rl.preset=rl2", "stages.rl.loss={kind: custom, path: mine.py:loss}")
+    note = "stages.rl: beside its preset, RL2 decays weights: optimizer: {weight_decay: 0.01}"
+    assert (status, out.splitlines()[1:]) == (0, [note])
+    status, _, error = swerve(*check, "stages.rl.loss={kind: custom, path: mine.py:los}")
+    place = tmp_path / "mine.py"
+    assert (status, error) == (
+        2,
+        f"swerve: error: stages.rl.loss: {place} has no function or class 'los'; did you mean 'loss'?\n",
+    )
+
+
 def test_runs(swerve: Swerve) -> None:
     assert swerve("runs")[:2] == (0, "No runs in runs/.\n")
     run = make_run(Path("runs/mine"))
@@ -397,6 +439,17 @@ def test_runs(swerve: Swerve) -> None:
     assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
     entries = json.loads(swerve("runs", "--json")[1])
     assert entries[1] == {"name": "mine", "status": "created", "stages": ["sft", "dpo", "rl"], "last_step": 41}
+
+
+def test_runs_says_of_a_run_that_trains_no_more_that_it_was_killed(swerve: Swerve) -> None:
+    run = make_run(Path("runs/mine"))
+    run.set_status("training")
+    with run.lock():
+        assert json.loads(swerve("runs", "--json")[1])[0]["status"] == "training"
+    assert json.loads(swerve("runs", "--json")[1])[0]["status"] == "killed"
+    with run.lock():  # looking does not hold it
+        pass
+    assert run.read_provenance()["status"] == "training"
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

@@ -70,7 +70,7 @@ def test_a_file_by_checkpoint(behaviours, responses):
     assert two["pass_at_k"]["mean"] == pytest.approx(1.0)
     assert two["pass_hat_k"]["mean"] == pytest.approx(1 / 3)
     assert two["majority_at_k"]["mean"] == pytest.approx(1 / 3 + 2 / 3 / 2)
-    assert summary["notes"] == ["intervals resample problems, and 2 are too few: they are too narrow"]
+    assert summary["notes"] == ["intervals are over problems, and 2 are too few to say much"]
 
 
 def test_what_it_prints(behaviours, responses):
@@ -82,7 +82,7 @@ def test_what_it_prints(behaviours, responses):
     assert any(line.startswith("format <think> <answer>, %") and "100.0" in line for line in lines)
     assert "  answer_without_thinking: 2 of 4: line 3, line 4" in lines
     assert not any(line.startswith("tokens") for line in lines)  # not measured
-    assert lines[-1].startswith("Note: intervals resample problems")
+    assert lines[-1].startswith("Note: intervals are over problems")
 
 
 def test_another_field_and_rows_to_a_file(behaviours, responses, tmp_path):
@@ -105,6 +105,15 @@ def test_steps_are_in_the_order_of_their_numbers_and_few_are_shown(behaviours, t
     assert printed.splitlines()[0].split()[1] == "9"
     assert "6 of 8 are shown; --json has all." in printed
     assert "8 of 8 responses have no verdict" in printed
+
+
+def test_no_named_label_is_left_out(behaviours, tmp_path):
+    path = tmp_path / "labels.jsonl"
+    rows = [_row("p", "it is 4", None, label=f"model-{number}") for number in range(8)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    printed = behaviours(path, text=True)
+    assert [word for word in printed.split() if word.startswith("model-")] == [f"model-{number}" for number in range(8)]
+    assert "are shown" not in printed
 
 
 def test_the_prefix_is_read_from_the_end_of_the_prompt(behaviours, tmp_path):

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from swerve.eval.answer_files import PartialVerdicts
+from swerve.types import Reward
+
 Swerve = Callable[..., tuple[int, str, str]]
 
 
@@ -28,7 +31,7 @@ def read_rows(text: str) -> list[dict[str, Any]]:
 FRACTIONS = [
     {"id": "a", "gold": "\\frac{14}{3}", "response": "so \\boxed{\\frac{14}{3}}.", "score": True, "note": "kept"},
     {"id": "b", "gold": "\\frac{14}{3}", "response": "so \\boxed{\\frac{14}{5}}.", "score": True},
-    {"id": "c", "gold": "3", "response": "it is three", "score": False},
+    {"id": "c", "gold": "3", "response": "I do not know", "score": False},
     {"id": "d", "gold": "0.5", "answer": "1/2", "score": False},
     {"id": "e", "gold": "7", "response": "\\boxed{7}", "score": None},
 ]
@@ -163,10 +166,28 @@ def test_gold_may_be_one_of_several(swerve: Swerve, tmp_path: Path) -> None:
 
 def test_policies_change_the_verdict(swerve: Swerve, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "so 9 + 9 = 18\n#### 18"}])
-    _, strict, _ = swerve("grade", "--task", "math", str(file))
+    _, strict, _ = swerve("grade", "--task", "math", "extraction=boxed", str(file))
     _, hashed, _ = swerve("grade", "--task", "math", "extraction=hash", str(file))
+    _, default, _ = swerve("grade", "--task", "math", str(file))
     assert read_rows(strict)[0]["status"] == "unparsed"
-    assert read_rows(hashed)[0]["value"] == 1.0
+    assert [read_rows(out)[0]["value"] for out in (hashed, default)] == [1.0, 1.0]
+
+
+def test_where_many_are_unparsed_the_extraction_that_reads_them_is_named(swerve: Swerve, tmp_path: Path) -> None:
+    texts = [*["so 9 + 9 = 18\n#### 18"] * 5, r"\boxed{18}", "The answer is $18$.", "I give up, sorry."]
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": text} for text in texts])
+    _, _, err = swerve("grade", "--task", "math", "extraction=boxed", str(file))
+    assert r"7 of 8 answers have no \boxed{}; extraction=auto reads 7" in err
+    _, _, err = swerve("grade", "--task", "math", str(file))
+    assert "extraction=" not in err
+
+
+def test_a_text_that_is_still_thinking_gives_no_answer(swerve: Swerve, tmp_path: Path) -> None:
+    texts = ["<think> so\n#### 72", "<think> so 71 </think>\n#### 72", "so 71 </think>\n#### 72"]
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "72", "response": text} for text in texts])
+    for policies in ([], ["extraction=hash"]):
+        _, out, _ = swerve("grade", "--task", "gsm8k", *policies, str(file))
+        assert [row["value"] for row in read_rows(out)] == [None, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -306,6 +327,39 @@ def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_p
     assert len(again) == 600 - done_before
     assert [row["value"] for row in read_rows((tmp_path / "out.jsonl").read_text())] == [1.0] * 600
     assert not partial.exists()
+
+
+def _digit_flipped(lines: list[str]) -> list[str]:
+    return [*lines[:2], lines[2].replace("0.0", "1.0"), *lines[3:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "num_believed"),
+    [
+        (list, 3),
+        (_digit_flipped, 1),
+        (lambda lines: [*lines[:2], "not a verdict", *lines[2:]], 1),
+        (lambda lines: [*lines[:2], "\udcff", *lines[3:]], 1),
+        (lambda lines: [lines[0], *reversed(lines[1:])], 0),
+        (lambda lines: [lines[0], *lines[2:]], 0),
+        (lambda lines: lines[:0], 0),
+    ],
+)
+def test_changed_lines_of_a_partial_output_are_graded_again(tmp_path: Path, change: Any, num_believed: int) -> None:
+    """Also on the second try: the file is written anew up to the line before."""
+    verdicts = [Reward(value=value, status="graded") for value in (1.0, 0.0, 1.0)]
+    path = tmp_path / "out.jsonl.partial"
+    first = PartialVerdicts(tmp_path / "out.jsonl", "f")
+    first.begin(verdicts[:1])
+    first.append(verdicts[1:])
+    lines = change(path.read_text().splitlines())
+    path.write_text("".join(f"{line}\n" for line in lines), errors="surrogateescape")
+    again = PartialVerdicts(tmp_path / "out.jsonl", "f")
+    assert again.read() == verdicts[:num_believed]
+    again.begin(again.read())
+    again.append(verdicts[num_believed:])
+    assert PartialVerdicts(tmp_path / "out.jsonl", "f").read() == verdicts
+    assert PartialVerdicts(tmp_path / "out.jsonl", "g").read() == []
 
 
 def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def test_summary_of_a_whole_chain(evaluated: Any, probed: Any) -> None:
         "on the first wrong token in 80.5% [74.4, 85.4] of rollouts (chance 2.6%)\n"
         "  JS: on a wrong token in not measured of rollouts (chance not measured), "
         "on the first wrong token in not measured of rollouts (chance not measured)\n"
-        "Causal test, 100 rollouts x 16 continuations by dpo-8: its own token replaced by the one of rl-80\n"
+        "Causal test, 100 rollouts x 16 continuations by dpo-8: token of rl-80 against another at the highest spike "
+        "not measured; against the rollout's own\n"
         "  at the highest spike: success 2.1% -> 65.5%, +63.4 points [+57.0, +69.0]\n"
         "  at random positions: success 20.0% -> 19.4%, -0.6 points [-2.0, +0.8]\n"
         "Wall time: 1 min 35 s.\n"
@@ -162,13 +163,14 @@ def test_every_checkpoint_or_the_last_of_each_stage(evaluation_lines: Any) -> No
 
 
 def test_summaries_are_read_from_the_run(evaluated: Any, probed: Any, tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = RunDirectory(tmp_path / "run")
+    run.create(config_yaml="", provenance={})
     assert read_evaluations(run) == ()
     assert read_summary(run) is None
     evaluations, probe = tuple(evaluated(EVALUATIONS)), probed(PROBE)
     for one in evaluations:
-        one.write(tmp_path / "eval" / f"{one.file_name}.json")
-    probe.write(tmp_path / "probe" / "summary.json")
+        one.write(run.path / "eval" / f"{one.file_name}.json")
+    probe.write(run.probe_path / "summary.json")
     assert read_evaluations(run) == tuple(sorted(evaluations, key=lambda one: one.step))
     assert read_summary(run) == probe
 
@@ -189,7 +191,7 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
         "noise_floor": {"js": {"mean": 2e-17, "max": 1e-16}},
         "recovery": {"spikes": [{"divergence": "js", "method": "zscore", "precision": share, "recall": share}]},
         "null": {"false_discoveries": {"js": {"zscore": {"per_1000_tokens": estimate(23.14, 0.0, 1.0)}}}},
-        "pivots": {"num_pivots": 9, "num_rollouts": 20, "num_confirmed": 8, "on_spike": {"share": share}},
+        "pivots": {"gap": 0.2, "num_pivots": 9, "num_rollouts": 20, "num_confirmed": 8, "on_spike": {"share": share}},
         "cross_sampling": {
             "directions": [
                 {
@@ -214,16 +216,24 @@ def test_everything_a_probe_can_find(probe_lines: Any) -> None:
         "23.1 per 1,000 tokens of the model against itself."
     ) in lines
     assert lines[-2:] == [
-        "Pivotal tokens: 9 in 20 rollouts, 8 confirmed by fresh continuations; on spikes 50.0% [40.0, 60.0].",
+        "Pivotal tokens: 9 in 20 rollouts, 8 with a jump of 20.0% or more confirmed by fresh continuations; on spikes "
+        "50.0% [40.0, 60.0].",
         "Cross-sampling, dpo-8 into rl-80: accuracy 90.0% -> 51.0% with all tokens; with 2.0% of them, chosen by "
         "js 49.0%, random 89.0%.",
     ]
-    matched = {"selection": "matched", "effect": share, "alternative_effect": estimate(-0.09, -0.1, 0.0)}
-    found = probe_lines({**PROBE, "causal": {**PROBE["causal"], "selections": [matched]}})
-    assert found[-1] == (
-        "  at matched positions: success not measured -> not measured, +50.0 points [+40.0, +60.0]; "
-        "control token (neither model's choice): -9.0 points [-10.0, +0.0]"
+    counts = {"num_positions": 20, "num_different": 16}
+    matched = {"selection": "matched", **counts, "effect": share, "alternative_effect": estimate(-0.09, -0.1, 0.0)}
+    random = {"selection": "random", "num_positions": 20, "effect": None}
+    spike = {"selection": "spike", "different_tokens": {"checkpoint_minus_alternative": estimate(0.31, 0.22, 0.4)}}
+    found = probe_lines({**PROBE, "causal": {**PROBE["causal"], "selections": [spike, matched, random]}})
+    assert found[-4].endswith(
+        "token of rl-80 against another at the highest spike +31.0 points [+22.0, +40.0]; against the rollout's own"
     )
+    assert found[-2:] == [
+        "  at matched positions: success not measured -> not measured, +50.0 points [+40.0, +60.0] (the same token at "
+        "4 of 20); control token (neither model's choice): -9.0 points [-10.0, +0.0]",
+        "  at random positions: success not measured -> not measured, not measured (the same token at 20 of 20)",
+    ]
 
 
 def test_responses_from_elsewhere(probe_lines: Any) -> None:
@@ -271,3 +281,8 @@ def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up(evaluat
 def test_rewards_on_another_scale_are_no_percentages(evaluation_lines: Any) -> None:
     one = evaluation("rl-80", 0.5, 0.4, 0.6, mean_reward=estimate(-1.0, -1.75, -0.25))
     assert evaluation_lines([one])[1].endswith("mean reward of samples -1 [-1.75, -0.25]")
+
+
+def test_the_end_of_an_interval_is_100_only_where_it_is_that(evaluation_lines):
+    lines = evaluation_lines([evaluation("rl-80", 0.9975, 0.98602, 0.99956)])
+    assert lines[1] == "  rl-80: accuracy 99.8% [98.6, 99.96]"

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from swerve.artifacts.evaluation import Evaluation
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.files import read_sealed, write_sealed
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
-from swerve.estimates import Estimate
 from swerve.eval import evaluate
 from swerve.eval.heldout import _note_ungraded, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
+from swerve.statistics import share
 
 
 def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
@@ -85,16 +86,58 @@ def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_ru
     assert [summary.num_problems for summary in evaluate(changed, run, progress=SilentProgress())] == [5] * 5
 
 
-@pytest.mark.parametrize("suffix", [".json", ".parquet"])
-def test_a_damaged_evaluation_is_made_again(small_config, small_run, tmp_path, suffix):
+def _halved(run, path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _digit_changed(run, path):
+    path.write_text(path.read_text().replace('"mean": 0.', '"mean": 0.1', 1))
+
+
+def _of_another_step(run, path):
+    shutil.copy(run.evaluation_path(run.select_checkpoint("dpo")).with_suffix(path.suffix), path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change"),
+    [
+        (".json", _halved),
+        (".parquet", _halved),
+        (".json", _digit_changed),
+        (".json", _of_another_step),
+        (".parquet", _of_another_step),
+    ],
+)
+def test_a_damaged_or_foreign_evaluation_is_refused_and_made_again(small_config, small_run, tmp_path, suffix, change):
     path = tmp_path / "run"
     shutil.copytree(small_run.path, path)
     run = RunDirectory(path)
-    damaged = run.evaluation_path(run.select_checkpoint("sft")).with_suffix(suffix)
-    before = damaged.read_bytes()
-    damaged.write_bytes(before[: len(before) // 2])
+    changed = run.evaluation_path(run.select_checkpoint("sft")).with_suffix(suffix)
+    before = changed.read_bytes()
+    change(run, changed)
+    with pytest.raises(ArtifactError, match=rf"{changed.name}.*; run swerve eval {path} again"):
+        read_evaluations(run)
     evaluate(small_config, run, progress=SilentProgress())
-    assert damaged.read_bytes() == before
+    assert changed.read_bytes() == before
+    read_evaluations(run)
+
+
+def test_evaluations_of_another_run_or_of_other_weights_are_named(small_run, tmp_path):
+    shutil.copytree(small_run.path, tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    checkpoint = run.select_checkpoint("sft")
+    path = run.evaluation_path(checkpoint)
+    own = read_sealed(path)
+    write_sealed(path, {**own, "config_hash": "b" * 16})
+    with pytest.raises(ArtifactError, match=r"step_000220\.json is of another run \(its configuration is b{16}\)"):
+        read_evaluations(run)
+    write_sealed(path, {**own, "weights_sha256": "b" * 64})
+    with pytest.raises(ArtifactError, match=r"step_000220\.json is of other weights than sft-220; run swerve eval"):
+        read_evaluations(run)
+    shutil.rmtree(run.path / "checkpoints")  # kept elsewhere: nothing to compare with
+    assert len(read_evaluations(run)) == 5
+    write_sealed(path, {key: value for key, value in own.items() if key not in ("config_hash", "tables")})
+    assert len(read_evaluations(run)) == 5  # as an earlier version wrote them
 
 
 def test_another_dtype_is_another_evaluation(small_config, small_run, tmp_path):
@@ -105,6 +148,15 @@ def test_another_dtype_is_another_evaluation(small_config, small_run, tmp_path):
         small_config.model_copy(update={"runtime": runtime}), RunDirectory(path), progress=SilentProgress()
     )
     assert {summary.settings["dtype"] for summary in summaries} == {"bfloat16"}
+
+
+def test_a_checkpoint_that_should_be_there_is_named(small_config, small_run, tmp_path):
+    shutil.copytree(small_run.path, tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    shutil.rmtree(run.checkpoint_path(224))
+    progress = _Notes()
+    evaluate(small_config, run, progress=progress)
+    assert progress.said[0] == f"step_000224 is missing; make it again with: swerve train {run.path} --resume"
 
 
 def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):
@@ -142,8 +194,10 @@ def test_summary_of_literal_rows():
     assert summary.accuracy.mean == 0.75
     assert summary.mean_reward.mean == 0.5
     never = summarise([row("a", False, 0.0)] * 30, confidence=0.95)
-    assert asdict(never.mean_reward) == {"mean": 0.0, "low": 0.0, "high": pytest.approx(1 - 0.05 ** (1 / 30))}
-    assert summary.num_tokens == Estimate(mean=10.0, low=10.0, high=10.0)
+    assert asdict(never.mean_reward) == {"mean": 0.0, "low": 0.0, "high": share(0, 30).high}
+    assert asdict(summary.num_tokens) == pytest.approx(
+        {"mean": 10.0, "low": 10 * 0.05**0.25, "high": 10 * (2 - 0.05**0.25)}
+    )
     assert (summary.truncated, summary.failures) == (0.25, 1)
     assert {kind: part.accuracy.mean for kind, part in summary.by_kind.items()} == {"a": 0.5, "b": 1.0}
     assert {kind: part.mean_reward.mean for kind, part in summary.by_kind.items()} == {"a": 0.75, "b": 0.25}
@@ -180,7 +234,8 @@ def test_mixtures_are_summed_up_by_part():
 
 def test_rewards_beyond_one_have_an_interval_without_bounds():
     summary = summarise([_row("a", True, 3.0), _row("a", True, 3.0)], confidence=0.95)
-    assert summary.mean_reward == Estimate(mean=3.0, low=3.0, high=3.0)
+    assert summary.mean_reward.mean == 3.0
+    assert summary.mean_reward.high == pytest.approx(3 * (2 - 0.05**0.5))
 
 
 class _Notes(SilentProgress):

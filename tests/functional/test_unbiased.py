@@ -252,6 +252,43 @@ def test_denominators_that_depend_on_the_sampled_lengths_are_biased():
     assert 0.5 < cosine(found, exact) < 0.999
 
 
+# Updates of several prompts, some of whose groups have equal rewards
+
+
+def expected_update(prompts, *, drop):
+    """E of the `sequence_sum` gradient of one group of two per prompt; prompts: rewards `[27]` of each.
+
+    Left out, a group whose rewards are equal is not in the denominator either.
+    """
+    indices, probs = every_group(2)
+    differ = [rewards[indices[:, 0]] != rewards[indices[:, 1]] for rewards in prompts]
+    rows, total = indices.flatten(), torch.zeros_like(LOGITS)
+    for number, rewards in enumerate(prompts):
+        counts = {1: 1.0}  # of groups in the update beside this one, and their probability
+        for other in (number_ for number_ in range(len(prompts)) if number_ != number):
+            share = float((probs * differ[other]).sum()) if drop else 1.0
+            shifted = {count + 1: prob * share for count, prob in counts.items()}
+            counts = {n: counts.get(n, 0.0) * (1 - share) + shifted.get(n, 0.0) for n in {*counts, *shifted}}
+        logprobs = logprobs_of(LOGITS)[rows]
+        advantages = rloo_advantages(rewards[indices]).flatten()[:, None].expand(logprobs.shape)
+        losses = plain_reinforce(logprobs, logprobs.detach(), advantages, FULL[rows])
+        weighted = losses * probs.repeat_interleave(2)[:, None]
+        mean = sum(prob / count for count, prob in counts.items())
+        total += mean * gradient_of(sequence_sum(weighted, FULL[rows], num_sequences=2))
+    return total
+
+
+def test_only_keeping_groups_of_equal_rewards_is_exact_with_several_prompts():
+    easy, hard = (REWARDS > 1.0).double(), (REWARDS.roll(7) > 2.0).double()
+    exact = (objective_gradient(easy) + objective_gradient(hard)) / 2
+    assert close(expected_update([easy, hard], drop=False), exact)
+    dropped = expected_update([easy, hard], drop=True)
+    assert cosine(dropped, exact) == pytest.approx(0.99911, abs=1e-5)
+    assert float(dropped.norm() / exact.norm()) == pytest.approx(1.9146, abs=1e-4)
+    # With one prompt a group is the whole update or none of it.
+    assert close(expected_update([hard], drop=True), objective_gradient(hard))
+
+
 # KL to a reference
 
 

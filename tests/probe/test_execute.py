@@ -170,6 +170,11 @@ def _with_problems(**changes: Any) -> tuple[ProbeSequence, ...]:
     return tuple(replace(one, problem=replace(one.problem, **changes)) for one in EVERY)
 
 
+def swaps_with(**changes: Any) -> dict[str, Any]:
+    causal = CausalConfig(**{"max_rollouts": 2, "num_continuations": 2, **changes})
+    return {"settings": ONE_TEST.model_copy(update={"causal": causal})}
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "seed": {"seed": 4},
     "longest completion": {"max_new_tokens": 38},
@@ -180,11 +185,16 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gold answers": {"sequences": _with_problems(answer="0 0 0")},
     "other gold answers": {"sequences": _with_problems(alternatives=("0 0 0",))},
     "grader": {"sequences": _with_problems(grader="exact")},
+    "policies of the grader": {"sequences": _with_problems(grader="exact", grading={"extraction": "number"})},
+    "limits of the grader": {"runtime": RuntimeConfig(device="cpu", max_rows=32, grader_cpu_seconds=1.0)},
     "questions": {"sequences": _with_problems(question="?")},
     "prompts": {"sequences": tuple(replace(one, prompt_ids=one.prompt_ids[1:]) for one in EVERY)},
-    "continuations": {
-        "settings": ONE_TEST.model_copy(update={"causal": CausalConfig(max_rollouts=2, num_continuations=3)})
-    },
+    "continuations": swaps_with(num_continuations=3),
+    "most continuations": swaps_with(max_continuations=4),
+    "temperature": swaps_with(temperature=0.5),
+    "without a third token": swaps_with(alternative=False),
+    "controls": swaps_with(controls=("random",)),
+    "who continues": swaps_with(policies=("checkpoint",)),
 }
 
 
@@ -204,6 +214,19 @@ def test_kept_causal_units_are_only_read_for_the_same_work(tmp_path: Path, monke
         assert len(swaps.calls) == number, name
     assert run(kept()) == first
     assert len(swaps.calls) == len(CHANGES) + 1
+
+
+def test_kept_units_are_not_read_after_the_reward_file_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file stands in the problem by its path alone."""
+    swaps = Spy(monkeypatch, "run_interventions")
+    file = tmp_path / "reward.py"
+    problems = _with_problems(grader="python", grading={"file": str(file)})
+    settings = ONE_TEST.model_copy(update={"keep_states": True})
+    for number, value in ((1, 0.0), (1, 0.0), (2, 1.0)):
+        file.write_text(f"def reward(problem, text):\n    return {value}\n")
+        summary = run(plan(tmp_path, sequences=problems, settings=settings))
+        assert len(swaps.calls) == number
+        assert summary.causal.selection("spike").reference.success == value
 
 
 def test_kept_cross_samples_and_attributions_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +417,7 @@ def test_notes_on_few_problems_and_on_rollouts_that_are_cut_off(tmp_path: Path) 
     assert (summary.num_rollouts, summary.num_rollout_problems) == (3, 1)
     longer = sum(len(one.completion_ids) == longest for one in same)
     assert list(summary.notes[-2:]) == [
-        "the 3 rollouts are of 1 problem only: intervals resample problems and are too narrow with so few",
+        "the 3 rollouts are of 1 problem only: intervals are over problems and say little with so few",
         f"{longer} of 3 rollouts are longer than max_new_tokens={longest - 1}, where continuations are cut off and "
         f"graded as they stand: swaps late in them have no effect; set it to {longest} or more",
     ]

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from swerve.artifacts.files import read_json, write_json
+from swerve.artifacts.files import read_sealed, sha256_file, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
@@ -88,6 +88,7 @@ def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
                 "entropy": 0.1,
                 "sampled_reward": 0.0,
                 "num_samples": 2,
+                "difficulty": None,
             }
         )
     return found
@@ -120,9 +121,9 @@ def write_evaluation(run: RunDirectory, checkpoint: CheckpointRef, table: list[d
     write_json(path, {"checkpoint": checkpoint.label, "weights_sha256": checkpoint.weights_sha256})
 
 
-def make_run(path: Path, *, final_right: bool = True) -> RunDirectory:
+def make_run(path: Path, *, final_right: bool = True, config_yaml: str = "") -> RunDirectory:
     run = RunDirectory(path / "run")
-    run.create(config_yaml="", provenance={})
+    run.create(config_yaml=config_yaml, provenance={})
     reference = write_checkpoint(run, 1, "dpo", 1, change=0.3)
     write_checkpoint(run, 2, "rl", 1, change=0.3)
     final = write_checkpoint(run, 3, "rl", 2, change=0.3)
@@ -139,7 +140,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict
 
 def test_summary_counts_and_names(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
     run, summary = probed
-    assert read_json(run.probe_path / "summary.json") == summary.model_dump(mode="json")
+    assert read_sealed(run.probe_path / "summary.json") == summary.model_dump(mode="json")
+    assert summary.tables["tokens.parquet"] == sha256_file(run.probe_path / "tokens.parquet")
     assert (summary.reference, summary.final, summary.checkpoints) == ("dpo-1", "rl-2", ("rl-1", "rl-2"))
     assert (summary.num_problems, summary.num_reference_wrong) == (8, 8)
     assert (summary.num_reference_wrong_final_right, summary.num_rollouts, summary.reliable) == (8, 8, True)
@@ -214,7 +216,8 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
 def test_interventions_sit_at_the_top_of_the_final_checkpoint(probed: tuple[RunDirectory, dict[str, Any]]) -> None:
     found = tables(probed[0])
     items = found["interventions"]
-    assert [len(at(items, selection=name, arm="checkpoint")) for name in ("spike", "matched", "random")] == [3, 3, 3]
+    # one spike has no position as undecided as it is
+    assert [len(at(items, selection=name, arm="checkpoint")) for name in ("spike", "matched", "random")] == [3, 2, 3]
     for item in items:
         part = at(found["tokens"], sequence_id=item["sequence_id"], checkpoint="rl-2", reference="dpo-1")
         top = max(part, key=lambda row: row["js"])["position"]
@@ -387,9 +390,9 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_write_the_same_tables(tmp_path: Path) -> None:
-    alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together")
+    recipe = yaml.safe_dump(SMALL_UNITS.model_dump(mode="json"))
+    alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together", config_yaml=recipe)
     probe_run(SMALL_UNITS, alone, progress=SilentProgress())
-    together.config_path.write_text(yaml.safe_dump(SMALL_UNITS.model_dump(mode="json")))
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "probe"]
     done = subprocess.run(
         [sys.executable, *command, str(together.path)], capture_output=True, text=True, timeout=240, check=False

@@ -302,7 +302,7 @@ def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> 
     from swerve.train import loop
 
     config = load_config(name, ["runtime.device=cpu"])
-    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress())  # type: ignore[arg-type]
+    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress(), {})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"the recipe leaves the model open .*model.path=FOLDER"):
         training._model(None)
 
@@ -378,3 +378,13 @@ def test_what_would_fail_later_is_refused_at_once(override: str, message: str) -
     with pytest.raises(ConfigError, match=message):
         load_config("demo_addition", [override])
     assert load_config("demo_addition", ["probe.reference=rl-30", "probe.final=step_000588"])
+
+
+def test_keys_of_earlier_versions_are_left_out_of_a_runs_configuration_and_refused_in_a_recipe(tmp_path: Path) -> None:
+    stages = "[{kind: sft, steps: 1, optimizer: {lr: 1e-3}}]"
+    text = f"task: addition\nmodel: tiny\nstages: {stages}\nprobe: {{causal: {{num_bootstrap: 500}}}}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"'probe.causal.num_bootstrap': intervals are computed, .* delete this key"):
+        load_config(tmp_path / "config.yaml")
+    (tmp_path / "run.json").write_text("{}")
+    assert load_config(tmp_path / "config.yaml").stages[0].steps == 1

@@ -95,6 +95,7 @@ def evaluation(checkpoint: str, step: int, mean: float, low: float, high: float)
 
 EVALUATIONS = (evaluation("dpo-8", 508, 0.465, 0.417, 0.514), evaluation("rl-80", 588, 0.9925, 0.978, 0.997))
 SUMMARY: dict[str, Any] = {
+    "confidence": 0.95,
     "reference": "dpo-8",
     "final": "rl-80",
     "divergence": "js",

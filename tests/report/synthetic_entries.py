@@ -84,7 +84,7 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
             for name, value in (("correct", -0.61), ("difficulty", 0.47), ("length", 0.0))
         ],
         "training_signal": [signal(checkpoints[0], reference), signal(final, reference)],
-        "prediction": [prediction("all", 0.9), prediction("different_tokens", 0.52)],
+        "prediction": [prediction("all", 0.6, 0.001), prediction("different_tokens", 0.04, 0.2)],
         "cross_sampling": {
             "num_problems": 100,
             "num_samples": 1,
@@ -260,19 +260,17 @@ def signal(checkpoint: str, reference: str) -> dict[str, Any]:
     }
 
 
-def prediction(positions: str, area: float) -> dict[str, Any]:
+def prediction(positions: str, correlation: float, p_value: float) -> dict[str, Any]:
     return {
         "policy": "reference",
         "positions": positions,
         "num_positions": 297,
-        "num_effects": 77,
-        "delta": 0.1,
+        "mean_square_effect": estimate(0.04, 0.02),
         "selectors": [
             {
                 "selector": name,
-                "auc": rate(area - drop, 0.05),
-                "spearman": {**estimate(0.6, 0.06), "p_value": 0.001, "num_clusters": 100},
-                "p_adjusted": 0.002,
+                "spearman": {**estimate(round(correlation - drop, 4), 0.06), "p_value": p_value, "num_clusters": 100},
+                "p_adjusted": 2 * p_value,
             }
             for name, drop in (("js", 0.0), ("entropy", 0.01))
         ],
@@ -322,7 +320,7 @@ def pivots() -> dict[str, Any]:
         "num_rises": 2,
         "num_falls": 7,
         "num_confirmed": 8,
-        "max_false_confirmed": 0.167,
+        "max_confirmed_below_gap": 0.45,
         "size_search": estimate(0.32, 0.05),
         "size_estimate": estimate(0.27, 0.05),
         "on_spike": hit,

@@ -241,6 +241,7 @@ def _intervention_rows(sequence: int, trace: Trace, rng: np.random.Generator) ->
                     "num_failures": 0,
                     "first_continuations": 16,
                     "first_successes": num_successes,
+                    "first_even_successes": num_successes // 2,
                 }
 
 
@@ -302,6 +303,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
             {
                 "problem_id": f"addition-{trace.operands[0]}+{trace.operands[1]}",
                 "kind": "1 carries",
+                "difficulty": 1.0,
                 "question": "",
                 "gold": trace.gold,
                 "prompt_ids": [1],
@@ -384,13 +386,18 @@ def _probe_summary(means: Mapping[str, Mapping[str, float]], *, reliable: bool) 
                     "selection": "spike",
                     "reference": {"success": 0.061},
                     "checkpoint": {"success": 0.935},
+                    "num_positions": 100,
+                    "num_different": 98,
                     "effect": {"mean": 0.874, "low": 0.825, "high": 0.916},
-                    "share_same_token": 0.0,
+                    "share_same_token": 0.02,
+                    "different_tokens": {"checkpoint_minus_alternative": {"mean": 0.31, "low": 0.22, "high": 0.4}},
                 },
                 {
                     "selection": "random",
                     "reference": {"success": 0.102},
                     "checkpoint": {"success": 0.113},
+                    "num_positions": 100,
+                    "num_different": 7,
                     "effect": {"mean": 0.011, "low": -0.004, "high": 0.029},
                     "share_same_token": 0.93,
                 },
@@ -461,6 +468,7 @@ def write_synthetic_run(
     probe: bool = True,
     reliable: bool = True,
     entries: Mapping[str, Any] | None = None,
+    config_yaml: str | None = None,
     filled: Filled,
 ) -> RunDirectory:
     """Write a run of three stages with ten evaluated and eight probed checkpoints; the last rollout may be hostile.
@@ -477,7 +485,8 @@ def write_synthetic_run(
         "transformers_version": "5.23.0",
         "created": "2026-01-02T03:04:05+00:00",
     }
-    run.create(config_yaml=f"name: {path.name}\nseed: {seed}\neval:\n  confidence: 0.95\n", provenance=provenance)
+    recipe = f"name: {path.name}\nseed: {seed}\neval:\n  confidence: 0.95\n" if config_yaml is None else config_yaml
+    run.create(config_yaml=recipe, provenance=provenance)
     run.set_status("trained")
     for step in range(1, 589):
         place = ("rl", step - 508) if step > 508 else ("sft", step)

@@ -223,20 +223,21 @@ ROWS = {
             "+87.4 (+82.5 to +91.6)",
             "not measured",
             "not measured",
-            "0.0%",
+            "2 of 100",
             "not measured",
+            "+31.0 (+22.0 to +40.0)",
             "not measured",
         ],
     ),
     "table-prediction-1": (
         2,
-        ["Entropy of reference", "0.510 (0.460 to 0.560)", "+0.600 (+0.540 to +0.660)", "0.0020"],
+        ["Entropy of reference", "+0.0300 (-0.0300 to +0.0900)", "0.20", "0.40"],
     ),
     "table-dose-1": (
         1,
         ["JS", "0.860 (0.820 to 0.900)", "+0.800 (+0.710 to +0.890)", "80.0% (70.0 to 90.0)", "100.0% (90.0 to 110.0)"],
     ),
-    "table-pivots": (3, ["confirmed on fresh continuations", "8, of which by chance at most 0.2"]),
+    "table-pivots": (4, ["of these with a smaller change, on average at most", "0.5"]),
     "table-direction": (
         8,
         [
@@ -292,7 +293,8 @@ def test_interval_plots_have_a_line_for_every_estimate(page: Page) -> None:
     labels = [str(a["aria-label"]) for tag, a in page.tags if tag == "svg" and a.get("class") == "dot-plot"]
     assert "Rise of entropy: 0.120 (0.100 to 0.140)" in labels
     assert "Top spike, token of rl-80: +87.4 (+82.5 to +91.6)" in labels
-    assert len(labels) == 8 + 4 + 2 + 2 * 2 + 4  # the last four are kinds of problems
+    assert "Top spike, token of rl-80 against another: +31.0 (+22.0 to +40.0)" in labels
+    assert len(labels) == 8 + 4 + 3 + 2 * 2 + 4  # the last four are kinds of problems
     assert sum("carries: " in label for label in labels) == 4
     bars = [str(a["aria-label"]) for tag, a in page.tags if tag == "svg" and "wrong steps" in str(a.get("aria-label"))]
     assert bars[2] == "rl-20: 78.0% of wrong steps, 16.7% of other tokens"
@@ -359,8 +361,9 @@ def test_responses_from_elsewhere_are_told_as_such(synthetic: Any, entries: Any,
         ],
         **dict.fromkeys(("num_reference_wrong", "num_reference_wrong_final_right", "mcnemar", "reselected")),
     }
-    run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2, evaluation=False, entries=imported)
-    run.config_path.write_text("", encoding="utf-8")
+    run = synthetic.write_synthetic_run(
+        tmp_path / "run", num_rollouts=2, evaluation=False, entries=imported, config_yaml=""
+    )
     page = render(run)
     assert (
         "310 responses to 400 problems were read from answers.jsonl (200 imported, wrong; 100 imported, right); the "

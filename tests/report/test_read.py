@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from swerve.artifacts.evaluation import largest_k
-from swerve.artifacts.metrics import append_metrics, read_step_metrics
+from swerve.artifacts.files import atomic_directory, read_sealed, sha256_file, write_sealed
+from swerve.artifacts.metrics import append_metrics, read_step_metrics, synced_extent
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
 from swerve.report.read import read_inputs, right_answers
@@ -50,6 +52,65 @@ def test_parts_of_other_settings_or_weights_are_refused(inputs_of: Any, tmp_path
     found.summary.write(run.probe_path / "summary.json")
     with pytest.raises(ArtifactError, match=r"is of other weights of rl-80; run swerve probe"):
         read_inputs(run)
+
+
+@pytest.fixture
+def probed(synthetic: Any, tmp_path: Path) -> RunDirectory:
+    """A probed run whose summary names its tables, as the probe writes it."""
+    run: RunDirectory = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2)
+    digests = {path.name: sha256_file(path) for path in run.probe_path.glob("*.parquet")}
+    write_sealed(run.probe_path / "summary.json", {**read_sealed(run.probe_path / "summary.json"), "tables": digests})
+    return run
+
+
+def test_a_probe_and_its_tables_belong_together(probed: RunDirectory) -> None:
+    assert read_inputs(probed).tables is not None
+    tokens, summary = probed.probe_path / "tokens.parquet", probed.probe_path / "summary.json"
+    table, text = tokens.read_bytes(), summary.read_text()
+    tokens.unlink()
+    with pytest.raises(ArtifactError, match=r"tokens\.parquet is listed in summary\.json but missing; run swerve"):
+        read_inputs(probed)
+    shutil.copy(probed.probe_path / "topk.parquet", tokens)
+    with pytest.raises(ArtifactError, match=r"tokens\.parquet is damaged: its SHA-256 differs .*; run swerve probe"):
+        read_inputs(probed)
+    tokens.write_bytes(table)
+    summary.write_text(text.replace('"confidence": 0.95', '"confidence": 0.99'))
+    with pytest.raises(ArtifactError, match=r"summary\.json was changed after it was written.*; run swerve probe"):
+        read_inputs(probed)
+    summary.unlink()  # as a kill in the middle of another probe leaves it: the tables are of no probe
+    assert read_inputs(probed).tables is None
+
+
+def test_a_probe_of_an_earlier_version_without_its_tables_is_named(synthetic: Any, tmp_path: Path) -> None:
+    run = synthetic.write_synthetic_run(tmp_path / "run", num_rollouts=2)
+    (run.probe_path / "tokens.parquet").unlink()
+    with pytest.raises(ArtifactError, match=r"tokens\.parquet does not exist; run the stage that writes it first"):
+        read_inputs(run)
+
+
+def test_the_evaluation_of_another_step_is_named(probed: RunDirectory) -> None:
+    first, second = sorted((probed.path / "eval").glob("step_*.json"))[:2]
+    shutil.copy(first, second)
+    with pytest.raises(
+        ArtifactError, match=rf"{second.name} is the evaluation of step {int(first.stem[5:])}; run swerve"
+    ):
+        read_inputs(probed)
+
+
+def test_metrics_that_are_not_those_of_the_last_checkpoint_are_named(probed: RunDirectory) -> None:
+    position = {"step": 588, "stage": "rl", "stage_step": 80, "scheduled": True, "final": True, "weights_sha256": "w"}
+    logs = {"metrics.jsonl": synced_extent(probed.metrics_path)}
+    with atomic_directory(probed.checkpoint_path(588), **position, run_files=logs) as folder:
+        (folder / "model.safetensors").write_text("")
+    for path in (probed.path / "eval").glob("*.json"):
+        path.unlink()
+    (probed.probe_path / "summary.json").unlink()
+    assert len(read_inputs(probed).metrics) == 588
+    append_metrics(probed.metrics_path, {"step": 589, "stage": "rl", "stage_step": 81})
+    assert len(read_inputs(probed).metrics) == 589
+    probed.metrics_path.write_text(probed.metrics_path.read_text().replace("0.5", "0.6", 1))
+    with pytest.raises(ArtifactError, match=r"metrics\.jsonl was changed: .*, which rl-80 \(step 588\) was saved with"):
+        read_inputs(probed)
 
 
 def test_a_line_of_metrics_with_another_kind_of_value_is_named(tmp_path: Path) -> None:

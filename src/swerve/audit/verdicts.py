@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from swerve.audit.kl_estimators import CASES, ESTIMATORS, TARGETS, PositionFigures
-from swerve.statistics import Estimate, bootstrap_mean
+from swerve.statistics import Estimate, mean_interval
 
 _TARGET_WORDS = {
     "reverse_kl": "KL(policy || reference)",
@@ -150,7 +150,7 @@ def _notes(surprise: Estimate | None, num_left_out: int) -> list[str]:
 
 
 def summarise_audit(
-    figures: PositionFigures, sequence_ids: Sequence[int], *, confidence: float = 0.95, seed: int = 0
+    figures: PositionFigures, sequence_ids: Sequence[int], *, confidence: float = 0.95
 ) -> dict[str, Any]:
     """Return the tables of an audit as JSON values: exact divergences, values, gradients, both by decile of KL.
 
@@ -160,9 +160,8 @@ def summarise_audit(
 
     Args:
         figures: of N positions.
-        sequence_ids: `[N]`, which sequence each position belongs to; the bootstrap resamples sequences.
+        sequence_ids: `[N]`, which sequence each position belongs to; intervals are over sequences.
         confidence: coverage of the intervals.
-        seed: of the bootstrap.
 
     Raises:
         ValueError: another number of sequence ids than positions, or no position with finite figures.
@@ -176,7 +175,7 @@ def summarise_audit(
     clusters = [one for one, keep in zip(sequence_ids, finite.tolist(), strict=True) if keep]
 
     def estimate(values: Tensor) -> Estimate | None:
-        return bootstrap_mean(values.numpy(), clusters=clusters, confidence=confidence, seed=seed)
+        return mean_interval(values.numpy(), clusters=clusters, confidence=confidence)
 
     whole, surprise = _group(kept), estimate(kept.surprise)
     values = [

@@ -127,7 +127,7 @@ _SHARE = (0.0, 1.0)
 
 
 class Mean(Protocol):
-    """Mean of values that belong to clusters (problems), as `swerve.statistics.bootstrap_mean` has it, as a mapping."""
+    """Mean of values that belong to clusters (problems), as `swerve.statistics.mean_interval` has it, as a mapping."""
 
     def __call__(
         self, values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
@@ -136,7 +136,7 @@ class Mean(Protocol):
 
 
 class Ratio(Protocol):
-    """Ratio of sums over clusters (problems), as `swerve.statistics.bootstrap_ratio` has it, as a mapping."""
+    """Ratio of sums over clusters (problems), as `swerve.statistics.ratio_interval` has it, as a mapping."""
 
     def __call__(
         self, numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]

@@ -16,7 +16,7 @@ from swerve.config.curricula import (
 from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
 from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
 from swerve.config.objectives import CollapseConfig, GaeAdvantages
-from swerve.config.presets import PRESETS
+from swerve.config.presets import PRESETS, preset_notes
 from swerve.config.probe import (
     AttributionConfig,
     CausalConfig,
@@ -84,6 +84,7 @@ __all__ = [
     "TaskConfig",
     "TinyModel",
     "TorchEngineConfig",
+    "preset_notes",
 ]
 
 _TASKS = {task.config.__name__: task.config for task in TASKS.values()}

@@ -6,21 +6,25 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from swerve.settings import Model
+from swerve.settings import Choice, Custom, Model
 
 
-class TorchEngineConfig(Model):
+class TorchEngineConfig(Choice):
     """The embedded engine: samples with the model itself, in the same process."""
 
-    engine: ClassVar[str] = "swerve.rollout.torch_engine:TorchEngine"
+    path: ClassVar[str] = "swerve.rollout.torch_engine:TorchEngine"
 
     kind: Literal["torch"] = "torch"
     share_prefixes: Literal["auto", "never"] = "auto"
     """Whether prompts that begin with one another are prefilled together where that saves a third of their tokens."""
 
 
+class CustomEngineConfig(Custom):
+    """A class of your own that inherits from `swerve.rollout.Engine`."""
+
+
 # An engine: its configuration above, with the class that samples, and its name here.
-EngineConfig = Annotated[TorchEngineConfig, Field(discriminator="kind")]
+EngineConfig = Annotated[TorchEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
 
 
 class RolloutConfig(Model):

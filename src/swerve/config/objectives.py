@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from swerve.settings import Choice, Model, NonNegative, Positive, PositiveInt, Probability, Share
+from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Probability, Share
 
 Deviation = Literal["sample", "population"]
 
@@ -102,6 +102,13 @@ class RewardAdvantages(_Advantages):
     kind: Literal["reward"] = "reward"
 
 
+class CustomAdvantages(Custom, _Advantages):
+    """A function of your own: rewards `[G, N]` of G groups -> advantages `[G, N]`."""
+
+    compares_group = False
+    is_zero_where_equal = False
+
+
 AdvantageConfig = Annotated[
     GrpoAdvantages
     | DrGrpoAdvantages
@@ -110,7 +117,8 @@ AdvantageConfig = Annotated[
     | ReinforcePpAdvantages
     | ReinforcePpBaselineAdvantages
     | GaeAdvantages
-    | RewardAdvantages,
+    | RewardAdvantages
+    | CustomAdvantages,
     Field(discriminator="kind"),
 ]
 
@@ -209,6 +217,10 @@ class RankPromotionJsLoss(_PathLoss):
     normalize: Literal["batch", "correct"] = "batch"
 
 
+class CustomLoss(Custom, _Loss):
+    """A function of your own: log-probabilities, old ones and advantages -> the loss of each token."""
+
+
 LossConfig = Annotated[
     ReinforceLoss
     | ClipLoss
@@ -218,7 +230,8 @@ LossConfig = Annotated[
     | MaxProbKlLoss
     | FixedTargetKlLoss
     | MaxProbJsLoss
-    | RankPromotionJsLoss,
+    | RankPromotionJsLoss
+    | CustomLoss,
     Field(discriminator="kind"),
 ]
 
@@ -243,8 +256,6 @@ class _Kl(Choice):
     """Adapt the coefficient to this KL, in nats per token."""
     horizon: Positive = 10000.0
     """Completions over which the adapted coefficient moves by its whole error."""
-    force: bool = False
-    """Allow a combination that does not do what its name says."""
 
     @model_validator(mode="after")
     def _check_target(self) -> _Kl:
@@ -266,7 +277,12 @@ _CORRECTED_TWICE = (
 )
 
 
-class KlInReward(_Kl):
+class _EstimatedKl(_Kl):
+    force: bool = False
+    """Allow a combination that does not do what its name says."""
+
+
+class KlInReward(_EstimatedKl):
     """KL subtracted from the reward."""
 
     kind: Literal["reward"] = "reward"
@@ -285,7 +301,7 @@ class KlInReward(_Kl):
         return self
 
 
-class KlInLoss(_Kl):
+class KlInLoss(_EstimatedKl):
     """KL added to the loss of each token."""
 
     kind: Literal["loss"] = "loss"
@@ -311,18 +327,22 @@ class KlInLoss(_Kl):
         return self
 
 
-KlConfig = Annotated[NoKl | KlInReward | KlInLoss, Field(discriminator="kind")]
+class CustomKl(Custom, _Kl):
+    """A placement of your own: a class that inherits from `swerve.train.kl.KlTerm`."""
+
+
+KlConfig = Annotated[NoKl | KlInReward | KlInLoss | CustomKl, Field(discriminator="kind")]
 
 
 def check_kl(kl: KlConfig, *, loss: str, is_selector: bool, advantages: str, num_rollouts: int) -> None:
     """Raise ValueError if the KL does not fit the stage's loss, its advantages or its rollouts per step."""
-    if is_selector and kl.kind == "reward":
+    if is_selector and isinstance(kl, KlInReward):
         raise ValueError(
             f"loss {loss} asks only whether the reward is positive, so a KL in the reward has no effect; use kl: loss"
         )
-    if advantages == "gae" and kl.kind == "reward" and kl.order == "after":
+    if advantages == "gae" and isinstance(kl, KlInReward) and kl.order == "after":
         raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
-    if kl.kind != "none" and kl.target and not num_rollouts < 5 * kl.horizon:
+    if not isinstance(kl, NoKl) and kl.target and not num_rollouts < 5 * kl.horizon:
         raise ValueError(
             f"kl.horizon ({kl.horizon:g}) is too short for {num_rollouts} completions a step; it must be above "
             f"{num_rollouts / 5:g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 Preset = Literal["trl", "verl", "rl2", "openrlhf"]
@@ -42,6 +42,51 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What each preset sets; docs/conventions.md says where it comes from and what it leaves out."""
+
+
+_UPDATES = ("num_minibatches", "num_epochs")
+_LEFT_OUT: Mapping[str, Sequence[tuple[Sequence[str], str]]] = {
+    "trl": [
+        (["optimizer.schedule"], "TRL's learning rate falls linearly to 0: optimizer: {schedule: linear}"),
+    ],
+    "verl": [
+        (_UPDATES, "verl makes 4 updates per rollout (with one no clip acts): num_minibatches: 4"),
+        (["optimizer.weight_decay"], "verl decays weights: optimizer: {weight_decay: 0.01}"),
+    ],
+    "rl2": [
+        (["optimizer.weight_decay"], "RL2 decays weights: optimizer: {weight_decay: 0.01}"),
+    ],
+    "openrlhf": [
+        (_UPDATES, "OpenRLHF makes 8 updates per rollout and sample (with one no clip acts): num_minibatches: 8"),
+        (
+            ["optimizer.schedule", "optimizer.warmup_steps"],
+            "OpenRLHF warms up over 3% of the steps, then follows a cosine: optimizer: {schedule: cosine, "
+            "warmup_steps: ...}",
+        ),
+        (["optimizer.beta2"], "OpenRLHF's second moment is shorter: optimizer: {beta2: 0.95}"),
+    ],
+}
+"""What a library does by default beside its preset: the stage's keys for it, and what to say where none is set."""
+
+
+def preset_notes(stages: Sequence[Any]) -> list[str]:
+    """Return a line for everything that a stage's preset leaves out and the stage does not set, with the keys for it.
+
+    Args:
+        stages: configurations of stages; those without a preset have no lines.
+    """
+    return [
+        f"stages.{stage.label}: beside its preset, {sentence}"
+        for stage in stages
+        for keys, sentence in _LEFT_OUT.get(getattr(stage, "preset", None) or "", ())
+        if all(_is_default(stage, key) for key in keys)
+    ]
+
+
+def _is_default(stage: Any, key: str) -> bool:
+    section, _, name = key.rpartition(".")
+    model = getattr(stage, section) if section else stage
+    return bool(getattr(model, name) == type(model).model_fields[name].default)
 
 
 def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:

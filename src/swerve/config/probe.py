@@ -57,7 +57,7 @@ class CausalConfig(Model):
     max_rollouts: Count = 100
     """0 leaves the test out."""
     controls: tuple[Literal["matched", "random"], ...] = ("matched", "random")
-    """Positions compared with the spike: `matched` in category, third of the rollout and entropy; `random`."""
+    """Positions compared with the spike: `matched` in entropy, category and third of the rollout; `random`."""
     num_random: PositiveInt = 1
     """Random positions of each rollout."""
     alternative: bool = True
@@ -72,7 +72,6 @@ class CausalConfig(Model):
     delta: Share = 0.1
     """Smallest effect of interest, as a difference of success rates."""
     temperature: Positive = 1.0
-    num_bootstrap: PositiveInt = 2000
 
     @model_validator(mode="after")
     def _check_looks(self) -> CausalConfig:

@@ -47,6 +47,8 @@ class RuntimeConfig(Model):
     """CPU time an isolated grader may take for one answer."""
     grader_memory_mb: PositiveInt = 1024
     """Memory (address space, MiB) an isolated grader may take."""
+    collective_timeout: PositiveInt = 1800
+    """Seconds that torchrun's processes wait for each other before one that does not come is named."""
     trackers: tuple[Literal["tensorboard"], ...] = ()
     """Where training also records its metrics, beside metrics.jsonl."""
 
@@ -66,6 +68,16 @@ class Config(Model):
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def scheduled_steps(self) -> frozenset[int]:
+        """Global steps, over all stages, after which a checkpoint is kept."""
+        steps: set[int] = set()
+        first = 0
+        for stage in self.stages:
+            steps.update(first + step for step in (*stage.checkpoints, stage.steps) if step <= stage.steps)
+            first += stage.steps
+        return frozenset(steps)
 
     @model_validator(mode="after")
     def _check_probe_selectors(self) -> Config:

@@ -108,8 +108,10 @@ class DpoStage(_Stage):
     """Maximum number of prompts sampled in search of `steps x batch_size` pairs."""
 
 
-def _kind(value: Any) -> Any:
-    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+def _kind(value: Any) -> str | None:
+    """Return the kind that a configuration names; what is no text is refused elsewhere, with its place."""
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 def _kinds(union: Any) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """
     defaults: dict[str, Any] = {}
     advantages = _kind(given.get("advantages"))
-    if getattr(_LOSSES.get(_kind(given.get("loss"))), "is_selector", False):
+    if getattr(_LOSSES.get(_kind(given.get("loss")) or ""), "is_selector", False):
         defaults = {"advantages": {"kind": "reward"}, "reduction": "sequence_mean"}
         advantages = advantages or "reward"
     varied_only = advantages is None or getattr(_ADVANTAGES.get(advantages), "is_zero_where_equal", False)

@@ -14,6 +14,7 @@ from swerve.artifacts.files import remove, sha256_file, write_text
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
+from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.problems.problem_records import read_problem
 from swerve.problems.registry import TASKS
@@ -39,7 +40,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
 
-_ANSWER_FORMS = ["boxed", "whole"]
+_OUTSIDE = ["auto"]
+"""Where the answer stands in a text that was not asked for a form."""
+_OUTSIDE_ANSWER = ["auto", "whole"]
+_MOST_UNPARSED = 0.2
+"""Share of texts without an answer above which it is said which extraction reads them."""
+_NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +99,8 @@ class GradingTask:
             )
         golds, metadata = _golds(gold, record, needed=entry.needs_gold)
         policies = dict(self.policies)
-        if is_answer and entry.policies is MathGrading and "extraction" not in policies:
-            policies["extraction"] = _ANSWER_FORMS
+        if is_answer and entry.policies is MathGrading and "extraction" not in self.given:
+            policies["extraction"] = _OUTSIDE_ANSWER
         alternatives = self._get(record, "alternatives") or ()
         if not isinstance(alternatives, list | tuple):
             raise ArtifactError(f"{record.place}: the alternative golds must be a list, got {alternatives!r:.40}")
@@ -118,7 +124,8 @@ class GradingTask:
                 f"problem {problem.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
                 f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
             )
-        return replace(problem, grading={**problem.grading, **self.given})
+        default = {"extraction": _OUTSIDE} if GRADERS[own].policies is MathGrading else {}
+        return replace(problem, grading={**default, **problem.grading, **self.given})
 
     def _get(self, record: Record, name: str) -> Any:
         return next((record.values[key] for key in self.names[name] if record.values.get(key) is not None), None)
@@ -189,13 +196,18 @@ def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the policies differ in from the grader's defaults: by the task's own, or as given."""
+    """Return what the policies differ in from the grader's defaults: by the task's own, or as given.
+
+    Texts of a file were not asked for a form, so the answer is looked for in all of them (`auto`).
+    """
     if grader in ("python", "reasoning_gym"):
         return dict(given)
     if GRADERS[grader].policies is None:
         return _no_policies(grader, given)
     own = TASKS[grader].config.model_fields.get("grading") if grader in TASKS else None
     chosen = {**(own.default.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
+    if GRADERS[grader].policies is MathGrading and "extraction" not in given:
+        chosen["extraction"] = _OUTSIDE
     check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
     return chosen
 
@@ -228,30 +240,51 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
 
 
 class PartialVerdicts:
-    """The verdicts so far, beside the output: an interrupted run continues where it stopped."""
+    """The verdicts so far, beside the output: an interrupted run continues where it stopped.
+
+    After a first line with the fingerprint each line is a digest and a verdict. The digest is over all lines up to it,
+    so that a line that was changed, cut off or moved, and whatever comes after it, is graded again.
+    """
 
     def __init__(self, out: Path, fingerprint: str) -> None:
         self._path = out.with_name(f"{out.name}.partial")
         self._fingerprint = fingerprint
+        self._digest = hashlib.sha256(fingerprint.encode())
 
     def read(self) -> list[Reward]:
         """Return the verdicts of an interrupted run on the same input, in order; empty if there was no such run."""
         try:
-            lines = self._path.read_text(encoding="utf-8").split("\n")[:-1]  # a line cut off by a kill is not one
-        except (OSError, UnicodeDecodeError):
+            lines = self._path.read_bytes().split(b"\n")
+        except OSError:
             return []
-        if not lines or lines[0] != self._fingerprint:
+        if lines[0] != self._fingerprint.encode():
             return []
-        return [Reward(**json.loads(line)) for line in lines[1:]]
+        digest, rewards = self._digest.copy(), list[Reward]()
+        for line in lines[1:-1]:  # a line cut off by a kill is not one
+            known, _, verdict = line.partition(b" ")
+            digest.update(verdict)
+            if known != digest.hexdigest().encode():
+                break
+            rewards.append(Reward(**json.loads(verdict)))
+        return rewards
 
     def begin(self, known: Sequence[Reward]) -> None:
         """Write the verdicts that are known already."""
-        write_text(self._path, "".join(f"{line}\n" for line in (self._fingerprint, *map(_reward_line, known))))
+        self._digest = hashlib.sha256(self._fingerprint.encode())
+        write_text(self._path, f"{self._fingerprint}\n{self._lines(known)}")
 
     def append(self, rewards: Sequence[Reward]) -> None:
         """Add verdicts."""
         with self._path.open("a", encoding="utf-8") as stream:
-            stream.write("".join(f"{_reward_line(reward)}\n" for reward in rewards))
+            stream.write(self._lines(rewards))
+
+    def _lines(self, rewards: Sequence[Reward]) -> str:
+        """Return the next lines of the file."""
+        lines = []
+        for verdict in map(_reward_line, rewards):
+            self._digest.update(verdict.encode())
+            lines.append(f"{self._digest.hexdigest()} {verdict}\n")
+        return "".join(lines)
 
     def discard(self) -> None:
         """Remove the file."""
@@ -331,4 +364,31 @@ def grading_summary(
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
         "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
+        "extraction_hint": extraction_hint(pairs, rewards),
     }
+
+
+def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]) -> str | None:
+    """Return which extraction reads the answers, where many texts of mathematics were found to have none."""
+    maths = [
+        (problem, text, reward)
+        for (problem, text), reward in zip(pairs, rewards, strict=True)
+        if GRADERS[problem.grader or problem.family].policies is MathGrading
+    ]
+    num_unparsed = sum(reward.status == "unparsed" for _, _, reward in maths)
+    if num_unparsed <= _MOST_UNPARSED * len(maths):
+        return None
+    read = {
+        form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths)
+        for form in ("boxed", "answer_tag", "hash", "auto")
+    }
+    if read["auto"] <= len(maths) - num_unparsed:
+        return None
+    form = next(form for form in ("boxed", "answer_tag", "hash", "auto") if read[form] >= _NEARLY_ALL * read["auto"])
+    asked = " or ".join(dict.fromkeys(name for problem, _, _ in maths for name in _forms(problem)))
+    return f"{num_unparsed} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
+
+
+def _forms(problem: Problem) -> Sequence[str]:
+    given = problem.grading.get("extraction", MathGrading().extraction)
+    return [r"\boxed{}" if form == "boxed" else form for form in given]

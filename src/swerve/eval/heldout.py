@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -10,8 +11,8 @@ from typing import Any, get_args
 
 import torch
 
-from swerve.artifacts.evaluation import Evaluation, HeldoutMetrics, ResponseForm, Scores
-from swerve.artifacts.files import remove
+from swerve.artifacts.evaluation import Evaluation, HeldoutMetrics, ResponseForm, Scores, read_evaluation
+from swerve.artifacts.files import remove, sha256_file
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
 from swerve.batch import checked_head, completion_hidden, token_batches
@@ -30,7 +31,8 @@ from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
-from swerve.statistics.intervals import bootstrap_mean, share
+from swerve.statistics.intervals import mean_interval, share
+from swerve.statistics.jackknife import UNBOUNDED, Bounds
 from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
 
@@ -52,6 +54,8 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
     if not checkpoints:
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
+    for line in run.missing_checkpoints(config.scheduled_steps):
+        progress.note(line)
     apply_runtime(config.runtime)
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
@@ -97,7 +101,7 @@ def _known_evaluation(config: Config, run: RunDirectory, checkpoint: CheckpointR
     """Return the evaluation of these weights under these settings, if its files can be read."""
     path = run.evaluation_path(checkpoint)
     try:
-        known = Evaluation.read(path, remedy="run swerve eval again")
+        known = read_evaluation(run, path)
         read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
         read_table(run.samples_path(checkpoint), SAMPLES_SCHEMA)
     except ArtifactError:
@@ -132,16 +136,18 @@ def _evaluate_checkpoint(
         stage_step=checkpoint.stage_step,
         weights_sha256=checkpoint.weights_sha256,
         settings=_settings(config),
+        config_hash=run.identity()["config_hash"],
         **dict(summarise(rows, confidence=config.eval.confidence)),
         # The texts of a task with a vocabulary of its own are no prose.
         responses=ResponseForm(**response_metrics(greedy)) if family.is_prose else None,
     )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
-    write_table(
-        path.with_suffix(".parquet"), [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA
-    )
-    write_table(run.samples_path(checkpoint), [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
+    tables = path.with_suffix(".parquet"), run.samples_path(checkpoint)
+    write_table(tables[0], [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA)
+    write_table(tables[1], [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
+    digests = {str(table.relative_to(path.parent)): sha256_file(table) for table in tables}
+    evaluation = evaluation.model_copy(update={"tables": digests})
     evaluation.write(path)
     return evaluation
 
@@ -210,6 +216,7 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean
     return {
         "problem_id": problem.id,
         "kind": problem.kind,
+        "difficulty": problem.difficulty,
         "question": problem.question,
         "gold": problem.answer,
         "prompt_ids": list(group.prompt.token_ids),
@@ -240,9 +247,11 @@ def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> b
 
 Row = Mapping[str, Any]
 
+_AT_LEAST_0 = (0.0, math.inf)
+
 
 def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
-    """Return accuracy (Wilson interval) and means (bootstrap over problems), overall and by kind of problem.
+    """Return accuracy (Wilson interval) and means (t intervals over problems), overall and by kind of problem.
 
     `mean_reward` is over the samples at the evaluation temperature, a failure counting 0; `failures` says how many
     completions, greedy and sampled, have no value, `statuses` how many the grader judged, found no answer in, gave up
@@ -273,10 +282,10 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
 
 def _metrics(rows: Sequence[Row], confidence: float) -> Scores:
     within = all(0.0 <= row["sampled_reward"] <= 1.0 for row in rows)
-    reward_bounds = (0.0, 1.0) if within else None
+    reward_bounds = (0.0, 1.0) if within else UNBOUNDED
 
-    def mean(name: str, bounds: tuple[float, float] | None = None) -> Estimate | None:
-        return bootstrap_mean([row[name] for row in rows], confidence=confidence, bounds=bounds)
+    def mean(name: str, bounds: Bounds = _AT_LEAST_0) -> Estimate | None:
+        return mean_interval([row[name] for row in rows], confidence=confidence, bounds=bounds)
 
     def share_of(name: str) -> Estimate | None:
         known = [row[name] for row in rows if row[name] is not None]

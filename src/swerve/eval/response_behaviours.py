@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,10 +21,10 @@ from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_responses import ResponseRecord, read_responses
 from swerve.problems.prompt import FORMATS
-from swerve.statistics.intervals import bootstrap_mean, bootstrap_ratio
+from swerve.statistics.intervals import mean_interval, ratio_interval
+from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
-_NUM_RESAMPLES = 1000
 _BY = ("label", "step", "set")
 """What the responses of a file are compared by, unless the user says: the first of these that it has."""
 _OPENING = "<think>"
@@ -57,14 +58,14 @@ def behaviour_summary(
 def _mean(
     values: Sequence[float], *, clusters: Sequence[str], bounds: tuple[float, float] | None = None
 ) -> Mapping[str, float] | None:
-    found = bootstrap_mean(values, clusters=clusters, bounds=bounds, num_resamples=_NUM_RESAMPLES)
+    found = mean_interval(values, clusters=clusters, bounds=bounds or UNBOUNDED)
     return None if found is None else asdict(found)
 
 
 def _ratio(
     numerators: Sequence[float], denominators: Sequence[float], *, clusters: Sequence[str]
 ) -> Mapping[str, float] | None:
-    found = bootstrap_ratio(numerators, denominators, clusters=clusters, num_resamples=_NUM_RESAMPLES)
+    found = ratio_interval(numerators, denominators, clusters=clusters, bounds=(0.0, math.inf))
     return None if found is None else asdict(found)
 
 
@@ -103,6 +104,7 @@ def _comparable(response: ResponseRecord) -> dict[str, Any]:
         "step": response.step,
         "set": response.set,
         "kind": response.problem.kind,
+        "difficulty": response.problem.difficulty,
         "family": response.problem.family,
         "correct": response.correct,
         "finish_reason": response.finish_reason,
@@ -208,7 +210,7 @@ def _sampling(records: Sequence[BehaviourRecord]) -> list[dict[str, Any]]:
         for group in problems.values()
         if all(one.correct is not None for one in group)
     ]
-    return [asdict(entry) for entry in sampling_curve(sampled, num_resamples=_NUM_RESAMPLES)]
+    return [asdict(entry) for entry in sampling_curve(sampled)]
 
 
 def _notes(records: Sequence[BehaviourRecord]) -> list[str]:
@@ -216,7 +218,7 @@ def _notes(records: Sequence[BehaviourRecord]) -> list[str]:
     notes = []
     num_problems = len({record.problem_id for record in records})
     if num_problems < 10:
-        notes.append(f"intervals resample problems, and {num_problems} are too few: they are too narrow")
+        notes.append(f"intervals are over problems, and {num_problems} are too few to say much")
     asked = sum(record.question is not None for record in records)
     if asked < len(records):
         notes.append(

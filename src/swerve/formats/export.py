@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
+from swerve.artifacts.parquet_size import check_parquet_size, table_limit
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import is_plain, plain
 from swerve.version import __version__
@@ -131,12 +132,13 @@ class _Source:
             try:
                 with pq.ParquetFile(file, page_checksum_verification=True) as table:
                     for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE):
+                        batch.validate(full=True)
                         arrays = list(batch.columns)
                         if self.path.is_dir():
                             arrays = [pa.array([file.stem] * batch.num_rows, pa.string()), *arrays]
                         cast = [array.cast(field.type) for array, field in zip(arrays, self.schema, strict=True)]
                         yield pa.RecordBatch.from_arrays(cast, schema=self.schema)
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 raise ArtifactError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
 
 
@@ -153,9 +155,10 @@ def _files(path: Path) -> list[Path]:
 
 def _schema(file: Path) -> tuple[pa.Schema, int]:
     try:
+        check_parquet_size(file, limit=table_limit(file))
         with pq.ParquetFile(file) as table:
             return plain_schema(table.schema_arrow), table.metadata.num_rows
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ArtifactError(f"{file} is not a Parquet table: {str(error).splitlines()[0]}") from None
 
 

@@ -304,7 +304,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
     try:
         metadata = pq.read_schema(path).metadata or {}
         found = json.loads(metadata.get(_PROVENANCE, b"{}"))
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, RecursionError, pa.ArrowException):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -36,6 +36,8 @@ MAX_DEPTH = 64
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CHUNK = 2**20
+_PYTHON_BYTES = 32
+"""Bytes of a value of Python beside those of the value itself, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,12 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from swerve.artifacts.parquet_size import check_parquet_size
+
     _check_exists(path)
     try:
+        check_parquet_size(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            metadata = file.metadata
-            _check_size(path, sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)))
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             number = 0
             for batch in file.iter_batches():
@@ -168,7 +171,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
                 for row in zip(*columns, strict=True):
                     number += 1
                     yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 
 

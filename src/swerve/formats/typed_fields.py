@@ -27,6 +27,7 @@ RESPONSE_NAMES: Names = {
     "extracted": ("extracted",),
     "set": ("set", "population"),
     "kind": ("kind", "level"),
+    "difficulty": ("difficulty", "level"),
     "family": ("family",),
     "sample": ("sample", "sample_idx", "sample_index"),
     "step": ("step", "global_step"),
@@ -42,7 +43,6 @@ PROBLEM_NAMES: Names = {
     "prefix": ("prefix",),
     "grader": ("grader",),
     "grading": ("grading",),
-    "difficulty": ("difficulty",),
     "metadata": ("metadata",),
 }
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from swerve.artifacts import tables
-from swerve.artifacts.files import remove
+from swerve.artifacts.files import remove, sha256_file
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
@@ -110,7 +110,8 @@ class _Execution:
             reliable=len(headline) >= plan.settings.min_rollouts,
         )
         notes = (*plan.notes, *summary_notes(summary, plan.settings), *cut_off_notes(summary, plan))
-        summary = summary.model_copy(update={"notes": notes})
+        digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(self.written)}
+        summary = summary.model_copy(update={"notes": notes, "tables": digests})
         summary.write(path)
         if not plan.settings.keep_states:
             remove(_states(plan))
@@ -163,6 +164,8 @@ class _Execution:
             plan.max_new_tokens,
             plan.confidence,
             plan.runtime.max_rows,  # batches decide how sums are rounded, and so which token is drawn
+            plan.runtime.grader_cpu_seconds,  # an answer beyond a limit is wrong
+            plan.runtime.grader_memory_mb,
             plan.rollout.model_dump(mode="json"),
             plan.reference.fingerprint,
             [one.fingerprint for one in plan.checkpoints if one.label == plan.final],

@@ -9,9 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import write_json
 from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses
-from swerve.artifacts.run import PROBED, RUN_SCHEMA_VERSION, RunDirectory
+from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.formats.imported_problems import ProblemRecord, read_problems
@@ -148,7 +147,7 @@ def probe_responses(request: ProbeRequest, *, progress: Progress) -> ProbeSummar
     config, out = request.config, request.out
     plan = plan_responses(request)
     _check_unoccupied(out)
-    with joined_world(resolve_device(config.runtime.device)) as world:
+    with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         if world.is_main:
             _record(out, _run_record(plan, request.responses.provenance))
         world.barrier()  # a directory can only be made where nobody has put anything yet
@@ -200,7 +199,7 @@ def _record(out: RunDirectory, record: Mapping[str, Any]) -> None:
         out.create(config_yaml="", provenance=record)
         return
     with out.lock():
-        write_json(out.path / "run.json", {"schema_version": RUN_SCHEMA_VERSION, **record})
+        out.write_provenance(record)
 
 
 def _headline_first(sequences: Sequence[ProbeSequence], headline: str) -> tuple[ProbeSequence, ...]:

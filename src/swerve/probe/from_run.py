@@ -12,7 +12,7 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import (
     POPULATION,
@@ -46,8 +46,9 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
         ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
             or the like.
     """
-    run.read_provenance()
-    with joined_world(resolve_device(config.runtime.device)) as world:
+    for line in run.missing_checkpoints(config.scheduled_steps):
+        progress.note(line)
+    with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         return execute_in(run, plan_run(config, run), progress=progress, world=world)
 
 
@@ -88,7 +89,7 @@ class _Planner:
         reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
         if self._reference.path == self._final.path:
             raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
-        selection = select_rollouts(reference, final, config.probe)
+        selection = select_rollouts(reference, final, config.probe, tie_seed=self._tie_seed)
         tokenizer = load_tokenizer(self._reference.path)
         sequences = probe_sequences(
             selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
@@ -125,10 +126,14 @@ class _Planner:
             signals=signals,
         )
 
+    @property
+    def _tie_seed(self) -> int:
+        return derive_seed(self._config.seed, "probe", "split", "ties")
+
     def _compared(self, selection: Selection) -> Compared:
         config = self._config
-        compared, num_resamples = (self._reference, *self._checkpoints), config.probe.causal.num_bootstrap
-        resampling = Resampling(confidence=config.eval.confidence, num_resamples=num_resamples, seed=config.seed)
+        compared = (self._reference, *self._checkpoints)
+        intervals = Intervals(confidence=config.eval.confidence)
         return Compared(
             reference=self._reference.label,
             final=self._final.label,
@@ -139,8 +144,10 @@ class _Planner:
             num_reference_wrong=selection.num_reference_wrong,
             num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
             selection=config.probe.selection,
+            num_ties=selection.num_ties if config.probe.selection == "split" else None,
+            tie_seed=self._tie_seed if config.probe.selection == "split" else None,
             mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
-            reselected=resampling.seeded("bootstrap", "reselected").share(selection.reselected),
+            reselected=intervals.share(selection.reselected),
         )
 
     def _source(self, checkpoint: CheckpointRef) -> CheckpointSource:

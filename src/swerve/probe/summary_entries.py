@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -30,19 +31,17 @@ from swerve.probe.findings.biography import (
 )
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
-from swerve.probe.findings.parts import Resampling, category_shares, rank_shifts, region_shares, style_shares
+from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts, region_shares, style_shares
 from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.plan import ProbePlan
-from swerve.statistics.resampling import membership
+from swerve.statistics.clusters import membership
 
+_AT_LEAST_0 = (0.0, math.inf)
 _FLOOR_FACTOR = 10.0
 _MOSTLY_SAME = 0.9
-# Enough for a 95% interval's ends; figures over many parts would take minutes with more.
-_NUM_RESAMPLES = 500
-_MANY_RESAMPLES = 1000
 
 _WITHOUT_OUTCOME = ("training", "imported")
 """Populations that do not tell right from wrong answers: written by changing weights, or not graded."""
@@ -67,7 +66,7 @@ class Findings:
     def entries(self) -> Measured:
         """Return the entries of the summary, by name."""
         plan, headline, spikes = self.plan, self.headline, self.spikes
-        resampling = replace(self._resampling, num_resamples=_NUM_RESAMPLES).seeded("bootstrap", "findings")
+        intervals = self._intervals
         divergence = plan.settings.divergence
         rows = spikes.rows(spikes.method)
         last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
@@ -78,36 +77,35 @@ class Findings:
             divergences=self._means(headline),
             pairs=self._means(self._other_pairs()),
             populations=self._populations(),
-            categories=category_shares(headline, spikes, divergence=divergence, resampling=resampling),
-            regions=region_shares(headline, rows, resampling=resampling),
-            style=style_shares(headline, divergence=divergence, resampling=resampling),
+            categories=category_shares(headline, spikes, divergence=divergence, intervals=intervals),
+            regions=region_shares(headline, rows, intervals=intervals),
+            style=style_shares(headline, divergence=divergence, intervals=intervals),
             entropy=EntropySummary(
                 means=checkpoint_entropies(
-                    headline, vocabulary_size=self.measured.vocabulary_size, resampling=resampling
+                    headline, vocabulary_size=self.measured.vocabulary_size, intervals=intervals
                 ),
-                forking=forking_overlaps(headline, rows, resampling=resampling),
+                forking=forking_overlaps(headline, rows, intervals=intervals),
             ),
             rank_shift=rank_shifts(
-                self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), resampling=resampling
+                self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), intervals=intervals
             ),
             recovery=self._recovery(last),
             biographies=summarise_biographies(
-                headline, self.biographies, settings=self._biography_settings, resampling=resampling
+                headline, self.biographies, settings=self._biography_settings, intervals=intervals
             ),
             direction=move_directions(
-                self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, resampling=resampling
+                self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, intervals=intervals
             ),
-            correlates=divergence_correlates(self._with_outcomes(), divergence=divergence, resampling=resampling),
+            correlates=divergence_correlates(self._with_outcomes(), divergence=divergence, intervals=intervals),
             training_signal=self._signals(),
         )
 
     @property
-    def _resampling(self) -> Resampling:
-        return Resampling(confidence=self.plan.confidence, num_resamples=_MANY_RESAMPLES, seed=self.plan.seed)
+    def _intervals(self) -> Intervals:
+        return Intervals(confidence=self.plan.confidence)
 
     def _means(self, data: Measurements) -> tuple[DivergenceMeans, ...]:
-        how = replace(self._resampling, num_resamples=self.plan.settings.causal.num_bootstrap)
-        return divergence_means(data, resampling=how.seeded("bootstrap", "divergences"))
+        return divergence_means(data, intervals=self._intervals)
 
     def _other_pairs(self) -> Measurements:
         """Return the pairs that are not a checkpoint against the reference, on the headline population."""
@@ -150,7 +148,6 @@ class Findings:
                     pooled=self.headline.columns[name].ravel(),
                     clusters=clusters,
                     confidence=self.plan.confidence,
-                    seed=self.plan.seed,
                 )
                 for name in DIVERGENCES
             },
@@ -161,7 +158,7 @@ class Findings:
         if not any(one.wrong for one in last.sequences):
             return None
         found = {key: spikes for key, spikes in self.spikes.found.items() if key[0] == self.plan.final}
-        return planted_recovery(last, found, resampling=self._resampling)
+        return planted_recovery(last, found, intervals=self._intervals)
 
     @property
     def _biography_settings(self) -> BiographySettings:
@@ -189,23 +186,24 @@ class Findings:
             self.plan.signals,
             steps=self.plan.steps,
             divergence=self.plan.settings.divergence,
-            resampling=self._resampling,
+            intervals=self._intervals,
             noise=max(_LEAST_MOVE, self._move_noise),
         )
 
 
-def divergence_means(data: Measurements, *, resampling: Resampling) -> tuple[DivergenceMeans, ...]:
-    """Return each pair's mean divergences and entropies over all tokens (nats), problems resampled.
+def divergence_means(data: Measurements, *, intervals: Intervals) -> tuple[DivergenceMeans, ...]:
+    """Return each pair's mean divergences and entropies over all tokens (nats), with intervals over problems.
 
     A divergence that is infinite somewhere has no mean: None.
     """
     _, problems = membership(data.problem_ids, len(data.categories))  # sorts names once, not once a figure
-    names = (*DIVERGENCES, "entropy", "entropy_ref")
     return tuple(
         DivergenceMeans(
             checkpoint=checkpoint,
             reference=reference,
-            **{name: resampling.mean(data.columns[name][index], problems) for name in names},
+            **{name: intervals.skewed_mean(data.columns[name][index], problems) for name in DIVERGENCES},
+            entropy=intervals.mean(data.columns["entropy"][index], problems, bounds=_AT_LEAST_0),
+            entropy_ref=intervals.mean(data.columns["entropy_ref"][index], problems, bounds=_AT_LEAST_0),
         )
         for index, (checkpoint, reference) in enumerate(zip(data.checkpoints, data.references, strict=True))
     )
@@ -237,15 +235,16 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
         )
     for entry in summary.causal.selections if summary.causal else ():
         if entry.selection != "spike" and entry.share_same_token >= _MOSTLY_SAME:
+            said = "the control says that nothing changed there, not what another token would do"
             found.append(
                 f"at {100 * entry.share_same_token:.0f}% of the {entry.selection} positions {summary.final} chose the "
-                "reference's own token, so the control says that nothing changed there, not what another token would do"
+                f"reference's own token, so {said if entry.is_swapped else 'their effect is not measured'}"
             )
     num_problems = num_rollouts if summary.num_rollout_problems is None else summary.num_rollout_problems
     if num_problems < settings.min_rollouts <= num_rollouts:
         found.append(
             f"the {num_rollouts} rollouts are of {num_problems} problem{'s' * (num_problems != 1)} only: intervals "
-            "resample problems and are too narrow with so few"
+            "are over problems and say little with so few"
         )
     found += _left_out(summary, settings) if num_rollouts else []
     if num_rollouts and summary.selection == "greedy":

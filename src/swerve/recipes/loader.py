@@ -6,16 +6,17 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
-from swerve.recipes.schema import Origins, expand_shorthand, explain_errors
+from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, explain_errors
 from swerve.recipes.yaml_lines import MAX_BYTES, KeyPath, YamlDocument, emit_yaml, parse_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -94,7 +95,20 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     document = parse_yaml(text, source=name)
     if not isinstance(document.data, dict):
         raise ConfigError(f"{name}: a recipe is a mapping with the keys task, model and stages")
+    if _is_of_run(Path(source)):
+        document = replace(document, data=_without_removed(document.data))
     return _validated(Config, document, name, overrides)
+
+
+def _is_of_run(path: Path) -> bool:
+    return path.name == "config.yaml" and (path.parent / "run.json").exists()
+
+
+def _without_removed(data: Any) -> Any:
+    """Return the configuration of a run of an earlier version without the keys that no longer do anything."""
+    if isinstance(data, dict):
+        return {key: _without_removed(value) for key, value in data.items() if key not in REMOVED_KEYS}
+    return [_without_removed(value) for value in data] if isinstance(data, list) else data
 
 
 def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings:
@@ -137,6 +151,13 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+def has_custom(config: Config) -> bool:
+    """Whether a part of the configuration is code of the user's own."""
+    return any(
+        key.endswith(".kind") and value == "custom" for key, value in _flatten(config.model_dump(mode="json")).items()
+    )
+
+
 def config_schema() -> dict[str, Any]:
     """Return the JSON schema of recipes."""
     return Config.model_json_schema()
@@ -166,6 +187,23 @@ def differing_keys(first: Config, second: Config) -> list[str]:
     left, right = _flatten(first.model_dump(mode="json")), _flatten(second.model_dump(mode="json"))
     missing = object()
     return [key for key in {**left, **right} if left.get(key, missing) != right.get(key, missing)]
+
+
+def check_recorded_config(config: Config, run: RunDirectory) -> None:
+    """Check that a configuration is the one that a run began with.
+
+    Raises:
+        ConfigError: it differs; the message names the keys.
+        ArtifactError: the run's own was changed after it began.
+    """
+    run.read_provenance()
+    keys = differing_keys(load_config(run.config_path), config)
+    if keys:
+        shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        raise ConfigError(
+            f"cannot resume {run.path}: its configuration differs in {shown}; "
+            "give the same recipe and overrides, or start another run with --out"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.estimates import Estimate
+from swerve.estimates import Estimate, SkewedMean, rounded
 
 NOT_MEASURED = "not measured"
 SAME = "not distinguishable from"
 
 
 def _percent(fraction: float) -> str:
-    """Return a fraction in percent without the sign; a zero has no sign, whatever side it was rounded from."""
-    text = f"{100 * fraction:.1f}"
-    if text.strip("-") == "0.0":
-        return "0.0"
-    return text.replace("-", "\N{MINUS SIGN}")
+    """Return a fraction in percent without the percent sign."""
+    return rounded(100 * fraction, 1, -100, 0, 100).replace("-", "\N{MINUS SIGN}")
 
 
 def percent(fraction: float | None) -> str:
-    """Return a fraction as a percentage with one decimal.
+    """Return a fraction as a percentage with one decimal; with more where it would read as 0% or 100% and is not.
 
-    >>> percent(0.465), percent(None)
-    ('46.5%', 'not measured')
+    >>> percent(0.465), percent(0.9996), percent(None)
+    ('46.5%', '99.96%', 'not measured')
     """
     return NOT_MEASURED if fraction is None else f"{_percent(fraction)}%"
 
@@ -55,14 +52,26 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def number_interval(value: Estimate | None, digits: int = 3) -> str:
-    """Return a number with its interval.
+    """Return a number with its interval; beside a mean that is not reliable, what to read instead.
 
     >>> number_interval(Estimate(mean=0.012, low=0.011, high=0.013))
     '0.0120 (0.0110 to 0.0130)'
+    >>> median = Estimate(mean=0.001, low=0.0, high=0.002)
+    >>> number_interval(SkewedMean(mean=0.2, low=0.1, high=0.9, reliable=False, median=median))
+    '0.200 (0.100 to 0.900), mean not reliable; median 0.00100 (0 to 0.00200)'
     """
     if value is None:
         return NOT_MEASURED
-    return f"{_real(value.mean, digits)} ({_real(value.low, digits)} to {_real(value.high, digits)})"
+    text = f"{_real(value.mean, digits)} ({_real(value.low, digits)} to {_real(value.high, digits)})"
+    return text + (_instead(value, digits) if isinstance(value, SkewedMean) and not value.reliable else "")
+
+
+def _instead(value: SkewedMean, digits: int) -> str:
+    if value.median is not None:
+        return f", mean not reliable; median {number_interval(value.median, digits)}"
+    if value.above_zero is not None:
+        return f", mean not reliable; above 0 in {percent_interval(value.above_zero)} of the problems"
+    return ", mean not reliable"
 
 
 def _real(value: float, digits: int, *, plus: bool = False) -> str:

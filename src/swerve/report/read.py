@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from swerve.artifacts.tables import (
 )
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
-from swerve.statistics.intervals import bootstrap_mean
+from swerve.statistics.intervals import mean_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +111,8 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     evaluations = read_evaluations(run)
     summary = read_summary(run)
     _check_same_weights(run, evaluations, summary)
+    for checkpoint in run.checkpoints()[-1:]:
+        run.check_run_files(checkpoint)
     metrics = tuple(read_step_metrics(run.metrics_path))
     if not evaluations and summary is None and not metrics:
         raise ArtifactError(
@@ -125,7 +126,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
         metrics=metrics,
         evaluations=evaluations,
         summary=summary,
-        tables=_read_tables(run.probe_path),
+        tables=None if summary is None else _read_tables(run, summary),
         final_completions=_final_completions(run, evaluations, summary),
         distinct_right=_distinct_right(run, evaluations),
     )
@@ -137,21 +138,23 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
         raise ArtifactError(
             f"the evaluations of {run.path} were made with different settings; run swerve eval {run.path}"
         )
-    probed = {} if summary is None else summary.weights_sha256
-    for one in evaluations:
-        if one.checkpoint in probed and probed[one.checkpoint] != one.weights_sha256:
+    probed = {} if summary is None or summary.is_imported else summary.weights_sha256
+    known = [(one.label, one.weights_sha256) for one in run.checkpoints()]
+    for label, weights in [*known, *((one.checkpoint, one.weights_sha256) for one in evaluations)]:
+        if label in probed and probed[label] != weights:
             raise ArtifactError(
-                f"the probe of {run.path} is of other weights of {one.checkpoint}; run swerve probe {run.path} again"
+                f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.path} again"
             )
 
 
-def _read_tables(directory: Path) -> ProbeTables | None:
-    if not (directory / "sequences.parquet").is_file() or not (directory / "tokens.parquet").is_file():
-        return None
+def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
+    """Return the tables that were written with the summary; of an earlier version those that are there."""
+    directory = run.probe_path
 
     def optional(name: str, schema: pa.Schema) -> pa.Table | None:
         path = directory / name
-        return read_table(path, schema) if path.is_file() else None
+        is_listed = path.is_file() if summary.tables is None else name in summary.tables
+        return read_table(path, schema) if is_listed else None
 
     return ProbeTables(
         sequences=read_table(directory / "sequences.parquet", SEQUENCES_SCHEMA),
@@ -182,7 +185,7 @@ def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dic
             continue
         answers = right_answers(read_table(path, SAMPLES_SCHEMA))
         largest = max(largest, *map(len, answers.values()), 0)
-        estimate = bootstrap_mean([float(len(each)) for each in answers.values()], confidence=one.confidence)
+        estimate = mean_interval([float(len(each)) for each in answers.values()], confidence=one.confidence)
         if estimate is not None:
             found[one.checkpoint] = estimate
     return found if largest > 1 else {}

@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config.engines import EngineConfig
+from swerve.recipes.custom import custom_class
 from swerve.types import Completion
 
 NamedTensors = Iterable[tuple[str, Tensor]]
@@ -100,16 +100,29 @@ def make_engine(
     `load`, so an engine with weights of its own copies them here.
 
     Args:
-        config: its `engine` names the class, as `module:class`; its other fields are the options.
+        config: names the class and has its options.
         model: what is sampled from.
         tokenizer: the model's.
         max_rows: completions decoded side by side at most.
+
+    Raises:
+        ConfigError: see `engine_class`.
     """
-    module, _, name = config.engine.partition(":")
-    engine: Engine = getattr(import_module(module), name)(
-        model, pad_id=int(tokenizer.pad_token_id or 0), max_rows=max_rows, **config.model_dump(exclude={"kind"})
+    pad_id = int(tokenizer.pad_token_id or 0)
+    return engine_class(config)(model, pad_id=pad_id, max_rows=max_rows, **config.keywords)
+
+
+def engine_class(config: EngineConfig) -> Callable[..., Engine]:
+    """Return the class of an engine.
+
+    Raises:
+        ConfigError: a class of the user's own cannot be loaded, is no `Engine`, or does not take the options.
+    """
+    given = ("pad_id", "max_rows")
+    found: Callable[..., Engine] = custom_class(
+        config.path, Engine, ("model",), keywords=given, options=config.keywords
     )
-    return engine
+    return found
 
 
 def check_request(

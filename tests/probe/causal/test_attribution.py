@@ -231,7 +231,7 @@ def test_figures_by_hand():
     ]
     first = _row(4, 6, [0.1, 0.0], [0.05, 0.3, 0.05, 0.1, 0.2, 0.2])  # 8 tokens; the wrong step before it is at 1
     second = _row(9, 1, [0.25], [0.75])
-    (figures,) = summarise_attribution([first, second], sequences, confidence=0.9, seed=0)
+    (figures,) = summarise_attribution([first, second], sequences, confidence=0.9)
     assert (figures.model, figures.method, figures.num_spots) == ("m", "gradient", 2)
     assert figures.prompt.score.mean == pytest.approx((0.1 + 0.25) / 2)
     assert figures.prompt.uniform == pytest.approx((2 / 8 + 1 / 2) / 2)
@@ -249,7 +249,7 @@ def test_figures_by_hand():
 def test_figures_are_apart_for_each_model_and_none_where_nothing_was_measured():
     sequences = [_sequence([1], [3, 3], index=0)]
     rows = [_row(0, 1, [1.0], [0.0]), {**_row(0, 1, [0.0], [1.0]), "model": "other"}]
-    figures = summarise_attribution(rows, sequences, confidence=0.95, seed=0)
+    figures = summarise_attribution(rows, sequences, confidence=0.95)
     assert [(one.model, one.prompt.score.mean) for one in figures] == [("m", 1.0), ("other", 0.0)]
     assert figures[0].wrong == AttributionScore(num_spots=0, score=None, uniform=None)
-    assert summarise_attribution([], sequences, confidence=0.95, seed=0) == ()
+    assert summarise_attribution([], sequences, confidence=0.95) == ()

@@ -12,8 +12,8 @@ from swerve.statistics import difference_interval, share
 from swerve.types import Problem, Reward
 
 
-def outcome(num: int, successes: int, failures: int = 0) -> Outcome:
-    return Outcome(num_continuations=num, num_successes=successes, num_failures=failures)
+def outcome(num: int, successes: int, failures: int = 0, *, even: int | None = None) -> Outcome:
+    return Outcome(num_continuations=num, num_successes=successes, num_failures=failures, even_successes=even)
 
 
 def test_the_toy_has_the_values_that_a_coin_has(toys) -> None:
@@ -86,18 +86,40 @@ def test_what_is_finished_is_graded_as_it_stands(toys) -> None:
     toy = toys.random(0)
     ended = [(toys.a, toys.a, toys.eos), (toys.c, toys.eos), (toys.eos,), (toys.c, toys.c, toys.c, toys.b)]
     found = toy.sampler().sample([toys.prefix(written) for written in ended], 7)
-    assert found == [outcome(7, 7), outcome(7, 0), outcome(7, 0, 7), outcome(7, 7)]
+    assert found == [
+        outcome(7, 7, even=4),
+        outcome(7, 0, even=0),
+        outcome(7, 0, 7, even=0),
+        outcome(7, 7, even=4),
+    ]
     assert toy.calls == []
 
 
 def test_continuations_that_cannot_be_judged_are_counted_as_wrong(toys) -> None:
     toy = toys.given(lambda written: {toys.eos: 1.0}, lambda words: True, length=3)
-    assert toy.sampler().sample([toys.prefix(()), toys.prefix((toys.c,))], 3) == [outcome(3, 0, 3), outcome(3, 3, 0)]
+    assert toy.sampler().sample([toys.prefix(()), toys.prefix((toys.c,))], 3) == [
+        outcome(3, 0, 3, even=0),
+        outcome(3, 3, 0, even=2),
+    ]
 
 
 def test_a_value_needs_continuations(toys) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         toys.random(0).sampler().sample([toys.prefix(())], 0)
+
+
+def test_halves_are_the_even_and_the_odd_continuations_of_every_arm(toys) -> None:
+    """The halves of an arm are those that the same seed gives one by one; both arms share them."""
+    toy = toys.fair(lambda words: words[1] == "a", length=2)
+    prefixes = [toys.prefix((toys.a,)), toys.prefix((toys.b,))]
+    first, second = toy.sampler().sample(prefixes, 9)
+    seed = toy.calls[0][0][1]
+    right = np.random.default_rng(seed).random((9, 2))[:, 0] < 0.5
+    assert first == second == outcome(9, right.sum(), even=right[::2].sum())
+    assert first.half_values == (right[::2].sum() / 5, right[1::2].sum() / 4)
+    assert first.extended(second).half_values == first.half_values  # those of the first look
+    assert outcome(1, 1, even=1).half_values is None
+    assert outcome(8, 4).half_values is None
 
 
 def test_extended_keeps_the_part_of_fixed_size() -> None:

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, read_table, write_table
 from swerve.config import AdditionTask, CrossSamplingConfig
-from swerve.estimates import Estimate
 from swerve.models.model_folder import LoadedModel
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
@@ -23,9 +24,10 @@ from swerve.probe.causal.cross_sampling import (
     run_cross_sampling,
 )
 from swerve.probe.causal.cross_sampling_summary import mean_height, summarise_cross_sampling
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts
+from swerve.statistics.intervals import mean_interval
 from swerve.types import Problem, Prompt
 
 TOKENIZER = build_word_tokenizer(load_family(AdditionTask()).words)
@@ -91,7 +93,7 @@ def crossed():
 
 
 def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
-    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), resampling=Resampling(num_resamples=300))
+    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), intervals=Intervals())
     assert summary is not None
     assert (summary.num_problems, summary.num_samples) == (80, 1)
     into_reference, into_checkpoint = summary.directions
@@ -101,7 +103,8 @@ def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
     for direction in (into_reference, into_checkpoint):
         js, random = direction.selectors
         for point in js.points:
-            assert point.recovered == Estimate(mean=1.0, low=1.0, high=1.0)
+            reach = 1 - 0.05 ** (1 / 80)  # 80 problems of which each recovers everything
+            assert asdict(point.recovered) == pytest.approx({"mean": 1.0, "low": 1 - reach, "high": 1 + reach})
             assert point.share_swapped == 1 / 16
         first, last = random.points
         assert first.recovered.high < 0.35
@@ -143,8 +146,8 @@ def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
     rows = cross_sampling_rows(samples)
     write_table(path, rows, CROSS_SAMPLES_SCHEMA)
     read: pa.Table = read_table(path, CROSS_SAMPLES_SCHEMA)
-    how = Resampling(confidence=0.9, num_resamples=50, seed=1)
-    direct, again = (summarise_cross_sampling(each, resampling=how) for each in (rows, read.to_pylist()))
+    how = Intervals(confidence=0.9)
+    direct, again = (summarise_cross_sampling(each, intervals=how) for each in (rows, read.to_pylist()))
     assert direct == again
     assert dump_json(direct)
 
@@ -166,7 +169,7 @@ def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions()
 def test_ends_of_equal_models_leave_no_ratio() -> None:
     settings = SETTINGS.model_copy(update={"directions": ("checkpoint_into_reference",), "shares": (0.1,)})
     samples = run(planted(0.5), planted(0.5), num=20, settings=settings)
-    summary = summarise_cross_sampling(cross_sampling_rows(samples), resampling=Resampling(num_resamples=50))
+    summary = summarise_cross_sampling(cross_sampling_rows(samples), intervals=Intervals())
     assert summary is not None
     (direction,) = summary.directions
     assert direction.gap.mean == 0.0
@@ -252,7 +255,7 @@ def literal_rows() -> list[dict[str, object]]:
 
 
 def test_summary_of_literal_rows() -> None:
-    summary = summarise_cross_sampling(literal_rows(), resampling=Resampling(num_resamples=400))
+    summary = summarise_cross_sampling(literal_rows(), intervals=Intervals())
     assert summary is not None
     (direction,) = summary.directions
     assert direction.base.mean == 0.2
@@ -276,13 +279,17 @@ def test_summary_of_literal_rows() -> None:
     assert js.mean_accuracy_over_random.mean == pytest.approx(0.225)
     assert js.auc_over_random.mean == pytest.approx(0.225 / 0.8)
     assert js.auc_over_random.low < 0.28 < js.auc_over_random.high
-    low = js.mean_accuracy_over_random.low
-    assert 0 < low < 0.15  # every problem draws at least as well under js
+    # shares are the same for every problem, so heights are sums over problems: js less random, to 0.1 and from there on
+    right = [[float(index < num) for num in (6, 8, 3, 4)] for index in range(10)]
+    more = [((j1 - r1) / 2 + (j1 + (j1 + j2) / 2) / 2 - (r1 + r2) / 2) / 2 for j1, j2, r1, r2 in right]
+    expected = mean_interval(more, bounds=(-1.0, 1.0))
+    found = js.mean_accuracy_over_random
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
 def test_a_selector_that_cannot_spend_the_budget_is_held_at_its_height() -> None:
     rank = [row(f"p{index}", "rank", 0.125, int(index == 0), index < 6) for index in range(10)]  # 1% of tokens
-    summary = summarise_cross_sampling([*literal_rows(), *rank], resampling=Resampling(num_resamples=50))
+    summary = summarise_cross_sampling([*literal_rows(), *rank], intervals=Intervals())
     assert summary is not None
     (direction,) = summary.directions
     assert direction.largest_common_share == pytest.approx(0.2)
@@ -296,18 +303,17 @@ def test_several_samples_stay_with_their_problem() -> None:
         for each in literal_rows()
         for sample in (0, 1)
     ]
-    summary = summarise_cross_sampling(rows, resampling=Resampling(num_resamples=50))
+    summary = summarise_cross_sampling(rows, intervals=Intervals())
     assert summary is not None
     assert summary.num_samples == 2
     (direction,) = summary.directions
-    assert direction.other == Estimate(
-        mean=0.5, low=pytest.approx(0.5 * 0.05**0.1), high=pytest.approx(0.5 + 0.5 * (1 - 0.05**0.1))
-    )
+    reach = stats.sem([0.5] * 10 + [0.0, 1.0]) * stats.t.ppf(0.975, 11)
+    assert asdict(direction.other) == pytest.approx({"mean": 0.5, "low": 0.5 - reach, "high": 0.5 + reach})
     assert direction.selectors[0].auc.mean == pytest.approx(0.325 / 0.8)
 
 
 def test_incomplete_rows_are_refused_and_none_give_nothing() -> None:
-    options = {"resampling": Resampling(num_resamples=10)}
+    options = {"intervals": Intervals()}
     assert summarise_cross_sampling([], **options) is None
     with pytest.raises(ValueError, match="samples of"):
         summarise_cross_sampling(literal_rows()[:-1], **options)

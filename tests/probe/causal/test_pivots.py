@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.tables import PREFIX_VALUES_SCHEMA
 from swerve.config import PivotConfig
+from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.pivots import (
     Pivot,
     PivotSearch,
@@ -15,7 +19,7 @@ from swerve.probe.causal.pivots import (
     prefix_values,
     summarise_pivots,
 )
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.statistics import false_positive_rate
 
 SETTINGS = PivotConfig(gap=0.2, num_continuations=300)
@@ -139,9 +143,9 @@ def test_the_winners_curse_shows_and_the_confirmed_are_few(toys) -> None:
     assert len(false) >= 10
     assert np.mean([abs(one.search) for one in false]) >= 0.3
     assert abs(np.mean([one.estimate * np.sign(one.search) for one in false])) <= 0.15
-    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=300))
+    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
     assert summary.size_search.mean > summary.size_estimate.mean
-    assert summary.max_false_confirmed == false_positive_rate(10, 0.3) / 2 * len(search.pivots)
+    assert summary.max_confirmed_below_gap == pytest.approx(0.05 * len(search.pivots))
     dump_json(summary)
 
 
@@ -154,7 +158,7 @@ def test_summary_by_hand(toys) -> None:
     ]
     search = find_pivots(rollouts, toy.sampler(), settings=SETTINGS)
     assert [(one.sequence.sequence_id, one.position) for one in search.pivots] == [(0, 1), (1, 1), (2, 1)]
-    summary = summarise_pivots(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, resampling=Resampling(num_resamples=200))
+    summary = summarise_pivots(search, spikes={0: [1], 1: [0, 2], 2: [1, 3]}, intervals=Intervals())
     assert (summary.num_pivots, summary.num_rises, summary.num_falls) == (3, 1, 2)
     assert (summary.num_rollouts, summary.num_rollouts_with_pivot, summary.num_confirmed) == (3, 3, 3)
     assert summary.size_search.mean == pytest.approx(0.5, abs=0.05)
@@ -168,11 +172,15 @@ def test_summary_by_hand(toys) -> None:
     assert summary.false_positive_rate == false_positive_rate(300, 0.2)
 
 
+def outcome(successes: int, num: int = 50) -> Outcome:
+    return Outcome(num_continuations=num, num_successes=successes, num_failures=0)
+
+
 def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
-    jumps = [(0.3, -0.1), (-0.5, -0.2), (-0.4, 0.6)]
+    jumps = [(0.3, (25, 20)), (-0.5, (35, 25)), (-0.4, (20, 50)), (-0.4, (45, 20)), (0.4, (20, 30)), (-0.3, (50, 20))]
     pivots = tuple(
-        Pivot(sequence=toys.rollout(index, "a b"), position=0, search=search, estimate=estimate)
-        for index, (search, estimate) in enumerate(jumps)
+        Pivot(sequence=toys.rollout(index, "a b"), position=0, search=search, before=before, after=after)
+        for index, (search, (before, after)) in enumerate((one, map(outcome, two)) for one, two in jumps)
     )
     search = PivotSearch(
         sequences=tuple(one.sequence for one in pivots),
@@ -183,17 +191,68 @@ def test_a_fresh_jump_the_other_way_counts_against_the_size(toys) -> None:
         num_compared=6,
         num_rounds=2,
     )
-    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=100))
-    assert summary.size_search.mean == pytest.approx(0.4)
-    assert summary.size_estimate.mean == pytest.approx((-0.1 + 0.2 - 0.6) / 3)
-    assert summary.num_confirmed == 1
+    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    assert summary.size_search.mean == pytest.approx(2.3 / 6)
+    assert summary.size_estimate.mean == pytest.approx((-0.1 + 0.2 - 0.6 + 0.5 + 0.2 + 0.6) / 6)
+    # Newcombe at 95% of 45 and 20 of 50: 0.5 [0.32, 0.64], of 50 and 20: 0.6 [0.44, 0.72]; of 35 and 25: [0.01, ...]
+    assert summary.num_confirmed == 2
+    assert [one.is_confirmed(0.4, confidence=0.95) for one in pivots] == [False] * 5 + [True]
+    assert summary.max_confirmed_below_gap == pytest.approx(0.3)
 
 
 def test_nothing_found_and_nothing_searched(toys) -> None:
     toy = toys.fair(lambda words: False, length=3)
     search = find_pivots([toys.rollout(0, "a a a")], toy.sampler(), settings=SETTINGS)
-    summary = summarise_pivots(search, spikes={}, resampling=Resampling(num_resamples=100))
+    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
     assert (summary.num_pivots, summary.size_search, summary.on_spike) == (0, None, None)
     nothing = find_pivots([], toy.sampler(), settings=SETTINGS)
     assert nothing.num_rounds == 0
-    assert summarise_pivots(nothing, spikes={}, resampling=Resampling(num_resamples=100)) is None
+    assert summarise_pivots(nothing, spikes={}, intervals=Intervals()) is None
+
+
+@dataclass(frozen=True)
+class Course:
+    """A policy with a known value at every length of a prefix; only the last is certain, as of a graded rollout."""
+
+    values: Sequence[float]
+    rng: np.random.Generator
+
+    def sample(self, prefixes, num, *, look=0, on_finished=None):
+        rates = [self.values[len(one.completion_ids)] for one in prefixes]
+        return [outcome(int(self.rng.binomial(num, rate)), num) for rate in rates]
+
+    def num_continued(self, prefixes):
+        return len(prefixes)
+
+
+def searched(toys, values: Sequence[float], *, num: int, seed: int = 0) -> PivotSearch:
+    rollouts = [toys.rollout(index, " ".join("b" * (len(values) - 1))) for index in range(num)]
+    return find_pivots(rollouts, Course(values, np.random.default_rng(seed)), settings=PivotConfig(max_rollouts=num))
+
+
+def test_a_loss_spread_over_four_tokens_has_no_confirmed_pivot(toys) -> None:
+    """Four tokens lose .15 each: the search stops at single ones, but none of them loses .2."""
+    search = searched(toys, [0.6, 0.6, 0.6, 0.6, 0.45, 0.3, 0.15, 0.0, 0.0, 0.0, 0.0], num=300)
+    summary = summarise_pivots(search, spikes={}, intervals=Intervals())
+    assert summary.num_pivots >= 150
+    assert (
+        sum(one.same_way >= 0.2 for one in search.pivots) >= 0.1 * summary.num_pivots
+    )  # confirmed without an interval
+    assert summary.num_confirmed <= 0.02 * summary.num_pivots
+
+
+def test_one_decisive_token_is_confirmed(toys) -> None:
+    search = searched(toys, [0.6] * 5 + [0.05] * 4 + [0.0], num=100)
+    confirmed = [one for one in search.pivots if one.is_confirmed(0.2, confidence=0.95)]
+    assert {one.position for one in confirmed} == {4}
+    assert len(confirmed) >= 95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "most"), [(0.5, 0.065), (0.3, 0.03), (0.2, 0.002)])
+def test_false_pivots_where_only_the_end_decides_are_as_rare_as_stated(toys, rate: float, most: float) -> None:
+    search = searched(toys, [rate] * 30 + [0.0], num=2000)
+    false = [one for one in search.pivots if one.position < 29]
+    share = len({one.sequence.sequence_id for one in false}) / 2000
+    assert share <= most + 3 * np.sqrt(most * (1 - most) / 2000)
+    assert sum(one.is_confirmed(0.2, confidence=0.95) for one in false) <= 1

@@ -9,13 +9,18 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_causes import PredictionSelector
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.swap_effects import MeasuredEffect, summarise_prediction
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.statistics import benjamini_hochberg
 
 
-def effect(index: int, size: int, *, same: bool = False, policy="reference", position: int = 0) -> MeasuredEffect:
-    """An effect of `size` tenths."""
-    reference, checkpoint = (Outcome(num_continuations=10, num_successes=num, num_failures=0) for num in (5, 5 + size))
+def drawn(even: int, odd: int, num: int = 20) -> Outcome:
+    return Outcome(num_continuations=num, num_successes=even + odd, num_failures=0, even_successes=even)
+
+
+def effect(
+    index: int, even: int, odd: int, *, same: bool = False, policy="reference", position: int = 0
+) -> MeasuredEffect:
+    """Effects of `even` and `odd` tenths in the two halves of 20 continuations."""
     return MeasuredEffect(
         policy=policy,
         selection="spike",
@@ -23,22 +28,23 @@ def effect(index: int, size: int, *, same: bool = False, policy="reference", pos
         position=position,
         spike_sequence_id=index,
         problem_id=f"p{index}",
-        arms={"reference": (7, reference), "checkpoint": (7 if same else 8, checkpoint)},
+        arms={"reference": (7, drawn(5, 5)), "checkpoint": (7 if same else 8, drawn(5 + even, 5 + odd))},
     )
 
 
-def predicted(effects, scores, *, delta: float = 0.2):
-    return summarise_prediction(effects, scores, delta=delta, resampling=Resampling(num_resamples=300))
+def predicted(effects, scores):
+    return summarise_prediction(effects, scores, intervals=Intervals())
 
 
-def test_sizes_are_ranked_whatever_their_sign() -> None:
-    effects = [effect(0, 3), effect(1, -2), effect(2, 1), effect(3, 0)]
-    assert [round(one.effect, 6) for one in effects] == [0.3, -0.2, 0.1, 0.0]
+def test_scores_are_ranked_against_the_product_of_the_halves() -> None:
+    effects = [effect(0, 3, 3), effect(1, -2, -2), effect(2, 5, 0), effect(3, 4, -1)]
+    assert [one.squared_effect for one in effects] == pytest.approx([0.09, 0.04, 0.0, -0.04])
+    assert [one.effect for one in effects] == pytest.approx([0.3, -0.2, 0.25, 0.15])  # |effect| ranks them otherwise
     everywhere, different = predicted(effects, {"js": [9, 8, 2, 1], "rank": [1, 2, 8, 9], "half": [9, 1, 8, 2]})
     assert (everywhere.positions, different.positions) == ("all", "different_tokens")
-    assert (everywhere.num_positions, everywhere.num_effects) == (4, 2)  # an effect of exactly delta counts
+    assert everywhere.num_positions == 4
+    assert everywhere.mean_square_effect.mean == pytest.approx(0.09 / 4)
     assert [one.selector for one in everywhere.selectors] == ["js", "rank", "half"]
-    assert [one.auc.mean for one in everywhere.selectors] == [1.0, 0.0, 0.5]
     assert [one.spearman.mean for one in everywhere.selectors] == pytest.approx([1.0, -1.0, 0.4])
     adjusted, _ = benjamini_hochberg([one.spearman.p_value for one in everywhere.selectors])
     assert [one.p_adjusted for one in everywhere.selectors] == adjusted
@@ -46,11 +52,11 @@ def test_sizes_are_ranked_whatever_their_sign() -> None:
 
 def test_a_position_counts_once_a_policy_and_the_same_token_apart() -> None:
     effects = [
-        effect(0, 4),
-        effect(0, 4),
-        effect(0, 0, same=True, position=5),
-        effect(1, 0),
-        effect(1, 5, policy="checkpoint"),
+        effect(0, 4, 4),
+        effect(0, 4, 4),
+        effect(0, 0, 0, same=True, position=5),
+        effect(1, 1, 1),
+        effect(1, 5, 5, policy="checkpoint"),
     ]
     scores = {"js": [3.0, 0.0, 1.0, 2.0, 5.0]}
     found = {(one.policy, one.positions): one for one in predicted(effects, scores)}
@@ -60,45 +66,95 @@ def test_a_position_counts_once_a_policy_and_the_same_token_apart() -> None:
         ("checkpoint", "all"): 1,
         ("checkpoint", "different_tokens"): 1,
     }
-    assert found["reference", "all"].selectors[0].auc.mean == 1.0
-    assert found["checkpoint", "all"].selectors[0] == PredictionSelector(
-        selector="js", auc=None, spearman=None, p_adjusted=None
-    )
-
-
-def test_noise_alone_predicts_on_all_positions_but_not_where_tokens_differ() -> None:
-    """Divergence tells where tokens differ; no token has an effect, yet the sampled ones differ from 0."""
-    rng = np.random.default_rng(0)
-    effects, scores = [], []
-    for index in range(200):
-        same = index % 2 == 0
-        effects.append(effect(index, 0 if same else int(rng.integers(-3, 4)), same=same))
-        scores.append(rng.random() + (0 if same else 1))
-    everywhere, different = (one.selectors[0] for one in predicted(effects, {"js": scores}))
-    assert everywhere.auc.low > 0.7
-    assert different.auc.low < 0.5 < different.auc.high
-    assert different.spearman.low < 0 < different.spearman.high
+    assert found["reference", "all"].selectors[0].spearman.mean == pytest.approx(1.0)
+    assert found["checkpoint", "all"].selectors[0] == PredictionSelector(selector="js", spearman=None, p_adjusted=None)
 
 
 def test_infinite_scores_rank_highest() -> None:
-    effects = [effect(0, 3), effect(1, 0), effect(2, 1), effect(3, 0)]
-    (found, _) = predicted(effects, {"kl_forward": [np.inf, 0.1, 5.0, 0.2]})
-    assert found.selectors[0].auc.mean == 1.0
+    effects = [effect(0, 3, 3), effect(1, 0, 0), effect(2, 1, 1), effect(3, 0, 0)]
+    (found, _) = predicted(effects, {"kl_forward": [np.inf, 0.1, 5.0, 0.1]})
+    assert found.selectors[0].spearman.mean == pytest.approx(1.0)
     dump_json(found)
 
 
 def test_nothing_measured_and_wrong_lengths() -> None:
     assert predicted([], {"js": []}) == ()
     with pytest.raises(ValueError, match="'js' needs a score for each of 1"):
-        predicted([effect(0, 1)], {"js": []})
-    _, different = predicted([effect(0, 0, same=True)], {"js": [0.1]})
-    assert (different.num_positions, different.selectors[0].auc) == (0, None)
+        predicted([effect(0, 1, 1)], {"js": []})
+    _, different = predicted([effect(0, 0, 0, same=True)], {"js": [0.1]})
+    assert (different.num_positions, different.mean_square_effect, different.selectors[0].spearman) == (0, None, None)
 
 
-def test_the_effect_of_a_position_is_that_of_all_its_continuations() -> None:
-    one = effect(0, 0)
-    unclear, clear = (Outcome(num_continuations=10, num_successes=num, num_failures=0) for num in (5, 9))
-    more = replace(one, arms={"reference": (7, unclear.extended(unclear)), "checkpoint": (8, unclear.extended(clear))})
-    (found, _) = predicted([more, effect(1, 0)], {"js": [2.0, 1.0]})
-    assert (more.effect, more.precise_effect) == (0.0, pytest.approx(0.2))
-    assert found.num_effects == 1
+def test_halves_are_of_the_first_look_and_need_two_continuations() -> None:
+    """Stopping where the data are clear makes the halves agree; the first look's number is fixed."""
+    one = effect(0, 1, 1)
+    more = replace(one, arms={arm: (token, mine.extended(drawn(9, 9))) for arm, (token, mine) in one.arms.items()})
+    assert more.squared_effect == one.squared_effect == pytest.approx(0.01)
+    single = Outcome(num_continuations=1, num_successes=1, num_failures=0, even_successes=1)
+    unknown = Outcome(num_continuations=20, num_successes=10, num_failures=0)
+    for outcome in (single, unknown):
+        without = replace(one, position=1, arms={"reference": (7, outcome), "checkpoint": (8, outcome)})
+        assert without.squared_effect is None
+        assert [found.num_positions for found in predicted([without, one], {"js": [1.0, 2.0]})] == [1, 1]
+
+
+def binary_entropy(p: np.ndarray) -> np.ndarray:
+    return -p * np.log(p) - (1 - p) * np.log(1 - p)
+
+
+def simulated(rng: np.random.Generator, num: int, *, size: float, per_problem: int = 2):
+    """Positions with success p before the swap and an effect of a share of `size`; 16 continuations an arm.
+
+    Returns the effects and two scores: one of how undecided the model is, one that knows the effect.
+    """
+    p = rng.beta(0.6, 0.6, size=num).clip(0.002, 0.998)
+    true = size * rng.random(num) * (rng.random(num) < 0.5)
+    after = np.where(p > 0.5, p - true, p + true)
+    half = [rng.binomial(8, rate) for rate in (p, p, after, after)]
+    effects = [
+        MeasuredEffect(
+            policy="reference",
+            selection="spike",
+            sequence_id=index,
+            position=0,
+            spike_sequence_id=index,
+            problem_id=f"p{index // per_problem}",
+            arms={"reference": (7, drawn(int(a), int(b), 16)), "checkpoint": (8, drawn(int(c), int(d), 16))},
+        )
+        for index, (a, b, c, d) in enumerate(zip(*half, strict=True))
+    ]
+    return effects, {"entropy": binary_entropy(p), "knows": true + 0.05 * rng.random(num)}
+
+
+@pytest.mark.slow
+def test_uncertainty_predicts_nothing_where_there_is_no_effect() -> None:
+    num, draws = 100, 500
+    rng = np.random.default_rng(num)
+    rejected, correlations = [], []
+    for _ in range(draws):
+        effects, scores = simulated(rng, num, size=0.0)
+        (found, _) = summarise_prediction(effects, {"entropy": scores["entropy"]}, intervals=Intervals())
+        rejected.append(found.selectors[0].spearman.p_value <= 0.05)
+        correlations.append(found.selectors[0].spearman.mean)
+    assert np.mean(rejected) <= 0.065 + 3 * np.sqrt(0.05 * 0.95 / draws)
+    assert abs(np.mean(correlations)) <= 4 / np.sqrt(num * draws)
+
+
+def test_real_effects_are_found_and_those_of_noise_are_not_what_is_found() -> None:
+    rng = np.random.default_rng(0)
+    power, sizes = [], []
+    for _ in range(20):
+        effects, scores = simulated(rng, 150, size=0.5)
+        (found, _) = predicted(effects, scores)
+        by_name = {one.selector: one.spearman for one in found.selectors}
+        power.append(by_name["knows"].p_value <= 0.05)
+        sizes.append(by_name["knows"].mean)
+    assert np.mean(power) == 1.0
+    assert 0.35 <= np.mean(sizes) <= 0.7
+    # with |effect| in place of the product the noise is predicted, surely
+    effects, scores = simulated(rng, 300, size=0.0)
+    noise = np.abs([one.effect for one in effects])
+    assert np.corrcoef(scores["entropy"], noise)[0, 1] > 0.4
+    assert (
+        predicted(effects, scores)[0].mean_square_effect.low < 0 < predicted(effects, scores)[0].mean_square_effect.high
+    )

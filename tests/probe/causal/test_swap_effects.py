@@ -10,10 +10,10 @@ from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Intervention, Match
 from swerve.probe.causal.swap_effects import measured_effects, summarise_swaps
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.statistics import benjamini_hochberg
 
-SETTINGS = CausalConfig(num_continuations=4, num_bootstrap=400)
+SETTINGS = CausalConfig(num_continuations=4)
 
 
 def outcome(successes: int, num: int = 4, failures: int = 0) -> Outcome:
@@ -47,8 +47,8 @@ def arms(toys, index: int, selection: str, tokens: str, *, policy="reference", s
 
 
 def summarised(interventions, outcomes, settings=SETTINGS, confidence=0.95):
-    how = Resampling(confidence=confidence, num_resamples=settings.num_bootstrap)
-    return summarise_swaps(interventions, outcomes, settings=settings, resampling=how)
+    how = Intervals(confidence=confidence)
+    return summarise_swaps(interventions, outcomes, settings=settings, intervals=how)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_summary_of_literal_outcomes(measured) -> None:
     assert [one.selection for one in summary.selections] == ["spike", "matched", "random"]
     assert (spike.reference, spike.checkpoint) == (ArmSuccess(success=0.25), ArmSuccess(success=0.75))
     assert spike.alternative == ArmSuccess(success=0.625, num_rollouts=2)
-    assert spike.effect == Estimate(mean=0.5, low=0.0, high=1.0)
+    assert spike.effect == Estimate(mean=0.5, low=-1.0, high=1.0)  # two problems say next to nothing
     assert spike.alternative_effect.mean == (0.25 + 0.5) / 2
     assert spike.checkpoint_minus_alternative.mean == (0.75 - 0.5) / 2
     assert spike.share_same_token == 0.5
@@ -84,7 +84,9 @@ def test_summary_of_literal_outcomes(measured) -> None:
     assert different.checkpoint_minus_alternative.mean == 0.75
     assert spike.decisions == {"same_token": 1, "inside": 0, "outside": 1, "undecided": 0}
     assert matched.effect.mean == -0.125
-    assert matched.match == ControlMatch(same_rollout=0.0, same_category=1.0, same_third=0.5, entropy_gap=0.125)
+    assert matched.match == ControlMatch(
+        num_same_token=1, same_rollout=0.0, same_category=1.0, same_third=0.5, entropy_gap=0.125
+    )
     assert spike.match is None
     assert random.effect.mean == 0.125
     assert random.alternative == ArmSuccess(success=None, num_rollouts=0)
@@ -93,10 +95,39 @@ def test_summary_of_literal_outcomes(measured) -> None:
     by_matched, by_random = summary.policies[0].differences
     assert (by_matched.control, by_matched.num_pairs) == ("matched", 2)
     # 1 - (-0.25) and 0 - 0: the controls belong to the spike they were matched with, not to the rollout they are in
-    assert by_matched.difference == Estimate(mean=0.625, low=0.0, high=1.25)
+    assert by_matched.difference.mean == 0.625
     assert by_random.difference == summary.difference
     assert by_matched.test.median_difference == 0.625
     assert by_matched.test.effect_size == 1.0
+
+
+def test_controls_with_the_same_token_everywhere_measure_no_effect(toys) -> None:
+    """A control at which nothing is swapped is no evidence that a swap does nothing."""
+    interventions = [
+        *arms(toys, 0, "spike", "bac"),
+        *arms(toys, 1, "matched", "cca", spike_of=0),
+        *arms(toys, 1, "spike", "bac"),
+        *arms(toys, 0, "matched", "cca", spike_of=1),
+    ]
+    outcomes = [*map(outcome, (0, 4, 1, 2, 2, 1, 0, 3, 1, 1, 1, 0))]
+    summary = summarised(interventions, outcomes)
+    spike, matched = summary.selections
+    assert (matched.effect, matched.test, matched.num_different, matched.share_same_token) == (None, None, 0, 1.0)
+    assert matched.match.num_same_token == 2
+    assert matched.alternative_effect.mean == -0.25  # that one was measured
+    assert (matched.headline, matched.different_tokens.effect) == (None, None)
+    (difference,) = summary.policies[0].differences
+    assert (difference.num_pairs, difference.difference, difference.test) == (0, None, None)
+    assert spike.effect.mean == 0.875
+    assert spike.headline.mean == (0.75 + 0.5) / 2
+
+
+def test_the_headline_leaves_out_positions_where_nothing_is_swapped(measured) -> None:
+    spike, _, random = summarised(*measured).selections
+    assert spike.checkpoint_minus_alternative.mean == 0.125  # with the own token against another at the second spike
+    assert spike.headline == spike.different_tokens.checkpoint_minus_alternative
+    assert spike.headline.mean == 0.75
+    assert random.headline is None
 
 
 def test_policies_stand_apart_and_the_family_of_tests_is_all_of_them(measured) -> None:
@@ -121,7 +152,7 @@ def test_without_the_references_continuations_the_headline_is_empty(toys) -> Non
 
 
 def test_means_are_of_the_first_look_and_decisions_of_all(toys) -> None:
-    settings = CausalConfig(num_continuations=4, max_continuations=64, num_bootstrap=100)
+    settings = CausalConfig(num_continuations=4, max_continuations=64)
     outcomes = [outcome(2).extended(outcome(0, 60)), outcome(3).extended(outcome(60, 60))]
     summary = summarised(arms(toys, 0, "spike", "ba"), outcomes, settings)
     (spike,) = summary.selections
@@ -131,7 +162,7 @@ def test_means_are_of_the_first_look_and_decisions_of_all(toys) -> None:
     assert spike.decisions["outside"] == 1
     assert summary.looks == (4, 8, 16, 32, 64)
     (effect,) = measured_effects(arms(toys, 0, "spike", "ba"), outcomes)
-    assert effect.precise_effect == 63 / 64 - 2 / 64
+    assert effect.arms["checkpoint"][1].value - effect.arms["reference"][1].value == 63 / 64 - 2 / 64
 
 
 def test_a_control_counts_for_the_problem_of_its_spike(measured) -> None:
@@ -147,7 +178,7 @@ def test_a_position_with_one_arm_is_refused(toys) -> None:
 def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
     """Each arm is another sample set of the same tokens; the means over problems then differ by chance alone."""
     held, significant = [], []
-    settings = CausalConfig(num_continuations=16, num_bootstrap=200)
+    settings = CausalConfig(num_continuations=16)
     toy = toys.fair(lambda words: words[1] == "a", length=2)
     prefixes = [toys.prefix((toys.a,), problem=f"p{index}") for index in range(30)]
     interventions = [item for index in range(30) for item in arms(toys, index, "spike", "ab")]
@@ -157,5 +188,6 @@ def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
         (spike,) = summarised(interventions, outcomes, settings, confidence=0.9).selections
         held.append(spike.effect.low <= 0 <= spike.effect.high)
         significant.append(spike.test.p_value <= 0.1)
-    assert 0.83 <= np.mean(held) <= 0.96
+    # Held more often than stated: the interval also has room for a rare effect of 1 that no problem showed.
+    assert np.mean(held) >= 0.93
     assert np.mean(significant) <= 0.16

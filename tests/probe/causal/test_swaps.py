@@ -19,7 +19,7 @@ from swerve.types import Completion, Problem
 
 TOKENIZER = build_word_tokenizer(load_family(AdditionTask()).words)
 EOS = int(TOKENIZER.eos_token_id)
-SETTINGS = CausalConfig(num_continuations=4, num_bootstrap=500, controls=("random",), alternative=False)
+SETTINGS = CausalConfig(num_continuations=4, controls=("random",), alternative=False)
 
 
 def ids(text: str) -> tuple[int, ...]:
@@ -86,14 +86,14 @@ def run(interventions: Sequence[Intervention], engine: CopyingEngine, *, max_new
     return run_interventions(interventions, sampler, settings=SETTINGS)
 
 
-def outcome(num: int, successes: int, failures: int = 0) -> Outcome:
-    return Outcome(num_continuations=num, num_successes=successes, num_failures=failures)
+def outcome(num: int, successes: int, failures: int = 0, *, even: int | None = None) -> Outcome:
+    return Outcome(num_continuations=num, num_successes=successes, num_failures=failures, even_successes=even)
 
 
 def test_the_forced_token_decides_and_the_whole_completion_is_graded() -> None:
     engine = CopyingEngine()
     (zero,), (one,) = ids("0"), ids("1")
-    assert run(spike_arms(forced=(zero, one)), engine) == [outcome(4, 0), outcome(4, 4)]
+    assert run(spike_arms(forced=(zero, one)), engine) == [outcome(4, 0, even=0), outcome(4, 4, even=2)]
     prefix = (*ids("5 + 6 ="), *ids("carry"))
     assert [(prompt, budget) for prompt, _, budget in engine.calls] == [((*prefix, zero), 10), ((*prefix, one), 10)]
     assert engine.calls[0][1] == engine.calls[1][1]  # the arms share their random numbers
@@ -118,7 +118,7 @@ def test_an_ending_token_or_an_empty_budget_is_graded_as_it_stands() -> None:
     assert engine.calls == []
     assert count_continued([at_end, early, full], (EOS,), 3) == 0
     # "carry 0 ; answer 0 1"; "carry": no answer; "answer 1 1"
-    assert outcomes == [outcome(4, 0), outcome(4, 0, 4), outcome(4, 4)]
+    assert outcomes == [outcome(4, 0, even=0), outcome(4, 0, 4, even=0), outcome(4, 4, even=2)]
 
 
 @pytest.mark.parametrize("max_new_tokens", [3, 5, 12])
@@ -197,7 +197,7 @@ def test_matched_controls_keep_their_spike_and_may_be_in_another_rollout() -> No
         argmax=[[60, 61, 62], [70, 71, 72]],
         spikes=[[0], [1]],
         categories=["nww", "nww"],
-        entropy_ref=[[0.2, 0.4, 0.5], [0.5, 0.6, 0.9]],
+        entropy_ref=[[0.2, 0.4, 0.64], [0.22, 0.6, 0.9]],
         settings=settings,
     )
     assert [item.policy for item in planned] == ["reference"] * 8 + ["checkpoint"] * 8
@@ -208,13 +208,13 @@ def test_matched_controls_keep_their_spike_and_may_be_in_another_rollout() -> No
         same_rollout=False,
         same_category=True,
         same_third=True,
-        entropy_gap=pytest.approx(0.3),
+        entropy_gap=pytest.approx(0.02),
     )
     assert all(item.match == match and item.selection == "matched" for item in found)
     assert [(item.sequence.sequence_id, item.position, item.token_id) for item in found] == [(8, 0, 30), (8, 0, 70)]
     assert [(item.spike_sequence_id, item.spike_problem_id) for item in found] == [(7, "p7")] * 2
-    # of the second spike ("w", second third): the same place of the first rollout
-    assert [(item.sequence.sequence_id, item.position) for item in planned[6:8]] == [(7, 1)] * 2
+    # of the second spike ("w", second third, entropy .6): not the same place of the first rollout, which has .4
+    assert [(item.sequence.sequence_id, item.position) for item in planned[6:8]] == [(7, 2)] * 2
 
 
 def test_what_the_settings_ask_for_must_be_given() -> None:
@@ -232,7 +232,7 @@ def test_what_the_settings_ask_for_must_be_given() -> None:
 
 def test_rows_of_the_table() -> None:
     arms = spike_arms(forced=(ids("0")[0], EOS))
-    rows = intervention_rows(arms, [outcome(4, 0), outcome(4, 1, 2)], TOKENIZER)
+    rows = intervention_rows(arms, [outcome(4, 0, even=0), outcome(4, 1, 2, even=1)], TOKENIZER)
     assert rows[1] == {
         "sequence_id": 0,
         "position": 1,
@@ -247,6 +247,7 @@ def test_rows_of_the_table() -> None:
         "num_failures": 2,
         "first_continuations": 4,
         "first_successes": 1,
+        "first_even_successes": 1,
     }
     assert rows[0]["token"] == "0"
     assert rows[0].keys() == set(INTERVENTIONS_SCHEMA.names)
@@ -284,9 +285,7 @@ def test_verdicts_by_hand() -> None:
     assert found(12, 28, 50, looks, confidence=0.75) == "outside"  # five looks at 95% each
 
 
-SEQUENTIAL = CausalConfig(
-    num_continuations=8, max_continuations=128, delta=0.2, controls=(), alternative=False, num_bootstrap=200
-)
+SEQUENTIAL = CausalConfig(num_continuations=8, max_continuations=128, delta=0.2, controls=(), alternative=False)
 
 
 def toy_run(toys, toy, items, *, seed=0, settings=SEQUENTIAL) -> list[Outcome]:
@@ -376,6 +375,6 @@ def test_the_first_look_is_without_the_bias_of_stopping(toys) -> None:
     items = [item for index in range(500) for item in toy_arms(toys, index)[:2]]
     effects = measured_effects(items, toy_run(toys, toy, items, settings=settings))
     first = np.array([one.effect for one in effects])
-    total = np.array([one.precise_effect for one in effects])
+    total = np.array([one.arms["checkpoint"][1].value - one.arms["reference"][1].value for one in effects])
     assert abs(first.mean() - 0.4) <= 3 * first.std() / np.sqrt(500)
     assert total.mean() - 0.4 > 4 * total.std() / np.sqrt(500)

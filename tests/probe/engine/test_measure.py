@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
-from swerve.artifacts.files import read_json
+from swerve.artifacts.files import read_json, sealed
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.model_folder import LoadedModel
@@ -458,7 +458,7 @@ def test_other_tokenizers_are_refused_by_name_before_any_forward(size: int, mess
 def test_tokenizers_are_compared_also_when_everything_is_in_the_store(tmp_path: Path) -> None:
     run(store=tmp_path, keep=True, pairs=[("b", "ref")])
     record = next(path for path in tmp_path.rglob("record.json") if not read_json(path)["pieces"])  # the second model's
-    record.write_text(json.dumps({**read_json(record), "tokenizer_sha256": "other"}))
+    record.write_text(json.dumps(sealed({**read_json(record), "tokenizer_sha256": "other"})))
     with pytest.raises(MismatchError, match="the tokenizers of b and ref differ"):
         run(store=tmp_path, keep=True, pairs=[("b", "ref")])
 

@@ -18,6 +18,15 @@ def test_a_unit_is_computed_once_and_read_afterwards(tmp_path: Path) -> None:
     assert len(calls) == 1
 
 
+def test_a_changed_result_is_computed_again(tmp_path: Path) -> None:
+    store = PartStore(path=tmp_path, key="a")
+    assert store.get("swaps", {}, lambda: [3, 4]) == [3, 4]
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("4", "5", 1))
+    assert store.get("swaps", {}, lambda: [3, 4]) == [3, 4]
+    assert store.get("swaps", {}, lambda: [0]) == [3, 4]
+
+
 def test_whatever_a_unit_depends_on_separates_it(tmp_path: Path) -> None:
     path = tmp_path / "parts"
     PartStore(path=path, key="a").get("swaps", {"n": 1}, lambda: "first")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,11 @@ from swerve.probe.findings.biography import (
     onsets,
     summarise_biographies,
 )
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
-FAST = Resampling(num_resamples=100)
+FAST = Intervals()
 STEPS = (1, 2, 4, 6, 10, 20, 40, 80)
 SERIES = st.lists(st.integers(-4, 4), min_size=4, max_size=9)
 
@@ -111,7 +112,7 @@ def brute_change_point(series: list[float], confidence: float) -> tuple[int, int
     rests = {cut: rest(series[:cut]) + rest(series[cut:]) for cut in range(1, num)}
     best = min(rests, key=lambda cut: rests[cut])
     gain = num * math.log(rest(series) / rests[best])
-    if gain <= max(2 * math.log(num), null_gain(num, confidence=confidence)):
+    if gain <= null_gain(tuple(range(num)), confidence=confidence):
         return None
     level = num * math.log(1 + f_distribution.ppf(confidence, 1, num - 3) / (num - 3))
     inside = [cut for cut in rests if num * math.log(rests[cut] / rests[best]) <= level]
@@ -125,7 +126,7 @@ def test_change_points_by_brute_force(num_points: int, confidence: float) -> Non
     rng = np.random.default_rng(num_points)
     series = rng.normal(size=(num_points, 60)) + 7
     for column in range(60):
-        series[1 + column % (num_points - 1) :, column] -= column / 6
+        series[1 + column % (num_points - 1) :, column] -= column / 2
     found = change_points(series, confidence=confidence)
     num_found = 0
     for column in range(60):
@@ -142,7 +143,7 @@ def test_where_there_is_no_change_point() -> None:
         [[1, 0, 0, 0, 3], [1, 0, 0, 0, 3], [1, 0, 2, 0.1, 3], [1, 0, 2, 0.1, 3], [1, math.inf, 2, 0.1, 4]]
     )
     assert change_points(series).index.tolist() == [-1, -1, 2, 2, 4]
-    assert change_points(series, noise=0.3).index.tolist() == [-1, -1, 2, -1, -1]
+    assert change_points(series, noise=0.05).index.tolist() == [-1, -1, 2, -1, 4]
     assert change_points(series[:3]).index.tolist() == [-1] * 5
     assert np.isnan(change_points(series[:3]).size).all()
 
@@ -155,22 +156,48 @@ def test_an_exact_shift_has_an_exact_interval() -> None:
     assert found.share[0] == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("size", "coverage"), [(2, 0.88), (3, 0.97), (4, 0.99)])
-def test_the_interval_covers_as_stated(size: float, coverage: float) -> None:
+@pytest.mark.parametrize(("size", "power", "coverage"), [(3, 0.12, 0.95), (4, 0.3, 0.99), (6, 0.75, 1), (8, 0.97, 1)])
+def test_steps_are_found_and_their_interval_covers_as_stated(size: float, power: float, coverage: float) -> None:
     """K = 8, a shift in the middle of `size` standard deviations, nominal 95%."""
     series = np.random.default_rng(1).normal(size=(8, 20_000))
     series[4:] += size
     found = change_points(series)
     there = found.index >= 0
+    assert there.mean() == pytest.approx(power, abs=0.015)
     held = (found.low <= 4) & (found.high >= 4)
-    assert held[there].mean() == pytest.approx(coverage, abs=0.01)
+    assert held[there].mean() >= coverage - 0.005
 
 
-@pytest.mark.parametrize("num_points", [5, 8, 12])
-def test_constant_series_show_a_shift_as_rarely_as_stated(num_points: int) -> None:
-    series = np.random.default_rng(2).normal(size=(num_points, 20_000))
-    assert (change_points(series).index >= 0).mean() == pytest.approx(0.05, abs=0.008)
-    assert (change_points(series, confidence=0.8).index >= 0).mean() == pytest.approx(0.2, abs=0.015)
+def wandering(times: Sequence[int], *, keeps: float = 1.0, in_time: bool = False, drift: float = 0.0) -> np.ndarray:
+    """Series `[K, 20000]` that keep a share of their distance from 0 at each point; 1: random walks, 0: white noise."""
+    rng = np.random.default_rng(len(times))
+    spans = np.diff(np.array(times, dtype=float))
+    values = [rng.normal(size=20_000) / math.sqrt(1 - keeps**2 if keeps < 1 else 1)]
+    for span in spans:
+        scale, trend = (math.sqrt(span), drift * span) if in_time else (1.0, drift)
+        values.append(keeps * values[-1] + trend + scale * rng.normal(size=20_000))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("times", [tuple(range(5)), tuple(range(8)), tuple(range(12)), (0, *STEPS)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"keeps": 0.0},
+        {"keeps": 0.5},
+        {"keeps": 0.9},
+        {},
+        {"in_time": True},
+        *({"drift": drift, "in_time": in_time} for drift in (0.3, 0.5, 1.0) for in_time in (False, True)),
+    ],
+    ids=str,
+)
+def test_series_that_wander_show_a_shift_no_more_often_than_stated(times: tuple[int, ...], how: dict[str, Any]) -> None:
+    """A null of white noise finds one in 17% of AR(1) series of .5 and 42% of walks with K = 8."""
+    found = change_points(wandering(times, **how), times=times).index >= 0
+    assert found.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 20_000) + 0.002  # the null's own simulation
+    often = change_points(wandering(times, **how), times=times, confidence=0.8).index >= 0
+    assert often.mean() <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 20_000) + 0.004
 
 
 @settings(max_examples=50)
@@ -245,7 +272,7 @@ def test_the_rows_are_a_table(tmp_path: Path) -> None:
 
 
 def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
-    figures = summarise_biographies(DATA, FOUND, resampling=FAST)
+    figures = summarise_biographies(DATA, FOUND, intervals=FAST)
     tokens = figures.tokens
     assert (figures.steps, figures.threshold) == (tuple(STEPS), 0.1)
     assert {name: (one.num_tokens, one.num_moved) for name, one in tokens.items()} == {
@@ -279,7 +306,7 @@ def test_figures_of_all_of_wrong_steps_and_of_others() -> None:
 
 def test_few_checkpoints_have_no_change_points() -> None:
     data = measurements([[-1.0, -1.0, -4.0], [0.0] * 3], [-1.0, 0.0], {})
-    figures = summarise_biographies(data, biographies(data, [1, 2, 3]), resampling=FAST)
+    figures = summarise_biographies(data, biographies(data, [1, 2, 3]), intervals=FAST)
     assert figures.tokens["all"].change_points is None
     assert figures.tokens["wrong_steps"].share_moved is None
     assert figures.tokens["all"].num_moved == 1

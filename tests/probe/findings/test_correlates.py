@@ -11,16 +11,16 @@ from scipy.stats import spearmanr
 from swerve.artifacts.files import dump_json
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.correlates import difficulty, divergence_correlates
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.correlates import divergence_correlates
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import benjamini_hochberg
 from swerve.types import Problem
 
-FAST = Resampling(num_resamples=200)
+FAST = Intervals()
 
 
-def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries") -> Measurements:
+def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries", has_difficulty: bool = True) -> Measurements:
     """Two checkpoints; lengths 1 to 4; the second checkpoint's divergence follows the entropy exactly."""
     rng = np.random.default_rng(seed)
     lengths = [1 + index % 4 for index in range(num)]
@@ -32,7 +32,12 @@ def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries") -> Measurem
             ProbeSequence(
                 sequence_id=index,
                 problem=Problem(
-                    id=f"p{index // 2}", family="addition", question="", answer="", kind=kinds.format(index // 3)
+                    id=f"p{index // 2}",
+                    family="addition",
+                    question="",
+                    answer="",
+                    kind=kinds.format(index // 3),
+                    difficulty=float(index // 3) if has_difficulty else None,
                 ),
                 prompt_ids=(1,),
                 completion_ids=tuple(range(length)),
@@ -59,27 +64,16 @@ def by_name(figures: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[st
     return {(one.checkpoint, one.level, one.correlate): one for one in figures}
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("2 carries", 2),
-        ("1 carry", 1),
-        ("level 4", 4),
-        ("3 people", 3),
-        ("2.5", 2.5),
-        ("all", None),
-        ("and+not", None),
-        ("2 of 3", None),
-        ("gsm8k", None),
-        ("", None),
-    ],
-)
-def test_difficulty_is_the_one_number_of_a_kind(kind: str, expected: float | None) -> None:
-    assert difficulty(kind) == expected
+def test_difficulty_is_the_problems_own_and_never_read_from_its_kind() -> None:
+    """`AIME 2024` is a contest of a year, not a problem of difficulty 2024."""
+    data = rollouts(0, kinds="AIME 202{}", has_difficulty=False)
+    found = by_name(divergence_correlates(data, divergence="js", intervals=FAST))
+    assert found["rl-1", "rollout", "difficulty"].num == 0
+    assert found["rl-1", "rollout", "difficulty"].estimate is None
 
 
 def test_correlations_are_spearmans() -> None:
-    figures = by_name(divergence_correlates(DATA, divergence="js", resampling=FAST))
+    figures = by_name(divergence_correlates(DATA, divergence="js", intervals=FAST))
     series = {label: [float(values.mean()) for values in DATA.by_sequence("js", label)] for label in DATA.checkpoints}
     others = {
         "correct": [float(one.correct) for one in DATA.sequences],
@@ -103,7 +97,7 @@ def test_correlations_are_spearmans() -> None:
 
 
 def test_one_family_of_tests() -> None:
-    figures = divergence_correlates(DATA, divergence="js", rate=0.1, resampling=FAST)
+    figures = divergence_correlates(DATA, divergence="js", rate=0.1, intervals=FAST)
     adjusted, rejected = benjamini_hochberg([one.p_value for one in figures], 0.1)
     assert len(figures) == 2 * 5
     assert [one.p_adjusted for one in figures] == adjusted
@@ -114,18 +108,18 @@ def test_one_family_of_tests() -> None:
 def test_the_interval_resamples_problems() -> None:
     """All rollouts of one problem: nothing to resample, so nothing to say."""
     one = tuple(replace(item, problem=replace(item.problem, id="p")) for item in DATA.sequences)
-    figures = divergence_correlates(replace(DATA, sequences=one), divergence="js", resampling=FAST)
+    figures = divergence_correlates(replace(DATA, sequences=one), divergence="js", intervals=FAST)
     assert [(item.estimate, item.p_value, item.significant) for item in figures] == [(None, None, None)] * 10
 
 
 def test_what_is_not_known_is_none() -> None:
-    unknown = by_name(divergence_correlates(rollouts(1, kinds="case {}x"), divergence="js", resampling=FAST))
+    unknown = by_name(divergence_correlates(rollouts(1, has_difficulty=False), divergence="js", intervals=FAST))
     assert unknown["rl-1", "rollout", "difficulty"].num == 0
     assert unknown["rl-1", "rollout", "difficulty"].estimate is None
     assert unknown["rl-1", "rollout", "difficulty"].p_adjusted is None
     assert unknown["rl-1", "rollout", "length"].estimate is not None
     right = tuple(replace(item, correct=True) for item in DATA.sequences)
-    same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js", resampling=FAST))
+    same = by_name(divergence_correlates(replace(DATA, sequences=right), divergence="js", intervals=FAST))
     assert (same["rl-1", "rollout", "correct"].num, same["rl-1", "rollout", "correct"].estimate) == (12, None)
 
 
@@ -133,7 +127,7 @@ def test_an_infinite_divergence_leaves_its_rollout_out() -> None:
     column = DATA.columns["js"].copy()
     column[0, 1] = math.inf  # the second rollout's first token of two
     figures = by_name(
-        divergence_correlates(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js", resampling=FAST)
+        divergence_correlates(replace(DATA, columns={**DATA.columns, "js": column}), divergence="js", intervals=FAST)
     )
     assert figures["rl-1", "rollout", "length"].num == 11
     assert figures["rl-1", "token", "entropy_ref"].num == 29
@@ -145,11 +139,11 @@ def test_an_infinite_divergence_leaves_its_rollout_out() -> None:
 
 def test_scale_and_order_change_nothing_and_writers_are_apart() -> None:
     def means(data: Measurements) -> list[float]:
-        return [one.estimate.mean for one in divergence_correlates(data, divergence="js", resampling=FAST)]
+        return [one.estimate.mean for one in divergence_correlates(data, divergence="js", intervals=FAST)]
 
     scaled = replace(DATA, columns={**DATA.columns, "js": 1000 * DATA.columns["js"]})
     assert means(scaled) == pytest.approx(means(DATA))
     mixed = tuple(replace(one, source="rl-2" if one.sequence_id % 3 else "dpo-1") for one in DATA.sequences)
-    figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js", resampling=FAST)
+    figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js", intervals=FAST)
     lengths = {one.source: one.num for one in figures if one.correlate == "length"}
     assert lengths == {"dpo-1": 4, "rl-2": 8}

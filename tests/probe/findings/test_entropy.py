@@ -12,11 +12,11 @@ from swerve.artifacts.files import dump_json
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
-FAST = Resampling(num_resamples=100)
+FAST = Intervals()
 
 
 def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
@@ -56,7 +56,7 @@ DATA = measurements(
 
 
 def test_entropy_and_its_change() -> None:
-    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, resampling=FAST)
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, intervals=FAST)
     assert entry.entropy.mean == pytest.approx(5.5)
     assert entry.entropy_ref.mean == pytest.approx(0.8)
     assert entry.change.mean == pytest.approx(4.7)
@@ -69,7 +69,7 @@ def test_entropy_and_its_change() -> None:
 
 
 def test_entropy_by_region_and_category() -> None:
-    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, resampling=FAST)
+    (entry,) = checkpoint_entropies(DATA, vocabulary_size=8, intervals=FAST)
     # Thirds: tokens 0 1 | 2 3 | 4 5 of the first, 0 1 | 2 | 3 of the second.
     assert [one.region for one in entry.regions] == ["early", "mid", "late"]
     assert [one.entropy.mean for one in entry.regions] == pytest.approx([18 / 4, 16 / 3, 21 / 3])
@@ -106,7 +106,7 @@ def test_what_falls_on_forking_tokens() -> None:
         {"sequence_id": 5, "position": 2, "checkpoint": "rl-9", "divergence": "js"},
         {"sequence_id": 5, "position": 3, "checkpoint": "rl-9", "divergence": "js"},
     ]
-    (entry,) = forking_overlaps(DATA, spikes, resampling=FAST)
+    (entry,) = forking_overlaps(DATA, spikes, intervals=FAST)
     assert (entry.threshold, entry.num_forking, entry.share_tokens) == (3, 2, 0.2)
     assert entry.share_divergence["js"].mean == pytest.approx(6 / 10)
     assert entry.share_divergence["kl_forward"].mean == pytest.approx(0.2)
@@ -125,20 +125,20 @@ def test_what_falls_on_forking_tokens() -> None:
 
 
 def test_all_tokens_tie() -> None:
-    (entry,) = forking_overlaps(measurements(), resampling=FAST)
+    (entry,) = forking_overlaps(measurements(), intervals=FAST)
     assert entry.share_tokens == 1
     assert entry.share_argmax_changed is None
 
 
 def test_the_share_of_forking_tokens_is_an_argument() -> None:
-    (entry,) = forking_overlaps(DATA, share=0.3, resampling=FAST)
+    (entry,) = forking_overlaps(DATA, share=0.3, intervals=FAST)
     assert (entry.threshold, entry.num_forking) == (1, 3)
     assert entry.share_divergence["js"].mean == pytest.approx(0.8)
 
 
 def test_no_sequences() -> None:
     nothing = DATA.select(lambda one: False)
-    (entry,) = forking_overlaps(nothing, resampling=FAST)
+    (entry,) = forking_overlaps(nothing, intervals=FAST)
     assert (entry.threshold, entry.share_tokens, entry.share_divergence["js"]) == (None, None, None)
-    (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8, resampling=FAST)
+    (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8, intervals=FAST)
     assert (entropies.entropy, entropies.normalised.change) == (None, None)

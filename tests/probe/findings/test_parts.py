@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from swerve.artifacts.files import dump_json
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
-    Resampling,
+    Intervals,
     by_source,
     problem_clusters,
     region_shares,
@@ -24,9 +25,10 @@ from swerve.probe.findings.parts import (
     token_regions,
 )
 from swerve.probe.rollouts.population import ProbeSequence
+from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.types import Problem
 
-FAST = Resampling(num_resamples=100)
+FAST = Intervals()
 
 
 def sequence(index: int, length: int, *, problem: str | None = None, source: str = "reference") -> ProbeSequence:
@@ -71,7 +73,7 @@ def test_regions_are_exact_thirds(lengths: list[int]) -> None:
 
 
 def test_figures_of_each_third() -> None:
-    entries = region_shares(DATA, resampling=FAST)[:3]
+    entries = region_shares(DATA, intervals=FAST)[:3]
     assert [(one.checkpoint, one.region, one.num_tokens) for one in entries] == [
         ("rl-1", "early", 3),
         ("rl-1", "mid", 3),
@@ -83,14 +85,17 @@ def test_figures_of_each_third() -> None:
     assert [one.share_divergence["kl_forward"].mean for one in entries] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
 
 
-def test_intervals_resample_problems() -> None:
-    """Two problems: a resample has the first twice, both, or the second twice."""
-    early = region_shares(DATA, resampling=Resampling(num_resamples=400))[0]
-    assert (early.mean["js"].low, early.mean["js"].high) == pytest.approx((1.5, 5.0))
-    assert (early.share_divergence["js"].low, early.share_divergence["js"].high) == pytest.approx((3 / 10, 5 / 6))
+def test_intervals_are_over_problems() -> None:
+    """Two problems, with 3 of 10 and 5 of 6 there, in 2 and 1 tokens."""
+    early = region_shares(DATA, intervals=Intervals())[0]
+    assert (early.mean["js"].reliable, early.mean["js"].above_zero) == (False, share(2, 2))
+    clusters, values = np.array([0] * 5 + [1] * 3), DATA.columns["js"][0]
+    first, tokens = np.array([1, 1, 0, 0, 0, 1, 0, 0]), [0, 1, 5]
+    assert early.share_divergence["js"] == ratio_interval(values * first, values, clusters=clusters)
+    assert early.mean["js"] == skewed_mean_interval(values[tokens], clusters=clusters[tokens])
     same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
-    one = region_shares(same, resampling=FAST)[0].mean["js"]
-    assert one.low == one.high == one.mean
+    one = region_shares(same, intervals=FAST)[0].mean["js"]
+    assert one.high > 9 * one.mean  # one problem says next to nothing
 
 
 def test_spikes_are_counted_where_they_are() -> None:
@@ -105,7 +110,7 @@ def test_spikes_are_counted_where_they_are() -> None:
     assert np.flatnonzero(masks["rl-1", "js"]).tolist() == [2, 7]
     assert np.flatnonzero(masks["rl-2", "js"]).tolist() == [5]
     assert np.flatnonzero(masks["rl-1", "kl_forward"]).tolist() == [0]
-    entries = region_shares(DATA, rows, resampling=FAST)
+    entries = region_shares(DATA, rows, intervals=FAST)
     assert [one.num_spikes["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
     assert entries[2].spike_rate["js"] == 1 / 2
     assert entries[2].base_rate["js"] == 2 / 8
@@ -114,17 +119,17 @@ def test_spikes_are_counted_where_they_are() -> None:
 
 
 def test_nothing_measured_is_none() -> None:
-    zero = region_shares(DATA, resampling=FAST)[3]
+    zero = region_shares(DATA, intervals=FAST)[3]
     assert zero.share_divergence["js"] is None
     assert zero.mean["js"].mean == 0
     infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
-    early, mid, _ = region_shares(infinite, resampling=FAST)
+    early, mid, _ = region_shares(infinite, intervals=FAST)
     assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
     assert mid.mean["js"].mean == 1
-    short = region_shares(measurements([[1.0]], [sequence(0, 1)]), resampling=FAST)
+    short = region_shares(measurements([[1.0]], [sequence(0, 1)]), intervals=FAST)
     assert [one.num_tokens for one in short] == [1, 0, 0]
     assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
-    empty = region_shares(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), resampling=FAST)
+    empty = region_shares(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), intervals=FAST)
     assert empty[0].share_tokens is None
     dump_json([zero, early, short, empty])
 
@@ -136,7 +141,7 @@ def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: flo
     sequences = [sequence(index, length) for index, length in enumerate(lengths)]
 
     def shares(data: Measurements) -> list[float]:
-        entries = region_shares(data, resampling=Resampling(num_resamples=20))
+        entries = region_shares(data, intervals=Intervals())
         return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
 
     first = shares(measurements([values], sequences))
@@ -152,8 +157,10 @@ def test_difference_of_ratios() -> None:
     clusters = np.array([0, 0, 1])
     ones = np.ones(3)
     first, second = np.array([1.0, 2.0, 6.0]), np.array([1.0, 0.0, 0.0])
-    estimate = Resampling(num_resamples=400).ratio_difference((first, ones), (second, ones), clusters)
-    assert asdict(estimate) == pytest.approx({"mean": 3 - 1 / 3, "low": 1.5 - 0.5, "high": 6.0})
+    estimate = Intervals().ratio_difference((first, ones), (second, ones), clusters)
+    # Without the first problem 6 - 0, without the second 1.5 - 0.5: a standard error of 2.5, and one degree of freedom.
+    reach = 2.5 * stats.t.ppf(0.975, 1)
+    assert asdict(estimate) == pytest.approx({"mean": 8 / 3, "low": 8 / 3 - reach, "high": 8 / 3 + reach})
     assert FAST.ratio_difference((first, ones), (second, 0 * ones), clusters) is None
     assert FAST.ratio_difference((first * math.inf, ones), (second, ones), clusters) is None
     assert FAST.ratio_difference((ones[:0],) * 2, (ones[:0],) * 2, clusters[:0]) is None
@@ -163,7 +170,7 @@ def test_a_share_of_none_has_an_interval() -> None:
     estimate = FAST.share(np.zeros(10, dtype=bool), np.arange(10))
     assert estimate is not None
     assert (estimate.mean, estimate.low) == (0, 0)
-    assert estimate.high == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert estimate.high == share(0, 10).high
 
 
 def test_clusters_and_sources() -> None:

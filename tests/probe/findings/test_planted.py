@@ -11,11 +11,11 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import SpikeRecovery
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import auc, average_precision, bootstrap_ranking, bootstrap_statistic
+from swerve.statistics import auc, average_precision, ranking_intervals, ratio_interval
 from swerve.types import Problem
 
 LENGTHS = (4, 5, 3, 6)
@@ -23,7 +23,7 @@ WRONG: tuple[dict[int, str], ...] = ({1: "a", 2: "b"}, {3: "c"}, {}, {0: "d", 2:
 PROBLEMS = ("p0", "p1", "p2", "p0")
 SPIKES = ([2], [0, 3], [1], [0, 4])  # on wrong tokens: 1, 1, (unknown), 1
 TRUTH = [0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1]  # of the first, second and last rollout
-HOW = Resampling(confidence=0.9, num_resamples=1000)
+HOW = Intervals(confidence=0.9)
 KNOWN = [index for index in range(18) if not 9 <= index < 12]
 
 
@@ -61,7 +61,7 @@ def spikes(positions: Any = SPIKES) -> list[list[Spike]]:
 
 def figures_of(positions: Any = SPIKES, **options: Any) -> SpikeRecovery:
     found = planted_recovery(
-        measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, resampling=replace(HOW, **options)
+        measurements(), {("rl-2", "js", "zscore"): spikes(positions)}, intervals=replace(HOW, **options)
     )
     (one,) = found.spikes
     assert (one.checkpoint, one.divergence, one.method) == ("rl-2", "js", "zscore")
@@ -107,7 +107,7 @@ def test_impossible_tokens_have_a_score() -> None:
 
 
 def test_only_rollouts_with_known_wrong_steps_count() -> None:
-    found = planted_recovery(measurements(), {}, resampling=HOW)
+    found = planted_recovery(measurements(), {}, intervals=HOW)
     assert (found.num_rollouts, found.num_rollouts_unknown) == (3, 1)
     assert (found.num_tokens, found.num_wrong) == (15, 6)
     assert found.base_rate == pytest.approx(0.4)
@@ -128,20 +128,13 @@ def test_spikes_by_hand() -> None:
     assert one.chance_recall_first == pytest.approx((1 / 4 + 2 / 5 + 2 / 6) / 3)
 
 
-def test_spike_intervals_against_rollouts_resampled_one_by_one() -> None:
-    one = figures_of(num_resamples=300, seed=4)
+def test_spike_intervals_are_over_problems() -> None:
+    one = figures_of()
     num, wrong = np.array([1, 2, 2]), np.array([2, 1, 3])
     hits, first = np.array([1, 1, 1]), np.array([0, 1, 1])
 
     def expected(top: np.ndarray, bottom: np.ndarray) -> Any:
-        estimate = bootstrap_statistic(
-            lambda rows: float(top[rows].sum() / bottom[rows].sum()),
-            3,
-            clusters=["p0", "p1", "p0"],
-            confidence=0.9,
-            num_resamples=300,
-            seed=4,
-        )
+        estimate = ratio_interval(top, bottom, clusters=["p0", "p1", "p0"], confidence=0.9)
         return pytest.approx(asdict(estimate))
 
     assert asdict(one.precision) == expected(hits, num)
@@ -166,7 +159,7 @@ def test_no_spikes_have_no_precision() -> None:
 
 def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
     data = measurements()
-    found = planted_recovery(data, {}, resampling=Resampling(confidence=0.9, num_resamples=50, seed=2))
+    found = planted_recovery(data, {}, intervals=Intervals(confidence=0.9))
     assert [(one.checkpoint, one.selector) for one in found.selectors] == [
         (checkpoint, name) for checkpoint in ("rl-1", "rl-2") for name in selector_scores(data.columns)
     ]
@@ -176,32 +169,30 @@ def test_selectors_rank_the_tokens_of_known_rollouts() -> None:
         assert one.auc.mean == pytest.approx(auc(scores, np.array(TRUTH, bool)))
         assert one.average_precision.mean == pytest.approx(average_precision(scores, np.array(TRUTH, bool)))
         clusters = ["p0"] * 4 + ["p1"] * 5 + ["p0"] * 6
-        ranking = bootstrap_ranking(
-            scores, np.array(TRUTH, bool), clusters=clusters, confidence=0.9, num_resamples=50, seed=2
-        )
+        ranking = ranking_intervals(scores, np.array(TRUTH, bool), clusters=clusters, confidence=0.9)
         assert (one.auc, one.average_precision) == (ranking.auc, ranking.average_precision)
 
 
 def test_a_planted_score_is_recovered_at_its_checkpoint() -> None:
     planted = np.full((2, 18), 0.1, np.float32)
     planted[1, np.array(KNOWN)[np.array(TRUTH, bool)]] = 0.6
-    found = planted_recovery(measurements(js=planted), {}, resampling=HOW)
+    found = planted_recovery(measurements(js=planted), {}, intervals=HOW)
     js = {one.checkpoint: one.auc.mean for one in found.selectors if one.selector == "js"}
     assert js == {"rl-1": 0.5, "rl-2": 1.0}
 
 
 def test_figures_are_json_and_nothing_known_is_none() -> None:
     nothing = measurements().select(lambda one: not one.wrong)
-    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, resampling=HOW)
+    found = planted_recovery(nothing, {("rl-1", "js", "zscore"): spikes([[1]])}, intervals=HOW)
     assert (found.num_rollouts, found.base_rate, found.spikes) == (0, None, ())
     assert all(one.auc is None and one.average_precision is None for one in found.selectors)
     dump_json(found)
-    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, resampling=HOW))
+    dump_json(planted_recovery(measurements(), {("rl-2", "js", "x"): spikes()}, intervals=HOW))
 
 
 def test_spikes_of_other_measurements_are_refused() -> None:
     with pytest.raises(ValueError, match="are of 3 sequences, the measurements of 4"):
-        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, resampling=HOW)
+        planted_recovery(measurements(), {("rl-1", "js", "zscore"): spikes(SPIKES[:3])}, intervals=HOW)
 
 
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:

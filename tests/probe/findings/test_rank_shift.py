@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import RankShift
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling, rank_classes, rank_shifts, style_shares, text_writer
+from swerve.probe.findings.parts import Intervals, rank_classes, rank_shifts, style_shares, text_writer
 from swerve.probe.rollouts.population import ProbeSequence
+from swerve.statistics import ratio_interval
 from swerve.types import Problem
 
-FAST = Resampling(num_resamples=100)
+FAST = Intervals()
 
 
 def sequence(index: int, text: str, source: str) -> ProbeSequence:
@@ -78,7 +80,7 @@ def test_writers() -> None:
 
 
 def test_each_writers_shares() -> None:
-    reference, own, other = rank_shifts(DATA, resampling=FAST)
+    reference, own, other = rank_shifts(DATA, intervals=FAST)
     assert [(one.source, one.writer, one.shift) for one in (reference, own, other)] == [
         ("dpo-1", "reference", "rank"),
         ("rl-9", "checkpoint", "rank_ref"),
@@ -118,16 +120,17 @@ def test_style_shares_from_the_texts() -> None:
         ["word", "number", "math_symbol", "variable", "punctuation", "word", "number"],
         js=[1, 2, 0, 4, 3, 0.5, 1.5],
     )
-    (entry,) = style_shares(data, divergence="js", resampling=Resampling(num_resamples=400))
+    (entry,) = style_shares(data, divergence="js", intervals=Intervals())
     assert (entry.num_tokens, entry.num_style_tokens) == (7, 3)
-    assert asdict(entry.share_tokens) == pytest.approx({"mean": 3 / 7, "low": 2 / 5, "high": 1 / 2})
-    assert asdict(entry.share_divergence) == pytest.approx({"mean": 4.5 / 12, "low": 0.25, "high": 0.4})
-    # All of the first problem: 0.4 - 0.4; all of the second: 0.25 - 0.5.
-    assert asdict(entry.excess) == pytest.approx({"mean": 4.5 / 12 - 3 / 7, "low": -0.25, "high": 0.0})
+    assert asdict(entry.share_tokens) == pytest.approx(asdict(ratio_interval([2, 1], [5, 2])))
+    assert asdict(entry.share_divergence) == pytest.approx(asdict(ratio_interval([4, 0.5], [10, 2])))
+    # Without the first problem 0.25 - 0.5, without the second 0.4 - 0.4, and one degree of freedom.
+    mean, reach = 4.5 / 12 - 3 / 7, 0.125 * stats.t.ppf(0.975, 1)
+    assert asdict(entry.excess) == pytest.approx({"mean": mean, "low": mean - reach, "high": mean + reach})
 
 
 def test_given_styles_are_used() -> None:
-    (entry,) = style_shares(DATA, divergence="js", styles=[False] * 6 + [True], resampling=FAST)
+    (entry,) = style_shares(DATA, divergence="js", styles=[False] * 6 + [True], intervals=FAST)
     assert entry.share_divergence.mean == 7 / 28
     assert entry.share_tokens.mean == 1 / 7
     with pytest.raises(ValueError, match="7 tokens need as many styles, got 1"):
@@ -136,6 +139,6 @@ def test_given_styles_are_used() -> None:
 
 def test_no_divergence_has_no_share() -> None:
     data = measurements([sequence(0, "a b", "dpo-1")], ["word", "word"], js=[0, 0])
-    (entry,) = style_shares(data, divergence="js", resampling=FAST)
+    (entry,) = style_shares(data, divergence="js", intervals=FAST)
     assert (entry.share_divergence, entry.excess) == (None, None)
     assert entry.share_tokens.mean == 0

@@ -12,12 +12,12 @@ import pytest
 from swerve.artifacts.files import dump_json
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.training_signal import training_signals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
-OPTIONS: dict[str, Any] = {"divergence": "js", "resampling": Resampling(confidence=0.9, num_resamples=50)}
+OPTIONS: dict[str, Any] = {"divergence": "js", "intervals": Intervals(confidence=0.9)}
 
 
 def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dpo-8",), per_sequence: int = 2) -> Any:

@@ -421,6 +421,31 @@ def test_open_responses_of_a_known_family_are_graded(tmp_path: Path) -> None:
         assert (one.problem.family, one.population) == ("imported", "imported")
 
 
+def test_the_answer_in_a_box_is_read_where_the_file_gives_the_verdict_alone(tmp_path: Path) -> None:
+    rows = [
+        {"id": "p1", "problem": "ab", "response": r"x \boxed{7}", "correct": True},
+        {"id": "p2", "problem": "ac", "response": r"x \boxed{7}", "correct": False, "extracted": "8"},
+        {"id": "p3", "problem": "ad", "response": "x", "correct": False},
+    ]
+    rows[2] |= {"kind": "AIME 2024", "difficulty": 3}
+    found = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=byte_tokenizer()).sequences
+    assert [one.extracted for one in found] == ["7", "8", None]
+    assert [one.problem.difficulty for one in found] == [None, None, 3.0]
+
+
+def test_answers_from_outside_are_read_in_any_form(tmp_path: Path) -> None:
+    rows = [
+        {"family": "math", "problem": "1 + 1?", "gold": "2", "response": text}
+        for text in ("so it is\n#### 2", "the answer is 3.", "I do not know")
+    ]
+    found = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=byte_tokenizer()).sequences
+    assert [(one.population, one.extracted) for one in found] == [
+        ("imported_right", "2"),
+        ("imported_wrong", "3"),
+        ("imported_wrong", None),
+    ]
+
+
 def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     direct = import_responses(write(tmp_path / "r.jsonl", ROWS), tokenizer=tokenizer)

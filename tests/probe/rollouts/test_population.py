@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +51,7 @@ def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False) 
         "entropy": 0.1,
         "sampled_reward": 0.0,
         "num_samples": 2,
+        "difficulty": None,
     }
 
 
@@ -134,7 +136,8 @@ def test_split_selection_reads_what_did_not_decide() -> None:
     # a: wrong then right in the deciding halves and wrong again; b: selected, but now right; c: not selected.
     reference = evaluated("dpo-8", "RRR", samples={"a": "WWRW", "b": "RWRR", "c": "RRWW"})
     final = evaluated("rl-80", "WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
-    selection = select_rollouts(reference, final, EVERYTHING.model_copy(update={"selection": "split"}))
+    split = EVERYTHING.model_copy(update={"selection": "split"})
+    selection = select_rollouts(reference, final, split, tie_seed=7)
     assert [(one, row["problem_id"], row["sample"]) for one, _, row in selection.rollouts] == [
         ("reference_wrong_final_right", "a", 3),
         ("reference_wrong_final_wrong", "c", 2),
@@ -145,10 +148,41 @@ def test_split_selection_reads_what_did_not_decide() -> None:
         ("checkpoint_right", "c", 2),
         ("checkpoint_wrong", "b", 2),
     ]
-    assert (selection.num_reference_wrong, selection.num_reference_wrong_final_right) == (2, 2)  # a tie is not right
+    # b of the reference is a tie, which seed 7 calls wrong and seed 0 right
+    assert select_rollouts(reference, final, split).num_reference_wrong == 1
+    assert (selection.num_reference_wrong, selection.num_reference_wrong_final_right) == (2, 2)
+    assert selection.num_ties == 1
     one_sample = evaluated("dpo-8", "W", samples={"a": "W"})
     with pytest.raises(ConfigError, match="dpo-8 has 1: set eval.samples_per_problem=4 and run swerve eval again"):
         select_rollouts(one_sample, one_sample, EVERYTHING.model_copy(update={"selection": "split"}))
+
+
+def test_ties_are_drawn_by_the_seed_for_each_model_and_problem() -> None:
+    """Two equal models at p = 1/2, two deciding samples each: one verdict in two is a tie, one in two is right."""
+    split = EVERYTHING.model_copy(update={"selection": "split"})
+    rng = np.random.default_rng(0)
+    flips, wrong, ties = [], [], []
+    for seed in range(80):
+        samples = [
+            {name: "".join("RW"[int(bit)] for bit in rng.integers(0, 2, 4)) for name in "abcdefgh"} for _ in range(2)
+        ]
+        first, second = (
+            evaluated(label, "W" * 8, samples=one) for label, one in zip(("dpo-8", "rl-80"), samples, strict=True)
+        )
+        there, back = (select_rollouts(*pair, split, tie_seed=seed) for pair in ((first, second), (second, first)))
+        assert there == select_rollouts(first, second, split, tie_seed=seed)
+        flips.append((there.num_reference_wrong_final_right, back.num_reference_wrong_final_right))
+        wrong.append(there.num_reference_wrong)
+        ties.append(there.num_ties)
+    num = 8 * 80
+    within = 3 * np.sqrt(0.25 / num)
+    assert abs(np.sum(wrong) / num - 0.5) <= within  # 3 in 4 with ties called wrong
+    assert abs(np.sum(ties) / (2 * num) - 0.5) <= within
+    one_way, other_way = np.sum(flips, axis=0) / num
+    assert abs(one_way - 0.25) <= within
+    assert abs(other_way - 0.25) <= within
+    decided = {select_rollouts(first, second, split, tie_seed=seed).num_reference_wrong for seed in range(20)}
+    assert len(decided) > 1
 
 
 def test_how_often_another_draw_selects_the_same_problem() -> None:
@@ -182,6 +216,10 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     assert [one["problem_id"] for one in read_evaluation(run, reference)] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
         read_evaluation(run, checkpoint(run, "def"))
+    write_json(path, {"weights_sha256": "abc", "step": 7})
+    with pytest.raises(ArtifactError, match=r"step_.*\.json is the evaluation of step 7; run swerve eval"):
+        read_evaluation(run, reference)
+    write_json(path, {"weights_sha256": "abc"})
     assert read_evaluated(run, reference).samples == {"a": ()}  # evaluated before samples were kept
     sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status")}
     drawn = [{**sample, "problem_id": "a", "sample": number, "correct": number == 1} for number in (0, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def row(tokenizer, problems):
             "extracted": problem.answer,
             "detail": None,
             "finish_reason": "stop",
-            "version": FIRST,
+            "version": None,
             "advantages": advantages,
             "kl": None,
             "clipped": [0.5] * len(ids),
@@ -72,7 +73,7 @@ def read(small_config, family, tokenizer, tmp_path):
     def do(tables: dict[int, list[dict[str, Any]]], *, max_rollouts: int = 100, stage: str = "rl", **more: Any) -> Any:
         for step, rows in tables.items():
             run.rollouts_path(step).parent.mkdir(exist_ok=True)
-            write_table(run.rollouts_path(step), rows, ROLLOUTS_SCHEMA)
+            write_table(run.rollouts_path(step), [{**one, "version": step - 1} for one in rows], ROLLOUTS_SCHEMA)
         return training_rollouts(
             small_config, run, stage=stage, family=family, tokenizer=tokenizer, max_rollouts=max_rollouts, **more
         )
@@ -152,6 +153,15 @@ def test_a_stage_begins_after_the_steps_of_those_before_it(small_config):
     assert [stage_start(small_config, name) for name in ("sft", "dpo", "rl")] == [0, 220, FIRST]
     with pytest.raises(ArtifactError, match="the recipe has no stage 'ppo'; it has sft, dpo, rl"):
         stage_start(small_config, "ppo")
+
+
+def test_the_rollouts_of_another_step_are_named(read, row, tmp_path):
+    read({FIRST + 1: [row(3)], FIRST + 2: [row(5)]})
+    run = RunDirectory(tmp_path)
+    shutil.copy(run.rollouts_path(FIRST + 1), run.rollouts_path(FIRST + 2))
+    message = rf"step_{FIRST + 2:06d}\.parquet was sampled by the weights of step {FIRST}, .*: it is of another step"
+    with pytest.raises(ArtifactError, match=message):
+        read({})
 
 
 def test_rollouts_of_an_earlier_version_say_what_they_lack(read, row, tmp_path):

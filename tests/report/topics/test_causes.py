@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from swerve.report.draw.panels import DotPlot, Table
-from swerve.report.page import all_sections
+from swerve.report.page import all_sections, all_tiles
 
 SPIKE = {"selection": "spike", "effect": {"mean": 0.874, "low": 0.825, "high": 0.916}}
 RANDOM = {"selection": "random", "effect": {"mean": 0.011, "low": -0.004, "high": 0.029}}
 
 
 def test_the_sentences_on_causes(entries: dict[str, Any], told: Any) -> None:
-    assert told(entries)["Cause"][1:] == (
-        "Over all positions tested, JS best ranks those with an effect of 10.0% or more: AUC 0.900 (0.850 to 0.950), "
-        "not distinguishable from entropy of reference.",
-        "Among those where the two models' tokens differ, no score ranks those with an effect of 10.0% or more above "
-        "chance.",
-        "Along 20 rollouts 9 single tokens change the success by 20.0% or more, 8 of them also on fresh continuations "
-        "(at most 0.17 expected by chance); 88.9% (68.9 to 100.0) of them are spikes (by chance 1.9%).",
+    assert told(entries)["Cause"][2:] == (
+        "Over all positions tested, JS goes best with the size of the effect: rank correlation +0.600 (+0.540 to "
+        "+0.660), not distinguishable from entropy of reference.",
+        "Among those where the two models' tokens differ, no score is shown to go with the size of the effect.",
+        "Along 20 rollouts 9 single tokens change the success by 20.0% or more where they were found; for 8 of them "
+        "fresh continuations exclude a smaller change (on average at most 0.45 of these change it by less); 88.9% "
+        "(68.9 to 100.0) of them are spikes (by chance 1.9%).",
     )
     into, out = told(entries)["Dose"]
     assert into == (
@@ -32,10 +32,15 @@ def test_the_sentences_on_causes(entries: dict[str, Any], told: Any) -> None:
     assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
 
 
-def test_an_effect_no_larger_than_the_control_is_not_claimed(said: Any) -> None:
-    spike = {"selection": "spike", "effect": {"mean": 0.02, "low": -0.01, "high": 0.05}}
-    summary = {"causal": {"selections": [spike, RANDOM]}}
-    assert said(summary=summary)[-1].endswith("; the intervals overlap, so no effect of the spike is shown.")
+def spikes(low: float, high: float) -> dict[str, Any]:
+    """Effects at 40 spikes, at 38 of which the tokens differ; there the checkpoint's is ahead of another by this."""
+    ahead = {"mean": (low + high) / 2, "low": low, "high": high}
+    return {
+        **SPIKE,
+        "num_positions": 40,
+        "num_different": 38,
+        "different_tokens": {"checkpoint_minus_alternative": ahead},
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,41 +51,82 @@ def test_an_effect_no_larger_than_the_control_is_not_claimed(said: Any) -> None:
         (-0.05, -0.01, "so the token of rl-80 does less than another."),
     ],
 )
-def test_another_token_is_compared_with_that_of_the_checkpoint(low: float, high: float, ending: str, told: Any) -> None:
+def test_the_headline_is_the_token_against_another_at_the_same_place(
+    low: float, high: float, ending: str, told: Any
+) -> None:
+    first = told({"causal": {"selections": [spikes(low, high), RANDOM]}})["Cause"][0]
+    assert first.startswith(
+        "At the 38 top spikes where rl-80 chooses another token than the rollout's, its token is ahead of a third one "
+        f"at the same place, neither model's choice, by {100 * (low + high) / 2:+.1f} ".replace("+0.0", "0.0")
+    )
+    assert first.endswith(ending)
+
+
+def test_a_headline_that_was_not_measured_is_not_replaced_by_another_contrast(inputs_of: Any, told: Any) -> None:
+    """As where no alternative was forced, or the checkpoint chooses the rollout's own token everywhere."""
+    said = told({"causal": {"selections": [SPIKE, RANDOM]}})["Cause"]
+    assert said[0] == "Whether the token of rl-80 at the spike does more than another token there was not measured."
+    assert said[1].startswith("Put in place of the rollout's own at the top spike, the token of rl-80 changes")
+    same = {"selection": "spike", "num_positions": 20, "effect": None}
+    assert told({"causal": {"selections": [same]}})["Cause"] == said[:1]
+    for spike, value, own in (
+        (spikes(0.2, 0.4), "+30.0 points", "+87.4 points"),
+        (same, "not measured", "not measured"),
+    ):
+        (tile,) = [
+            one
+            for one in all_tiles(inputs_of(summary={"causal": {"selections": [spike]}}))
+            if one.caption.startswith("Token")
+        ]
+        assert (tile.value, tile.detail) == (value, f"against the rollout's own {own}")
+
+
+def test_the_effect_against_the_rollouts_own_token_stands_beside_its_controls(told: Any) -> None:
     other = {"mean": 0.6, "low": 0.5, "high": 0.7}
-    difference = {"mean": (low + high) / 2, "low": low, "high": high}
-    spike = {**SPIKE, "alternative_effect": other, "checkpoint_minus_alternative": difference}
-    matched = {"selection": "matched", "effect": {"mean": 0.0, "low": -0.03, "high": 0.03}}
-    first, second = told({"causal": {"selections": [spike, matched, RANDOM]}})["Cause"]
-    assert first.endswith("; at matched positions by 0.0 (-3.0 to +3.0), at random positions by +1.1 (-0.4 to +2.9).")
-    assert second.startswith(
-        "A control token at the same place, neither model's choice, changes it by +60.0 (+50.0 to +70.0)"
+    matched = {
+        "selection": "matched",
+        "num_positions": 40,
+        "num_different": 30,
+        "effect": {"mean": 0.0, "low": -0.03, "high": 0.03},
+    }
+    spike = {**SPIKE, "alternative_effect": other}
+    second = told({"causal": {"selections": [spike, matched, RANDOM]}})["Cause"][1]
+    assert second == (
+        "Put in place of the rollout's own at the top spike, the token of rl-80 changes the success of dpo-8 by +87.4 "
+        "(+82.5 to +91.6) points, the third token by +60.0 (+50.0 to +70.0); at matched positions by 0.0 (-3.0 to "
+        "+3.0) (the same token at 10 of 40), at random positions by +1.1 (-0.4 to +2.9)."
     )
-    assert second.endswith(ending)
 
 
-def test_an_effect_that_the_matched_control_has_too_is_not_claimed(told: Any) -> None:
-    matched = {"selection": "matched", "effect": {"mean": 0.8, "low": 0.7, "high": 0.83}}
-    assert told({"causal": {"selections": [SPIKE, matched, RANDOM]}})["Cause"][0].endswith(
-        "; the intervals overlap, so no effect of the spike is shown."
-    )
+@pytest.mark.parametrize("control", ["matched", "random"])
+def test_an_effect_that_a_control_has_too_is_not_claimed(control: str, told: Any) -> None:
+    large = {"selection": control, "effect": {"mean": 0.8, "low": 0.7, "high": 0.83}}
+    said = told({"causal": {"selections": [SPIKE, large]}})["Cause"][1]
+    assert said.endswith("; the intervals overlap, so the spike is not shown to differ.")
 
 
 def test_what_was_not_measured_beside_an_effect_is_said(told: Any) -> None:
-    assert told({"causal": {"selections": [SPIKE]}})["Cause"][0].endswith("; random positions were not measured.")
+    same = {"selection": "matched", "num_positions": 40, "effect": None}
+    assert told({"causal": {"selections": [SPIKE, same]}})["Cause"][1].endswith(
+        "; at matched positions it was not measured, as both models choose the same token, random positions were not "
+        "measured."
+    )
 
 
 def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None:
     other = {"mean": 0.6, "low": 0.5, "high": 0.7}
-    selections = [{**SPIKE, "alternative_effect": other}]
+    selections = [{**spikes(0.2, 0.4), "alternative_effect": other}]
     policies = [
         {"policy": name, "selections": selections, "differences": [{"control": "random", "difference": other}]}
         for name in ("reference", "checkpoint")
     ]
-    score = {"selector": "js", "auc": {"mean": 0.9, "low": 0.8, "high": 1.0}}
-    prediction = [{"policy": "checkpoint", "positions": "all", "delta": 0.1, "selectors": [score]}]
+    rho = {"mean": 0.9, "low": 0.8, "high": 1.0, "p_value": 0.001, "num_clusters": 50}
+    score = {"selector": "js", "spearman": rho, "p_adjusted": 0.001}
+    prediction = [{"policy": "checkpoint", "positions": "all", "selectors": [score]}]
     summary = {"causal": {"selections": selections, "policies": policies}, "prediction": prediction}
-    assert told(summary)["Cause"][1].startswith("Where the checkpoint continues: over all positions tested, JS best")
+    assert told(summary)["Cause"][2].startswith(
+        "Where the checkpoint continues: over all positions tested, JS goes best"
+    )
     (causes,) = [one for one in all_sections(inputs_of(summary=summary)) if one.id == "causes"]
     assert [one.title for one in causes.panels[:2]] == [
         "Forced tokens, continued by dpo-8",
@@ -88,6 +134,21 @@ def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None
     ]
     plot, _, differences = causes.panels[1].parts
     assert isinstance(plot, DotPlot)
-    assert [row.name for row in plot.rows] == ["Top spike, token of rl-80", "Top spike, another token"]
+    assert [row.name for row in plot.rows] == [
+        "Top spike, token of rl-80 against another",
+        "Top spike, token of rl-80",
+        "Top spike, another token",
+    ]
     assert isinstance(differences, Table)
     assert (differences.id, differences.rows[0][0]) == ("causal-checkpoint-differences", "spike minus random")
+
+
+def test_a_correlation_that_does_not_outlast_the_number_of_scores_is_not_claimed(told: Any) -> None:
+    def said(mean: float, p_adjusted: float) -> str:
+        rho = {"mean": mean, "low": mean - 0.2, "high": mean + 0.2, "p_value": 0.02, "num_clusters": 50}
+        scores = [{"selector": "js", "spearman": rho, "p_adjusted": p_adjusted}]
+        return told({"prediction": [{"policy": "reference", "positions": "all", "selectors": scores}]})["Cause"][2]
+
+    assert said(0.3, 0.16) == "Over all positions tested, no score is shown to go with the size of the effect."
+    assert said(0.3, 0.04).startswith("Over all positions tested, JS goes best with the size of the effect: rank")
+    assert said(-0.3, 0.04).endswith("; JS goes with smaller effects.")

@@ -26,9 +26,9 @@ def test_all_problems_that_turned_right_are_called_all(told: Any) -> None:
 
 def test_a_split_says_which_half_decided(inputs_of: Any) -> None:
     test = {"num": 400, "num_first_only": 3, "num_second_only": 211, "difference": None, "p_value": 0.5}
-    sections = all_sections(inputs_of(summary={"selection": "split", "mcnemar": test}))
+    sections = all_sections(inputs_of(summary={"selection": "split", "num_ties": 12, "mcnemar": test}))
     (panel,) = [one for section in sections for one in section.panels if one.title == "Is the selection sound?"]
     assert panel.note == (
         "Problems that dpo-8 got wrong and rl-80 right on one half of the sampled completions; the rollouts compared "
-        "are of the other half."
+        "are of the other half. 12 verdicts were ties, drawn by a coin."
     )

@@ -18,8 +18,9 @@ def test_every_sentence_of_a_complete_run(said: Any) -> None:
         "compared token by token.",
         "The token where rl-80 differs most from dpo-8 (JS) is the first wrong step in 90.0% (85.0 to 94.0) of the "
         "rollouts and some wrong step in 92.0% (87.0 to 95.0); a token drawn at random would be so in 2.6% and 3.0%.",
-        "Putting the token of rl-80 in place of that of dpo-8 at the top spike, and letting dpo-8 continue, changes "
-        "its success by +87.4 (+82.5 to +91.6) percentage points; at random positions by +1.1 "
+        "Whether the token of rl-80 at the spike does more than another token there was not measured.",
+        "Put in place of the rollout's own at the top spike, the token of rl-80 changes the success of dpo-8 by +87.4 "
+        "(+82.5 to +91.6) points; matched positions were not measured, at random positions by +1.1 "
         "(\N{MINUS SIGN}0.4 to +2.9).",
     )
 
@@ -32,7 +33,7 @@ def test_what_is_missing_is_said_to_be_not_measured(said: Any) -> None:
     summary = {"spikes": [], "causal": None}
     assert said(summary=summary)[-2:] == (
         "Where the highest divergence of a rollout falls was not measured.",
-        "Whether the token at the spike causes the correction was not measured.",
+        "Whether the token of rl-80 at the spike does more than another token there was not measured.",
     )
 
 
@@ -41,7 +42,7 @@ def test_headline_figures(inputs_of: Any) -> None:
         ("46.5% \N{RIGHTWARDS ARROW} 99.2%", "dpo-8 to rl-80, 400 held-out problems"),
         ("208", "of 215 problems dpo-8 gets wrong"),
         ("90.0%", "85.0 to 94.0; by chance 2.6%"),
-        ("+87.4 points", "at random positions +1.1 points"),
+        ("not measured", "against the rollout's own +87.4 points"),
     ]
     assert [tile.value for tile in all_tiles(inputs_of((), None))] == ["not measured"] * 4
 
@@ -59,7 +60,7 @@ WIDE = {"mean": 0.5, "low": -1.0, "high": 1.0}
         ("Where", 0, "(not distinguishable from the middle and last)."),
         ("Where", 1, "about as much as their fraction of the tokens (50.0%)."),
         ("Where", 2, "not distinguishable from their fraction."),
-        ("Cause", 1, "no score ranks those with an effect of 10.0% or more above chance."),
+        ("Cause", 2, "no score is shown to go with the size of the effect."),
         ("Dose", 0, "so nothing can be recovered."),
         ("Training", 0, "not distinguishable from their fraction of the tokens (50.0%)."),
         ("Training", 1, "is not shown to go with the answer: rank correlation"),

@@ -16,7 +16,7 @@ from swerve.artifacts.probe_causes import Attribution, AttributionScore
 from swerve.errors import MismatchError
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import bootstrap_mean
+from swerve.statistics import mean_interval
 
 AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
 
@@ -190,19 +190,18 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
 
 
 def summarise_attribution(
-    rows: Sequence[Mapping[str, Any]], sequences: Sequence[ProbeSequence], *, confidence: float, seed: int
+    rows: Sequence[Mapping[str, Any]], sequences: Sequence[ProbeSequence], *, confidence: float
 ) -> tuple[Attribution, ...]:
     """Return where the scores lie, for each model and method: on the prompt, nearby, on earlier wrong steps.
 
     Each score has beside it what equal scores would give (`uniform`). Distances are in tokens from the position to be
-    explained, 1 for the token just before it. Means are over spots with problems resampled; spots without an earlier
+    explained, 1 for the token just before it. Means are over spots, intervals over problems; spots without an earlier
     wrong step do not count for `wrong`.
 
     Args:
         rows: of `attributions.parquet`.
         sequences: the rollouts they are about.
         confidence: coverage of the intervals.
-        seed: of the resampling.
     """
     by_id = {sequence.sequence_id: sequence for sequence in sequences}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -214,11 +213,10 @@ def summarise_attribution(
         pairs = [pair for _, pair in measured if pair is not None]
         return AttributionScore(
             num_spots=len(pairs),
-            score=bootstrap_mean(
+            score=mean_interval(
                 [value for value, _ in pairs],
                 clusters=[problem for problem, pair in measured if pair is not None],
                 confidence=confidence,
-                seed=seed,
             ),
             uniform=sum(uniform for _, uniform in pairs) / len(pairs) if pairs else None,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,12 +26,13 @@ from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import PartStore
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.progress import Progress, ProgressTask
+from swerve.rewards.checks import grading_of
 from swerve.rollout.engine import Engine, make_engine
 from swerve.types import Prompt
 
@@ -64,8 +65,8 @@ class CausalTests:
         tokenizer = self._model(self.plan.reference).tokenizer
         effects = measured_effects(planned, outcomes)
         scores = self._scores([(one.sequence_id, one.position) for one in effects])
-        summary = summarise_swaps(planned, outcomes, settings=settings, resampling=self._resampling)
-        prediction = summarise_prediction(effects, scores, delta=settings.delta, resampling=self._resampling)
+        summary = summarise_swaps(planned, outcomes, settings=settings, intervals=self._intervals)
+        prediction = summarise_prediction(effects, scores, intervals=self._intervals)
         return intervention_rows(planned, outcomes, tokenizer), summary, prediction
 
     def _planned(self) -> list[Intervention]:
@@ -129,6 +130,7 @@ class CausalTests:
             "policy": source.label,
             "settings": settings.model_dump(mode="json"),
             "problems": [asdict(item.sequence.problem) for item in items],
+            "graders": grading_of(item.sequence.problem for item in items),
             "items": [
                 [*item.place, item.arm, list(item.sequence.prompt_ids), list(item.forced.completion_ids)]
                 for item in items
@@ -137,7 +139,7 @@ class CausalTests:
         found = self.parts.get(
             "swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source))
         )
-        return [replace(_outcome(drawn), first=None if first is None else _outcome(first)) for drawn, first in found]
+        return [Outcome(**drawn, first=None if first is None else Outcome(**first)) for drawn, first in found]
 
     def _scores(self, places: Sequence[tuple[int, int]]) -> dict[str, NDArray[np.float64]]:
         """Return each selector's score of the final checkpoint at positions (sequence_id, position)."""
@@ -159,7 +161,7 @@ class CausalTests:
         summary = summarise_pivots(
             search,
             spikes={one.sequence_id: found for one, found in zip(self.data.sequences, positions, strict=True)},
-            resampling=self._resampling,
+            intervals=self._intervals,
         )
         return prefix_value_rows(search.values), summary
 
@@ -181,7 +183,7 @@ class CausalTests:
             for direction in settings.directions:
                 one_way = settings.model_copy(update={"directions": (direction,)})
                 rows += self._crossed(one_way, prompts, pilot, task)
-        return rows, summarise_cross_sampling(rows, resampling=self._resampling)
+        return rows, summarise_cross_sampling(rows, intervals=self._intervals)
 
     def _crossed(
         self, settings: CrossSamplingConfig, prompts: Sequence[Prompt], pilot: Sequence[Prompt], task: ProgressTask
@@ -205,6 +207,7 @@ class CausalTests:
         depends = {
             "settings": settings.model_dump(mode="json"),
             "prompts": [[[asdict(one.problem), list(one.token_ids)] for one in part] for part in (prompts, pilot)],
+            "graders": grading_of(one.problem for one in prompts),
         }
         num = count_cross_samples(settings, len(prompts), len(pilot))
         found: list[dict[str, Any]]
@@ -227,7 +230,7 @@ class CausalTests:
                 }
                 rows += self.parts.get("attribution", depends, partial(self._attributed, spots, source))
                 task.advance(len(spots))
-        return rows, summarise_attribution(rows, self.data.sequences, confidence=plan.confidence, seed=plan.seed)
+        return rows, summarise_attribution(rows, self.data.sequences, confidence=plan.confidence)
 
     def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> list[dict[str, Any]]:
         method = self.plan.settings.attribution.method
@@ -262,9 +265,8 @@ class CausalTests:
         )
 
     @property
-    def _resampling(self) -> Resampling:
-        num = self.plan.settings.causal.num_bootstrap
-        return Resampling(confidence=self.plan.confidence, num_resamples=num, seed=self.plan.seed)
+    def _intervals(self) -> Intervals:
+        return Intervals(confidence=self.plan.confidence)
 
     def _model(self, source: ModelSource) -> LoadedModel:
         if source.label not in self._loaded:
@@ -279,9 +281,8 @@ def _spot_content(spot: Spot) -> list[Any]:
     return [sequence.sequence_id, position, *map(list, tokens)]
 
 
-def _counts(outcome: Outcome) -> list[int]:
-    return [outcome.num_continuations, outcome.num_successes, outcome.num_failures]
+def _counts(outcome: Outcome) -> dict[str, int | None]:
+    return {name: getattr(outcome, name) for name in _COUNTS}
 
 
-def _outcome(counts: Sequence[int]) -> Outcome:
-    return Outcome(num_continuations=counts[0], num_successes=counts[1], num_failures=counts[2])
+_COUNTS = ("num_continuations", "num_successes", "num_failures", "even_successes")

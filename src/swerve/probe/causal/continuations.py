@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,6 +45,8 @@ class Outcome:
     num_successes: int
     num_failures: int
     """Continuations the grader could not judge; they count as wrong."""
+    even_successes: int | None = None
+    """Right ones among the continuations 0, 2, 4, ...; None: not known, as of those drawn at several looks."""
     first: Outcome | None = None
     """Where more were drawn depending on what was seen: the continuations before that."""
 
@@ -66,6 +67,23 @@ class Outcome:
         not.
         """
         return (self.first or self).value
+
+    @property
+    def half_values(self) -> tuple[float, float] | None:
+        """Share of right continuations among the even ones and among the odd ones of those that `unbiased_value` is of.
+
+        The two are independent, and continuation i of two arms of a position has the same random numbers, so the halves
+        of their difference are independent too. None with fewer than two continuations, or where the half is not known.
+
+        >>> Outcome(num_continuations=5, num_successes=3, num_failures=0, even_successes=3).half_values
+        (1.0, 0.0)
+        """
+        drawn = self.first or self
+        num_odd = drawn.num_continuations // 2
+        if drawn.even_successes is None or not num_odd:
+            return None
+        odd = drawn.num_successes - drawn.even_successes
+        return drawn.even_successes / (drawn.num_continuations - num_odd), odd / num_odd
 
     def extended(self, other: Outcome) -> Outcome:
         """Return the continuations of both, the second drawn depending on the first."""
@@ -163,24 +181,26 @@ class ContinuationSampler:
 
     def _graded(self, groups: Sequence[tuple[Problem, Sequence[tuple[int, ...]]]]) -> list[Outcome]:
         """Grade the completions of each problem, all in one call; equal ones of a group, which are frequent, once."""
-        counts = [Counter(completions) for _, completions in groups]
+        unique = [list(dict.fromkeys(completions)) for _, completions in groups]
         rewards = iter(
             self.grade(
                 [
                     (problem, completion_text(self.tokenizer, token_ids))
-                    for (problem, _), distinct in zip(groups, counts, strict=True)
+                    for (problem, _), distinct in zip(groups, unique, strict=True)
                     for token_ids in distinct
                 ]
             )
         )
         outcomes = []
-        for distinct in counts:
-            judged = list(zip(distinct.values(), islice(rewards, len(distinct)), strict=True))
+        for (_, completions), distinct in zip(groups, unique, strict=True):
+            judged = dict(zip(distinct, islice(rewards, len(distinct)), strict=True))
+            right = [judged[token_ids].is_right for token_ids in completions]
             outcomes.append(
                 Outcome(
-                    num_continuations=distinct.total(),
-                    num_successes=sum(count for count, reward in judged if reward.is_right),
-                    num_failures=sum(count for count, reward in judged if reward.value is None),
+                    num_continuations=len(right),
+                    num_successes=sum(right),
+                    num_failures=sum(judged[token_ids].value is None for token_ids in completions),
+                    even_successes=sum(right[::2]),
                 )
             )
         return outcomes

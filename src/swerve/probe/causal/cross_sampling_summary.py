@@ -17,15 +17,15 @@ from swerve.artifacts.probe_causes import (
     CrossSamplingSelector,
 )
 from swerve.estimates import Estimate
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.statistics import share
+from swerve.statistics.intervals import mean_interval
+from swerve.statistics.jackknife import jackknife_interval
 
 _Array = NDArray[np.float64]
 
-_AT_ONCE = 256  # resamples whose counts are held at a time
 
-
-def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, resampling: Resampling) -> CrossSampling | None:
+def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, intervals: Intervals) -> CrossSampling | None:
     """Return how much of the gap between two models a few tokens carry; None without rows.
 
     A selector's curve runs from (0, accuracy of the base) through the measured (share of swapped tokens, accuracy) of
@@ -41,7 +41,7 @@ def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, resampling: R
 
     Args:
         rows: of `CROSS_SAMPLES_SCHEMA`.
-        resampling: of the intervals.
+        intervals: how intervals are made.
 
     Raises:
         ValueError: a configuration lacks some of the samples of another, or a direction lacks an end.
@@ -49,7 +49,7 @@ def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, resampling: R
     if not rows:
         return None
     names = list(dict.fromkeys(str(row["direction"]) for row in rows))
-    directions = [_Direction.of(name, [row for row in rows if row["direction"] == name], resampling) for name in names]
+    directions = [_Direction.of(name, [row for row in rows if row["direction"] == name], intervals) for name in names]
     return CrossSampling(
         num_problems=len({row["problem_id"] for row in rows}),
         num_samples=1 + max(int(row["sample"]) for row in rows),
@@ -117,7 +117,7 @@ def _short(value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Direction:
-    """All configurations of one direction, and the weights of the problems in each resample."""
+    """All configurations of one direction, by problem."""
 
     name: str
     base: _Dose
@@ -125,10 +125,10 @@ class _Direction:
     doses: tuple[_Dose, ...]
     num_samples: int
     """Of each problem."""
-    how: Resampling
+    how: Intervals
 
     @classmethod
-    def of(cls, name: str, rows: Sequence[Mapping[str, Any]], resampling: Resampling) -> _Direction:
+    def of(cls, name: str, rows: Sequence[Mapping[str, Any]], intervals: Intervals) -> _Direction:
         """Sort the rows of one direction into configurations."""
         groups: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
         for row in rows:
@@ -150,14 +150,14 @@ class _Direction:
             other=doses.pop((1.0, "")),
             doses=tuple(doses.values()),
             num_samples=len(expected) // len(problems),
-            how=resampling.seeded("cross_sampling", name),
+            how=intervals,
         )
 
     def summary(self) -> CrossSamplingDirection:
         """Return accuracies at the ends and the curve of each selector."""
         gap = self._difference(self.other, self.base)
         limit = self._common_share()
-        resamples = self._resamples()
+        jackknife = self._jackknife()
         selectors = list(dict.fromkeys(dose.selector for dose in self.doses))
         return CrossSamplingDirection(
             direction=self.name,
@@ -166,12 +166,12 @@ class _Direction:
             gap=gap,
             largest_common_share=limit,
             selectors=tuple(
-                self._selector(name, limit, gap is not None and gap.excludes(0), resamples) for name in selectors
+                self._selector(name, limit, gap is not None and gap.excludes(0), jackknife) for name in selectors
             ),
         )
 
     def _selector(
-        self, name: str, limit: float | None, with_ratios: bool, resamples: _Resamples
+        self, name: str, limit: float | None, with_ratios: bool, jackknife: _Jackknife
     ) -> CrossSamplingSelector:
         own = [dose for dose in self.doses if dose.selector == name]
         reached = limit is not None and max(_ratio(dose.swapped, dose.tokens) for dose in own) > 0
@@ -185,19 +185,19 @@ class _Direction:
                 heights = [view.height(selector, limit, ratio=ratio) for selector in selectors]
                 return heights[0] - sum(heights[1:])
 
-            return resamples.estimate(height)
+            return jackknife.difference(height) if len(selectors) > 1 and not ratio else jackknife.estimate(height)
 
         compared = name != "random" and any(dose.selector == "random" for dose in self.doses)
         return CrossSamplingSelector(
             selector=name,
-            points=tuple(self._point(dose, with_ratios, resamples) for dose in own),
+            points=tuple(self._point(dose, with_ratios, jackknife) for dose in own),
             mean_accuracy=curve(False, name),
             auc=curve(True, name),
             mean_accuracy_over_random=curve(False, name, "random") if compared else None,
             auc_over_random=curve(True, name, "random") if compared else None,
         )
 
-    def _point(self, dose: _Dose, with_ratios: bool, resamples: _Resamples) -> CrossSamplingPoint:
+    def _point(self, dose: _Dose, with_ratios: bool, jackknife: _Jackknife) -> CrossSamplingPoint:
         return CrossSamplingPoint(
             budget=dose.budget,
             threshold=dose.threshold,
@@ -205,7 +205,7 @@ class _Direction:
             share_changed=_ratio(dose.changed, dose.tokens),
             accuracy=self._accuracy(dose),
             gain=self._difference(dose, self.base),
-            recovered=resamples.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
+            recovered=jackknife.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
         )
 
     def _common_share(self) -> float | None:
@@ -225,19 +225,17 @@ class _Direction:
     def _difference(self, dose: _Dose, base: _Dose) -> Estimate | None:
         return self.how.mean((dose.correct - base.correct) / self.num_samples, bounds=(-1.0, 1.0))
 
-    def _resamples(self) -> _Resamples:
+    def _jackknife(self) -> _Jackknife:
         everything = (self.base, self.other, *self.doses)
         sums = np.stack([column for dose in everything for column in (dose.correct, dose.tokens, dose.swapped)], axis=1)
-        num = len(sums)
-        rng = np.random.default_rng(self.how.seed)
-        totals = [sums.sum(axis=0, keepdims=True)]
-        for start in range(0, self.how.num_resamples, _AT_ONCE):
-            size = min(_AT_ONCE, self.how.num_resamples - start)
-            totals.append(rng.multinomial(num, np.full(num, 1 / num), size=size) @ sums)
-        views = np.concatenate(totals).reshape(-1, len(everything), 3)
-        samples = num * self.num_samples
-        return _Resamples(
-            views=tuple(_View(doses=everything, totals=totals, num_samples=samples) for totals in views),
+        totals = sums.sum(axis=0)
+
+        def view(part: _Array, num: int) -> _View:
+            return _View(doses=everything, totals=part.reshape(-1, 3), num_samples=num * self.num_samples)
+
+        return _Jackknife(
+            whole=view(totals, len(sums)),
+            without=tuple(view(totals - one, len(sums) - 1) for one in sums) if len(sums) > 1 else (),
             confidence=self.how.confidence,
         )
 
@@ -274,21 +272,31 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Resamples:
-    """The problems as they are, first, and then as many draws of them."""
+class _Jackknife:
+    """All problems, and all but each one."""
 
-    views: tuple[_View, ...]
+    whole: _View
+    without: tuple[_View, ...]
     confidence: float
 
     def estimate(self, statistic: Callable[[_View], float]) -> Estimate | None:
-        """Return a statistic with its percentile interval; draws in which it has no value are left out."""
-        mean = statistic(self.views[0])
-        drawn = np.asarray([statistic(view) for view in self.views[1:]])
-        drawn = drawn[np.isfinite(drawn)]
-        if not math.isfinite(mean) or not drawn.size:
-            return None
-        low, high = np.quantile(drawn, [(1 - self.confidence) / 2, (1 + self.confidence) / 2])
-        return Estimate(mean=mean, low=float(low), high=float(high))
+        """Return a statistic with its jackknife interval; None where it has no value."""
+        without = np.array([statistic(view) for view in self.without])
+        return jackknife_interval(statistic(self.whole), without, confidence=self.confidence)
+
+    def difference(self, statistic: Callable[[_View], float]) -> Estimate | None:
+        """Return a difference of accuracies with the interval of a mean between -1 and 1, of its pseudo-values.
+
+        Where few problems differ, and all the same way, the jackknife alone is too sure of itself.
+        """
+        value, num = statistic(self.whole), len(self.without)
+        pseudo = num * value - (num - 1) * np.array([statistic(view) for view in self.without])
+        scale = max(1.0, float(np.abs(pseudo).max(initial=0.0)))
+        found = mean_interval(pseudo / scale, bounds=(-1.0, 1.0), confidence=self.confidence)
+        if found is None:
+            return self.estimate(statistic)
+        low, high = (value + scale * (end - found.mean) for end in (found.low, found.high))
+        return Estimate(mean=value, low=max(low, -1.0), high=min(high, 1.0))
 
 
 def _ratio(part: _Array, whole: _Array) -> float:

@@ -68,7 +68,7 @@ class Intervention:
 
     @property
     def spike_problem_id(self) -> str:
-        """The problem of that rollout: the unit of resampling."""
+        """The problem of that rollout: the unit of intervals."""
         return self.match.problem_id if self.match else self.sequence.problem.id
 
     @property
@@ -100,8 +100,9 @@ def plan_interventions(
 ) -> list[Intervention]:
     """Return the arms at each rollout's top spike and at its controls, for every policy of the settings.
 
-    A rollout of a single token has no random control; without a position that is no spike there is no matched one. A
-    position where the reference's top tokens are all the rollout's or the checkpoint's has no `alternative` arm.
+    A rollout of a single token has no random control; a spike without a position that is no spike and near enough in
+    the reference's entropy (`ControlPool.matched`) has no matched one. A position where the reference's top tokens are
+    all the rollout's or the checkpoint's has no `alternative` arm.
 
     Args:
         sequences: the rollouts.
@@ -123,14 +124,20 @@ def plan_interventions(
     if "matched" in settings.controls:
         if spikes is None or categories is None or entropy_ref is None:
             raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
-        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops)
+        differs = [
+            [int(choice) != own for choice, own in zip(choices, one.completion_ids, strict=True)]
+            for one, choices in zip(sequences, argmax, strict=True)
+        ]
+        pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops, differs=differs)
+    places: list[_Place] = []
+    for index, top in enumerate(tops):
+        places += _places(sequences, index, int(top), settings, pool, seed, places)
     planned: list[Intervention] = []
     for policy in settings.policies:
-        for index, top in enumerate(tops):
-            for place in _places(sequences, index, int(top), settings, pool, seed):
-                choice = int(argmax[place.index][place.position])
-                likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
-                planned += _arms(place, policy, choice, likely)
+        for place in places:
+            choice = int(argmax[place.index][place.position])
+            likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
+            planned += _arms(place, policy, choice, likely)
     return planned
 
 
@@ -141,11 +148,13 @@ def _places(
     settings: CausalConfig,
     pool: ControlPool | None,
     seed: int,
+    before: Sequence[_Place],
 ) -> list[_Place]:
-    """Return the spike of one rollout and its controls."""
+    """Return the spike of one rollout and its controls, given the places of the rollouts before it."""
     own = sequences[index]
     found = [_Place(sequence=own, index=index, position=top, selection="spike")]
-    control = pool.matched(index, top) if pool is not None else None
+    taken = {(one.index, one.position) for one in before if one.match is not None}
+    control = pool.matched(index, top, taken=taken) if pool is not None else None
     if control is not None:
         match = Match(
             sequence_id=own.sequence_id,
@@ -220,6 +229,17 @@ class Control:
     """|entropy at the control - entropy at the spike| under the reference, in nats."""
 
 
+_CALIPER = 0.2  # standard deviations
+
+_LEAST_CALIPER = 0.05  # nats
+
+
+def _caliper(spikes: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    if not spikes.size or not others.size:
+        return _LEAST_CALIPER
+    return max(_LEAST_CALIPER, _CALIPER * float(np.sqrt((spikes.var() + others.var()) / 2)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPool:
     """All positions of all rollouts that are no spike."""
@@ -232,6 +252,10 @@ class ControlPool:
     entropy: NDArray[np.float64]
     free: NDArray[np.bool_]
     """No spike, nor the highest divergence of its rollout."""
+    differs: NDArray[np.bool_]
+    """The checkpoint chooses another token than the rollout's own."""
+    caliper: float
+    """Largest gap of the reference's entropy between a spike and its control, in nats."""
 
     @classmethod
     def of(
@@ -241,48 +265,75 @@ class ControlPool:
         entropy_ref: Sequence[Sequence[float]],
         spikes: Sequence[Collection[int]],
         tops: Sequence[int],
+        differs: Sequence[Sequence[bool]],
     ) -> ControlPool:
         """Lay the rollouts' positions side by side.
+
+        The caliper is 0.2 standard deviations of the entropy, pooled over spikes and free positions: with it matching
+        takes out 98% and more of the difference a confounder makes (Cochran and Rubin, Sankhya A 35 (1973); Austin,
+        Pharmaceutical Statistics 10 (2011)). It is 0.05 nats at least, at which the likeliest of two tokens has 99%.
 
         Args:
             categories: category of every token of each rollout.
             entropy_ref: the reference's entropy at each, in nats.
             spikes: positions of each rollout's spikes.
             tops: position of the highest divergence of each.
+            differs: whether the checkpoint chooses another token than the rollout's own, at every position of each.
 
         Raises:
             ValueError: the arguments are not of the same rollouts, or differ in length.
         """
         lengths = [len(row) for row in categories]
-        if lengths != [len(row) for row in entropy_ref] or not len(lengths) == len(spikes) == len(tops):
+        same = all(lengths == [len(row) for row in rows] for rows in (entropy_ref, differs))
+        if not same or not len(lengths) == len(spikes) == len(tops):
             raise ValueError(
-                "categories, entropies, spikes and tops must be of the same rollouts, position by position"
+                "categories, entropies, choices, spikes and tops must be of the same rollouts, position by position"
             )
         places = [(index, position) for index, length in enumerate(lengths) for position in range(length)]
         taken = {(index, int(spike)) for index, found in enumerate(spikes) for spike in found}
         taken |= {(index, int(top)) for index, top in enumerate(tops)}
+        free = np.array([place not in taken for place in places], dtype=np.bool_)
+        entropy = np.array([value for row in entropy_ref for value in row], dtype=np.float64)
+        highest = np.array([row[int(top)] for row, top in zip(entropy_ref, tops, strict=True)], dtype=np.float64)
         return cls(
             rollout=np.array([index for index, _ in places], dtype=np.int64),
             position=np.array([position for _, position in places], dtype=np.int64),
             third=np.array([third(position, lengths[index]) for index, position in places], dtype=np.int64),
             category=np.array([name for row in categories for name in row], dtype=np.str_),
-            entropy=np.array([value for row in entropy_ref for value in row], dtype=np.float64),
-            free=np.array([place not in taken for place in places], dtype=np.bool_),
+            entropy=entropy,
+            free=free,
+            differs=np.array([mark for row in differs for mark in row], dtype=np.bool_),
+            caliper=_caliper(highest, entropy[free]),
         )
 
-    def matched(self, index: int, position: int) -> Control | None:
-        """Return the free position most like position `position` of rollout `index`; None where none is free.
+    def matched(self, index: int, position: int, *, taken: Collection[tuple[int, int]] = ()) -> Control | None:
+        """Return the free position most like position `position` of rollout `index`; None where none is near enough.
 
-        Category and third of the completion come before the rollout, that before either of the two alone: positions are
-        looked for that agree in (category, third, rollout), else (category, third), (category, rollout), (category),
-        (third, rollout), (third), (rollout), and at last anywhere; of those the nearest in the reference's entropy, of
-        equally near ones the first.
+        How undecided the reference is decides how much a token can do, so the entropy comes first: only positions
+        within the caliper are candidates. Of these the ones at which the checkpoint chooses another token than the
+        rollout's own, if there are any: at the others nothing is swapped. Then category and third of the completion
+        come before the rollout, that before either of the two alone: positions are looked for that agree in (category,
+        third, rollout), else (category, third), (category, rollout), (category), (third, rollout), (third), (rollout),
+        and at last any; of those the nearest in entropy, of equally near ones the first.
+
+        A control stands for one spike: were it another's too, their effects would be one measurement counted as two,
+        and intervals over problems too narrow.
+
+        Args:
+            index: rollout of the spike.
+            position: the spike.
+            taken: (rollout, position) of the controls of other spikes.
         """
         own = int(np.flatnonzero((self.rollout == index) & (self.position == position))[0])
+        near = self.free & (np.abs(self.entropy - self.entropy[own]) <= self.caliper)
+        near[own] = False
+        for rollout, at in taken:
+            near &= (self.rollout != rollout) | (self.position != at)
+        if (near & self.differs).any():
+            near &= self.differs
         same = {name: getattr(self, name) == getattr(self, name)[own] for name in ("category", "third", "rollout")}
         for names in _TIERS:
-            candidates = self.free.copy()
-            candidates[own] = False
+            candidates = near.copy()
             for name in names:
                 candidates &= same[name]
             if candidates.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -27,10 +27,9 @@ from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.continuations import Outcome
 from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
 from swerve.probe.causal.swaps import look_sizes, verdict
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
-from swerve.statistics.ranking import bootstrap_ranking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ class MeasuredEffect:
     spike_sequence_id: int
     """Of the rollout whose spike this is, or is a control for."""
     problem_id: str
-    """Of that rollout: the unit of resampling."""
+    """Of that rollout: the unit of intervals."""
     arms: Mapping[Arm, tuple[int, Outcome]]
     """The token each arm forced, and what became of it; `reference` and `checkpoint` at least."""
     match: Match | None = None
@@ -61,9 +60,12 @@ class MeasuredEffect:
         return self.value("checkpoint") - self.value("reference")
 
     @property
-    def precise_effect(self) -> float:
-        """The same from all continuations: what is known of this position."""
-        return self.arms["checkpoint"][1].value - self.arms["reference"][1].value
+    def squared_effect(self) -> float | None:
+        """The effect in the even continuations times that in the odd ones: effect^2 on average, whatever the noise."""
+        before, after = (self.arms[arm][1].half_values for arm in ("reference", "checkpoint"))
+        if before is None or after is None:
+            return None
+        return (after[0] - before[0]) * (after[1] - before[1])
 
     @property
     def same_token(self) -> bool:
@@ -112,9 +114,9 @@ def summarise_swaps(
     outcomes: Sequence[Outcome],
     *,
     settings: CausalConfig,
-    resampling: Resampling,
+    intervals: Intervals,
 ) -> Swaps | None:
-    """Return what the swaps did to success, problems resampled; None without interventions.
+    """Return what the swaps did to success; None without interventions.
 
     `policies` has for each policy and selection the success of each arm and the effects (differences of success):
     `effect` of the checkpoint's token against the rollout's own, `alternative_effect` of another token against it, and
@@ -123,6 +125,10 @@ def summarise_swaps(
     `differences` are the effects at spikes minus those at their controls. Every `test` is a paired Wilcoxon test at
     problem level; `p_adjusted` is Benjamini and Hochberg's over all of them. `selections` and `difference` (spike minus
     random) repeat what the reference's continuations say.
+
+    Where the checkpoint chooses the rollout's own token nothing is swapped and the effect is exactly 0. `effect`, its
+    `test` and the differences that rest on it are None where that is so at every position of a kind: an effect was not
+    measured there.
 
     With several looks, sampling stops at a position where its data are clear; the means here are of the first look's
     continuations, whose number is fixed, since those of all would be too large. `decisions` uses all: it counts the
@@ -134,7 +140,7 @@ def summarise_swaps(
     effects = measured_effects(interventions, outcomes)
     if not effects:
         return None
-    summariser = _Summariser(settings=settings, resampling=resampling)
+    summariser = _Summariser(settings=settings, intervals=intervals)
     names = dict.fromkeys(one.policy for one in effects)
     policies = _adjusted([summariser.policy([one for one in effects if one.policy == name]) for name in names])
     main = next((one for one in policies if one.policy == "reference"), None)
@@ -155,7 +161,7 @@ class _Summariser:
     """Effects by kind of position, with intervals at one level."""
 
     settings: CausalConfig
-    resampling: Resampling
+    intervals: Intervals
 
     def policy(self, effects: Sequence[MeasuredEffect]) -> SwapPolicy:
         """Summarise the effects under one policy."""
@@ -179,28 +185,28 @@ class _Summariser:
             reference=_success("reference", places),
             checkpoint=_success("checkpoint", places),
             alternative=_success("alternative", places),
-            **dict(self.effects(name, places)),
+            **dict(self.effects(places)),
             share_same_token=sum(one.same_token for one in places) / len(places),
-            different_tokens=self.effects(name, [one for one in places if not one.same_token]),
+            different_tokens=self.effects([one for one in places if not one.same_token]),
             mean_continuations=sum(one.arms["reference"][1].num_continuations for one in places) / len(places),
             decisions=self.decisions(places),
             match=_match(places),
             test=_tested(
                 [one.value("reference") for one in places], [one.value("checkpoint") for one in places], places
-            ),
+            )
+            if _is_swapped(places)
+            else None,
         )
 
-    def effects(self, name: str, places: Sequence[MeasuredEffect]) -> SwapEffects:
+    def effects(self, places: Sequence[MeasuredEffect]) -> SwapEffects:
         """Return the three differences between arms."""
         other = [one for one in places if "alternative" in one.arms]
         return SwapEffects(
             num_different=sum(not one.same_token for one in places),
-            effect=self._estimate(lambda one: one.effect, places, name),
-            alternative_effect=self._estimate(
-                lambda one: one.value("alternative") - one.value("reference"), other, name
-            ),
-            checkpoint_minus_alternative=self._estimate(
-                lambda one: one.value("checkpoint") - one.value("alternative"), other, name
+            effect=self._effect(lambda one: one.effect, places if _is_swapped(places) else ()),
+            alternative_effect=self._effect(lambda one: one.value("alternative") - one.value("reference"), other),
+            checkpoint_minus_alternative=self._effect(
+                lambda one: one.value("checkpoint") - one.value("alternative"), other
             ),
         )
 
@@ -217,7 +223,7 @@ class _Summariser:
             one.arms["checkpoint"][1],
             same_token=False,
             settings=self.settings,
-            confidence=self.resampling.confidence,
+            confidence=self.intervals.confidence,
         )
 
     def difference(
@@ -228,27 +234,29 @@ class _Summariser:
         for one in controls:
             effects.setdefault(one.spike_sequence_id, []).append(one.effect)
         by_spike = {spike: sum(values) / len(values) for spike, values in effects.items()}
-        paired = [one for one in spikes if one.spike_sequence_id in by_spike]
+        measured = _is_swapped(spikes) and _is_swapped(controls)
+        paired = [one for one in spikes if measured and one.spike_sequence_id in by_spike]
         before = [by_spike[one.spike_sequence_id] for one in paired]
         return SwapDifference(
             control=name,
             num_pairs=len(paired),
-            difference=self._estimate(
-                lambda one: one.effect - by_spike[one.spike_sequence_id], paired, "difference", bound=2.0
+            difference=self.intervals.mean(
+                [one.effect - by_spike[one.spike_sequence_id] for one in paired],
+                [one.problem_id for one in paired],
+                bounds=(-2.0, 2.0),
             ),
             test=_tested(before, [one.effect for one in paired], paired),
         )
 
-    def _estimate(
-        self,
-        function: Callable[[MeasuredEffect], float],
-        places: Sequence[MeasuredEffect],
-        name: str,
-        *,
-        bound: float = 1.0,
-    ) -> Estimate | None:
-        how, problems = self.resampling.seeded("bootstrap", name), [one.problem_id for one in places]
-        return how.mean([function(one) for one in places], problems, bounds=(-bound, bound))
+    def _effect(self, function: Callable[[MeasuredEffect], float], places: Sequence[MeasuredEffect]) -> Estimate | None:
+        """Return a mean effect; most positions may have none and a few have all of it."""
+        values, problems = [function(one) for one in places], [one.problem_id for one in places]
+        return self.intervals.mean(values, problems, bounds=(-1.0, 1.0), rare=True)
+
+
+def _is_swapped(places: Sequence[MeasuredEffect]) -> bool:
+    """Return whether the checkpoint's token is another than the rollout's own anywhere."""
+    return not all(one.same_token for one in places)
 
 
 def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> ArmSuccess:
@@ -263,6 +271,7 @@ def _match(places: Sequence[MeasuredEffect]) -> ControlMatch | None:
     if not matches:
         return None
     return ControlMatch(
+        num_same_token=sum(one.same_token for one in places),
         same_rollout=_mean([float(one.same_rollout) for one in matches]),
         same_category=_mean([float(one.same_category) for one in matches]),
         same_third=_mean([float(one.same_third) for one in matches]),
@@ -305,24 +314,30 @@ def summarise_prediction(
     effects: Sequence[MeasuredEffect],
     scores: Mapping[str, Sequence[float] | NDArray[np.floating[Any]]],
     *,
-    delta: float,
-    resampling: Resampling,
+    intervals: Intervals,
 ) -> tuple[Prediction, ...]:
-    """Return, for each policy, how well each selector's score ranks positions by effect; problems resampled.
+    """Return, for each policy, how well each selector's score ranks positions by the size of their effect.
 
-    A position counts once for each policy however often it was selected. `auc` is of |effect| >= delta, `spearman` of
-    |effect|; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to rank.
+        product = (effect in the even continuations) * (effect in the odd ones),   E[product] = effect^2
 
-    The effect is a difference of two sampled fractions. Where the checkpoint chooses the rollout's own token it is
-    exactly 0, elsewhere it has noise: so any score that says whether the tokens differ is above chance on all positions
-    (`positions: all`) even if no token mattered. Among positions where they differ (`positions: different_tokens`)
-    chance is 0.5 and 0, and noise in the effects draws both metrics towards it.
+    A sampled effect is never exactly 0: |effect| grows with the noise p (1 - p) / n of its two fractions, and so with
+    every score of how undecided a model is. Ranked by |effect|, entropy has a mean AUC of .79 where no token has an
+    effect. The two halves are independent, so their product is above 0 as often as below without an effect, whatever
+    the noise. `spearman` is the rank correlation of the score with the product, `mean_square_effect` the mean product,
+    both over problems; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to
+    rank. Simulated with scores that are functions of p, 16 continuations and 100 or 300 positions without effects, the
+    correlation is significant at 5% in 5 to 7% of draws; a score that knows real effects (0 to .5) has a correlation of
+    .5 and is found in all.
+
+    A position counts once for each policy however often it was selected; several looks leave only the first, whose
+    number of continuations is fixed. Where the checkpoint chooses the rollout's own token the product is exactly 0
+    (`positions: all` has these, `different_tokens` has not). Noise in the products draws every correlation towards 0,
+    so that values of different numbers of continuations cannot be compared.
 
     Args:
-        effects: of the swaps (`measured_effects`).
+        effects: of the swaps (`measured_effects`); those without halves are left out.
         scores: by selector, one value per position, in the order of `effects`.
-        delta: smallest effect of interest.
-        resampling: of the intervals.
+        intervals: how intervals are made.
 
     Raises:
         ValueError: a selector has not as many scores as there are effects.
@@ -330,57 +345,53 @@ def summarise_prediction(
     for name, values in scores.items():
         if len(values) != len(effects):
             raise ValueError(f"selector {name!r} needs a score for each of {len(effects)} positions, got {len(values)}")
+    products = [one.squared_effect for one in effects]
     entries: list[Prediction] = []
     for policy in dict.fromkeys(one.policy for one in effects):
         first = {
             (one.sequence_id, one.position): i for i, one in reversed([*enumerate(effects)]) if one.policy == policy
         }
-        rows = sorted(first.values())
+        rows = [index for index in sorted(first.values()) if products[index] is not None]
         by_kind: dict[Literal["all", "different_tokens"], list[int]] = {
             "all": rows,
             "different_tokens": [index for index in rows if not effects[index].same_token],
         }
-        for positions, chosen in by_kind.items():
-            entries.append(
-                Prediction(
-                    policy=policy,
-                    positions=positions,
-                    num_positions=len(chosen),
-                    num_effects=sum(_size(effects[index]) >= delta - 1e-9 for index in chosen),
-                    delta=delta,
-                    selectors=_selectors(
-                        [effects[index] for index in chosen],
-                        {name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
-                        delta,
-                        resampling.seeded("bootstrap", "prediction"),
-                    ),
-                )
+        entries += [
+            _predicted(
+                policy,
+                positions,
+                products=np.array([products[index] for index in chosen], dtype=np.float64),
+                problems=[effects[index].problem_id for index in chosen],
+                scores={name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
+                how=intervals,
             )
+            for positions, chosen in by_kind.items()
+        ]
     return tuple(entries)
 
 
-def _size(one: MeasuredEffect) -> float:
-    return abs(one.precise_effect)
-
-
-def _selectors(
-    effects: Sequence[MeasuredEffect],
+def _predicted(
+    policy: Policy,
+    positions: Literal["all", "different_tokens"],
+    *,
+    products: NDArray[np.float64],
+    problems: Sequence[str],
     scores: Mapping[str, NDArray[np.float64]],
-    delta: float,
-    how: Resampling,
-) -> tuple[PredictionSelector, ...]:
-    sizes = np.array([_size(one) for one in effects])
-    common: dict[str, Any] = {"clusters": [one.problem_id for one in effects], **asdict(how)}
-    ranked = {
-        name: bootstrap_ranking(values, sizes >= delta - 1e-9, **common) if len(sizes) else None
+    how: Intervals,
+) -> Prediction:
+    # a rank correlation needs numbers: the largest finite one stands for what is infinite
+    correlations = {
+        name: spearman(np.nan_to_num(values), products, clusters=problems, confidence=how.confidence)
         for name, values in scores.items()
     }
-    # a rank correlation needs numbers: the largest finite one stands for what is infinite
-    correlations = {name: spearman(np.nan_to_num(values), sizes, **common) for name, values in scores.items()}
     adjusted, _ = benjamini_hochberg([one.p_value if one else None for one in correlations.values()])
-    return tuple(
-        PredictionSelector(
-            selector=name, auc=ranking.auc if ranking else None, spearman=correlations[name], p_adjusted=p_value
-        )
-        for (name, ranking), p_value in zip(ranked.items(), adjusted, strict=True)
+    return Prediction(
+        policy=policy,
+        positions=positions,
+        num_positions=len(products),
+        mean_square_effect=how.mean(products, problems, bounds=(-1.0, 1.0)),
+        selectors=tuple(
+            PredictionSelector(selector=name, spearman=found, p_adjusted=p_value)
+            for (name, found), p_value in zip(correlations.items(), adjusted, strict=True)
+        ),
     )

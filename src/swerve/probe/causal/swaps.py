@@ -153,6 +153,7 @@ def intervention_rows(
             "num_failures": outcome.num_failures,
             "first_continuations": (outcome.first or outcome).num_continuations,
             "first_successes": (outcome.first or outcome).num_successes,
+            "first_even_successes": (outcome.first or outcome).even_successes,
         }
         for item, outcome in zip(interventions, outcomes, strict=True)
     ]

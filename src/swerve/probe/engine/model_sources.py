@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from transformers.utils.hub import cached_file
 
-from swerve.artifacts.files import MANIFEST_NAME, read_json, sha256_file
+from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
 from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import (
@@ -98,8 +98,7 @@ def folder_fingerprint(folder: Path) -> str:
         CheckpointError: the folder has no weights.
     """
     if (folder / MANIFEST_NAME).is_file():
-        manifest: Any = read_json(folder / MANIFEST_NAME)
-        files = {str(name): str(digest) for name, digest in manifest["files"].items()}
+        files = {str(name): str(digest) for name, digest in read_manifest(folder)["files"].items()}
     else:
         found = sorted(path for path in folder.iterdir() if path.suffix in _HASHED_SUFFIXES)
         files = {path.name: sha256_file(path) for path in found}

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save, save_file
 from torch import Tensor
 
-from swerve.artifacts.files import atomic_path, read_json, remove, write_json
+from swerve.artifacts.files import atomic_path, read_sealed, remove, write_sealed
 from swerve.errors import ArtifactError
 from swerve.version import __version__
 
@@ -120,14 +120,13 @@ class DiskStore:
     def load_record(self, key: str) -> dict[str, Any] | None:
         """Return what was stored about the key; None where there is nothing, or something damaged."""
         try:
-            record = read_json(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME)
+            return read_sealed(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME)
         except ArtifactError:
             return None
-        return record if isinstance(record, dict) else None
 
     def save_record(self, key: str, record: Mapping[str, Any]) -> None:
         """Write a JSON object about the key."""
-        write_json(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME, record)
+        write_sealed(self._folder / f"{_FOLDER_PREFIX}{key}" / _RECORD_NAME, record)
 
     def _path(self, key: str, unit: int) -> Path:
         return self._folder / f"{_FOLDER_PREFIX}{key}" / f"{_PREFIX}{unit:06d}.safetensors"
@@ -210,7 +209,7 @@ def fingerprint(*values: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStore:
-    """Results of units of work, each a JSON file named by what it depends on."""
+    """Results of units of work, each a JSON file named by what it depends on; a changed one is made again."""
 
     path: Path | None
     """Directory of the files; None: nothing is kept."""
@@ -237,10 +236,10 @@ class PartStore:
             return compute()
         file = self.path / f"{name}-{fingerprint(self.key, name, depends)[:32]}.json"
         try:
-            result = read_json(file)["result"]
-        except (ArtifactError, KeyError, TypeError):
-            write_json(file, {"name": name, "result": compute()})
-            return read_json(file)["result"]
+            result = read_sealed(file)["result"]
+        except (ArtifactError, KeyError):
+            write_sealed(file, {"name": name, "result": compute()})
+            return read_sealed(file)["result"]
         if on_found is not None:
             on_found()
         return result

@@ -1,7 +1,7 @@
 """How divergence relates to right and wrong answers, difficulty, length and uncertainty of a rollout.
 
-Correlations are Spearman's, within the rollouts of one writer, with problems resampled; all tests of one call are one
-family, for which Benjamini and Hochberg's false discovery rate is controlled. None of this says what causes what.
+Correlations are Spearman's, within the rollouts of one writer, with intervals over problems; all tests of one call are
+one family, for which Benjamini and Hochberg's false discovery rate is controlled. None of this says what causes what.
 
 Direction asks whether training moved probability towards the tokens that lead to right answers. A token's move is
 logprob - logprob_ref of the realised token (nats). In a right rollout a rise is good, in a wrong one a fall. Rollouts
@@ -11,61 +11,45 @@ rollouts would then differ in who wrote them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
 from swerve.artifacts.probe_findings import Divergence
 from swerve.estimates import Correlation, Estimate
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling, by_source, problem_clusters
-from swerve.statistics.association import pearson, spearman
+from swerve.probe.findings.parts import Intervals, by_source, problem_clusters
+from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
-from swerve.statistics.ranking import bootstrap_ranking
+from swerve.statistics.ranking import ranking_intervals
 
 CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 """Of a rollout."""
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
-
 Floats = NDArray[np.float64]
 
 
-def difficulty(kind: str) -> float | None:
-    """Return the number in a problem's kind; None without one, or with several.
-
-    >>> difficulty("2 carries"), difficulty("level 4"), difficulty("and+not")
-    (2.0, 4.0, None)
-    """
-    numbers = _NUMBER.findall(kind)
-    return float(numbers[0]) if len(numbers) == 1 else None
-
-
 def divergence_correlates(
-    data: Measurements, *, divergence: Divergence, rate: float = 0.05, resampling: Resampling | None = None
+    data: Measurements, *, divergence: Divergence, rate: float = 0.05, intervals: Intervals | None = None
 ) -> tuple[Correlate, ...]:
     """Return the rank correlations of a divergence, for each writer of rollouts and checkpoint.
 
     At the level of rollouts it is the mean divergence of a rollout's tokens, with the answer's correctness (0 or 1),
-    the problem's difficulty (`difficulty`), the number of tokens and the reference's mean entropy. At the level of
-    tokens it is the divergence of a token with the reference's entropy there; ranks are then those over all tokens, not
-    made anew in every resample, which at thousands of tokens is the same. `num` counts the rollouts or tokens for which
-    both are known and finite; `estimate` is null with fewer than three, of one problem, or where one of the two is
-    constant.
+    the problem's difficulty where it has one, the number of tokens and the reference's mean entropy. At the level of
+    tokens it is the divergence of a token with the reference's entropy there. `num` counts the rollouts or tokens for
+    which both are known and finite; `estimate` is null with fewer than three, of one problem, or where one of the two
+    is constant.
 
     Args:
         data: the measurements.
         divergence: the column.
         rate: false discovery rate of `significant`, over all tests returned.
-        resampling: of the intervals and p-values.
+        intervals: how intervals are made.
     """
-    how = resampling or Resampling()
+    how = intervals or Intervals()
     found = [
         Correlate(
             checkpoint=checkpoint,
@@ -92,11 +76,11 @@ Counted = tuple[int, Correlation | None]
 """How many rollouts or tokens a correlation is over, and the correlation."""
 
 
-def _correlations(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> dict[str, Counted]:
+def _correlations(data: Measurements, index: int, divergence: Divergence, how: Intervals) -> dict[str, Counted]:
     """Return the correlation with each property of a rollout, and last that over tokens (`token`)."""
     means = _rollout_means(data, data.columns[divergence][index])
     read = [one.problem for one in data.sequences]
-    levels = [difficulty(one.kind) if one.difficulty is None else one.difficulty for one in read]
+    levels = [one.difficulty for one in read]
     correlates: dict[str, Floats] = {
         "correct": np.array([one.correct for one in data.sequences], dtype=np.float64),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),
@@ -116,18 +100,18 @@ def _rollout_means(data: Measurements, values: NDArray[Any]) -> Floats:
     return means
 
 
-def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Resampling) -> Counted:
+def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Intervals) -> Counted:
     """Return Spearman's correlation over the rollouts for which both are known; an infinite mean is unknown."""
     known = np.isfinite(x) & np.isfinite(y)
-    found = spearman(x[known], y[known], clusters=problems[known], **asdict(how))
+    found = spearman(x[known], y[known], clusters=problems[known], confidence=how.confidence)
     return int(known.sum()), found
 
 
-def _token_correlation(data: Measurements, index: int, divergence: Divergence, how: Resampling) -> Counted:
+def _token_correlation(data: Measurements, index: int, divergence: Divergence, how: Intervals) -> Counted:
     values, entropy = data.columns[divergence][index], data.columns["entropy_ref"][index]
     known = np.isfinite(values) & np.isfinite(entropy)
-    ranks = rankdata(values[known]), rankdata(entropy[known])
-    found = pearson(*ranks, clusters=problem_clusters(data)[known], **asdict(how))
+    clusters = problem_clusters(data)[known]
+    found = spearman(values[known], entropy[known], clusters=clusters, confidence=how.confidence)
     return int(known.sum()), found
 
 
@@ -147,14 +131,14 @@ def move_directions(
     *,
     divergence: Divergence,
     pieces: Sequence[str] | None = None,
-    resampling: Resampling | None = None,
+    intervals: Intervals | None = None,
 ) -> tuple[Direction, ...]:
     """Return, for each writer of rollouts and checkpoint, how the moves go with right and wrong.
 
     - `share_good`: share of the summed divergence on tokens with a good move (no preference: about their share of the
       tokens, `share_good_tokens`).
     - `mean_move_right`, `mean_move_wrong`: nats per token; `difference`: the first minus the
-      second, problems resampled.
+      second.
     - `wilcoxon`: wrong -> right within the problems that have both, of the rollouts' mean moves; `cliffs_delta`: right
       against wrong over all problems, unpaired, each problem's rollouts averaged.
     - `auc`: does the summed move of a rollout (the implicit reward of DPO, arXiv 2305.18290, with beta = 1) rank right
@@ -168,9 +152,9 @@ def move_directions(
         data: rollouts, right and wrong.
         divergence: the column shared out by `share_good`.
         pieces: the text of every token of the vocabulary; without it nothing is said about expected tokens.
-        resampling: of the intervals.
+        intervals: how intervals are made.
     """
-    how = resampling or Resampling()
+    how = intervals or Intervals()
     return tuple(
         Direction(
             checkpoint=checkpoint,
@@ -184,7 +168,7 @@ def move_directions(
     )
 
 
-def _move_entries(data: Measurements, index: int, values: Floats, how: Resampling) -> dict[str, Any]:
+def _move_entries(data: Measurements, index: int, values: Floats, how: Intervals) -> dict[str, Any]:
     moves, clusters = token_moves(data, index), problem_clusters(data)
     correct = np.array([one.correct for one in data.sequences], dtype=np.bool_)
     right = np.repeat(correct, data.lengths)
@@ -202,7 +186,7 @@ def _move_entries(data: Measurements, index: int, values: Floats, how: Resamplin
     }
 
 
-def _mean_difference(moves: Floats, first: Mask, clusters: NDArray[np.int64], how: Resampling) -> Estimate | None:
+def _mean_difference(moves: Floats, first: Mask, clusters: NDArray[np.int64], how: Intervals) -> Estimate | None:
     """Return the mean over the first tokens minus the mean over the others; None where either are missing."""
     one, other = first.astype(np.float64), (~first).astype(np.float64)
     return how.ratio_difference((moves * one, one), (moves * other, other), clusters)
@@ -211,13 +195,13 @@ def _mean_difference(moves: Floats, first: Mask, clusters: NDArray[np.int64], ho
 _NO_ROLLOUTS: dict[str, Any] = {"num_paired": 0, "wilcoxon": None, "cliffs_delta": None, "auc": None}
 
 
-def _rollout_entries(data: Measurements, moves: Floats, correct: Mask, how: Resampling) -> dict[str, Any]:
+def _rollout_entries(data: Measurements, moves: Floats, correct: Mask, how: Intervals) -> dict[str, Any]:
     sums = np.bincount(data.sequence_index, weights=moves, minlength=len(data.sequences))
     means = sums / np.maximum(data.lengths, 1)
     problems = [one.problem.id for one in data.sequences]
     right, wrong = (_by_problem(problems, means, correct == wanted) for wanted in (True, False))
     paired = [name for name in right if name in wrong]
-    ranking = bootstrap_ranking(sums, correct, clusters=problems, **asdict(how))
+    ranking = ranking_intervals(sums, correct, clusters=problems, confidence=how.confidence)
     return {
         "num_paired": len(paired),
         "wilcoxon": paired_wilcoxon([wrong[name] for name in paired], [right[name] for name in paired]),
@@ -236,7 +220,7 @@ def _by_problem(problems: Sequence[str], values: Floats, kept: Mask) -> dict[str
 
 
 def _wrong_step_moves(
-    data: Measurements, index: int, pieces: Sequence[str] | None, how: Resampling
+    data: Measurements, index: int, pieces: Sequence[str] | None, how: Intervals
 ) -> WrongStepMoves | None:
     """Return the moves in rollouts with known wrong steps; None where there are none."""
     marked = data.select(lambda one: bool(one.wrong))
@@ -260,7 +244,7 @@ def _wrong_step_moves(
 
 
 def _expected_entries(
-    data: Measurements, index: int, pieces: Sequence[str] | None, clusters: NDArray[np.int64], how: Resampling
+    data: Measurements, index: int, pieces: Sequence[str] | None, clusters: NDArray[np.int64], how: Intervals
 ) -> dict[str, Any]:
     """Return how often each model's most likely token at a wrong step is the expected one.
 

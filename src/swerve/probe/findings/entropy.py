@@ -26,12 +26,14 @@ from swerve.artifacts.probe_findings import (
     RegionEntropy,
 )
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import REGIONS, Resampling, problem_clusters, spike_masks, token_regions
+from swerve.probe.findings.parts import REGIONS, Intervals, problem_clusters, spike_masks, token_regions
 from swerve.statistics import Estimate
+
+_AT_LEAST_0 = (0.0, math.inf)
 
 
 def checkpoint_entropies(
-    data: Measurements, *, vocabulary_size: int, resampling: Resampling | None = None
+    data: Measurements, *, vocabulary_size: int, intervals: Intervals | None = None
 ) -> tuple[CheckpointEntropy, ...]:
     """Return each checkpoint's mean entropy, the reference's, and the change, in all and by region and category.
 
@@ -41,14 +43,14 @@ def checkpoint_entropies(
     Args:
         data: the measurements.
         vocabulary_size: V.
-        resampling: of the intervals.
+        intervals: how intervals are made.
 
     Raises:
         ValueError: V is below 2, where every entropy is 0.
     """
     if vocabulary_size < 2:
         raise ValueError(f"a vocabulary has at least 2 tokens, got vocabulary_size={vocabulary_size}")
-    how, clusters = resampling or Resampling(), problem_clusters(data)
+    how, clusters = intervals or Intervals(), problem_clusters(data)
     regions, categories = token_regions(data.lengths), np.array(data.categories, dtype=str)
     found = []
     for index, checkpoint in enumerate(data.checkpoints):
@@ -77,12 +79,12 @@ def checkpoint_entropies(
 
 
 def _entropy_means(
-    entropies: dict[str, NDArray[np.float64]], inside: NDArray[np.bool_], clusters: NDArray[np.int64], how: Resampling
+    entropies: dict[str, NDArray[np.float64]], inside: NDArray[np.bool_], clusters: NDArray[np.int64], how: Intervals
 ) -> dict[str, Estimate | None]:
     own, reference, problems = entropies["entropy"][inside], entropies["entropy_ref"][inside], clusters[inside]
     return {
-        "entropy": how.mean(own, problems),
-        "entropy_ref": how.mean(reference, problems),
+        "entropy": how.mean(own, problems, bounds=_AT_LEAST_0),
+        "entropy_ref": how.mean(reference, problems, bounds=_AT_LEAST_0),
         "change": how.mean(own - reference, problems),
     }
 
@@ -115,7 +117,7 @@ def forking_overlaps(
     spikes: Iterable[Mapping[str, Any]] = (),
     *,
     share: float = 0.2,
-    resampling: Resampling | None = None,
+    intervals: Intervals | None = None,
 ) -> tuple[ForkingTokens, ...]:
     """Return, for each checkpoint, what falls on the forking tokens of its reference.
 
@@ -128,9 +130,9 @@ def forking_overlaps(
         data: the measurements.
         spikes: rows of `spikes.parquet`, of one method.
         share: of the tokens that are called forking.
-        resampling: of the intervals.
+        intervals: how intervals are made.
     """
-    how, clusters = resampling or Resampling(), problem_clusters(data)
+    how, clusters = intervals or Intervals(), problem_clusters(data)
     masks, wrong = spike_masks(data, spikes), data.wrong
     known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
     found = []
@@ -161,13 +163,13 @@ def forking_overlaps(
 
 
 def _share_on(
-    forking: NDArray[np.bool_], values: NDArray[Any], clusters: NDArray[np.int64], how: Resampling
+    forking: NDArray[np.bool_], values: NDArray[Any], clusters: NDArray[np.int64], how: Intervals
 ) -> Estimate | None:
     return how.ratio(np.where(forking, values, 0), values, clusters)
 
 
 def _overlap(
-    forking: NDArray[np.bool_], found: NDArray[np.bool_] | None, clusters: NDArray[np.int64], how: Resampling
+    forking: NDArray[np.bool_], found: NDArray[np.bool_] | None, clusters: NDArray[np.int64], how: Intervals
 ) -> ForkingOverlap:
     marks = np.zeros_like(forking) if found is None else found
     return ForkingOverlap(

@@ -1,6 +1,6 @@
 """Parts of the tokens: thirds of a completion, categories, rank-shift classes, style; shares with intervals.
 
-What these metrics rest on is here too: how problems are resampled (`Resampling`), and which tokens are spikes.
+What these metrics rest on is here too: how intervals are made (`Intervals`), and which tokens are spikes.
 
 Rank shift (URIAL, arXiv 2312.01552) reads a text that the tuned model wrote and asks for the rank of each token under
 the base model: unshifted (1), marginal (2 or 3), shifted (beyond 3). Here a text is written by the checkpoint, by the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -30,54 +30,64 @@ from swerve.artifacts.probe_findings import (
     RegionShare,
     StyleShare,
 )
+from swerve.estimates import Estimate, SkewedMean
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.rollouts.token_categories import token_styles
-from swerve.seeds import derive_seed
-from swerve.statistics import Estimate, bootstrap_mean, bootstrap_ratio
-from swerve.statistics.resampling import Clusters, cluster_counts, percentile_estimate
+from swerve.statistics.clusters import Clusters
+from swerve.statistics.intervals import (
+    divided,
+    mean_interval,
+    ratio_interval,
+    skewed_mean_interval,
+    statistic_interval,
+)
+from swerve.statistics.jackknife import UNBOUNDED, Bounds
 
 REGIONS: tuple[Region, ...] = get_args(Region)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resampling:
-    """How intervals are made: a percentile bootstrap over problems.
+class Intervals:
+    """Intervals over problems, at one level (`swerve.statistics.intervals`).
 
     A figure over values of which one is infinite does not exist: None.
 
-    >>> Resampling(num_resamples=100).mean(np.array([1.0, np.inf]), np.array([0, 1])) is None
+    >>> Intervals().mean(np.array([1.0, np.inf]), np.array([0, 1])) is None
     True
     """
 
     confidence: float = 0.95
-    num_resamples: int = 2000
-    seed: int = 0
-
-    def seeded(self, *names: str) -> Resampling:
-        """Return the same with the seed that belongs to these names."""
-        return replace(self, seed=derive_seed(self.seed, "probe", *names))
 
     def mean(
-        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: tuple[float, float] | None = None
+        self, values: ArrayLike, clusters: Clusters | None = None, *, bounds: Bounds = UNBOUNDED, rare: bool = False
     ) -> Estimate | None:
-        """Return the mean of values, resampled by clusters; None of nothing. Of bounds see `bootstrap_mean`."""
+        """Return the mean of values with its t interval; None of nothing. Of the rest see `mean_interval`."""
         if not np.isfinite(values).all():
             return None
-        return bootstrap_mean(values, clusters=clusters, bounds=bounds, **asdict(self))
+        return mean_interval(values, clusters=clusters, bounds=bounds, rare=rare, confidence=self.confidence)
+
+    def skewed_mean(self, values: ArrayLike, clusters: Clusters | None = None) -> SkewedMean | None:
+        """Return the mean of values that are not negative, many small and few large (`skewed_mean_interval`)."""
+        if not np.isfinite(values).all():
+            return None
+        return skewed_mean_interval(values, clusters=clusters, confidence=self.confidence)
 
     def share(self, marks: ArrayLike, clusters: Clusters | None = None) -> Estimate | None:
-        """Return the share of marked rows, resampled by clusters; None of nothing.
+        """Return the share of marked rows; None of nothing.
 
-        Where no row is marked, or every one, the interval is that of the rule of three (`bootstrap_mean`).
+        Of rows of their own it is a mean between 0 and 1; of the tokens of problems a ratio, for a problem all of whose
+        tokens are marked, which `mean_interval` would add, is no plausible one.
         """
-        return self.mean(marks, clusters, bounds=(0.0, 1.0))
+        if clusters is None or len(np.unique(clusters)) == len(clusters):
+            return self.mean(marks, bounds=(0.0, 1.0))
+        return self.ratio(np.asarray(marks, dtype=np.float64), np.ones(len(clusters)), clusters)
 
     def ratio(self, numerators: NDArray[Any], denominators: NDArray[Any], clusters: Clusters) -> Estimate | None:
-        """Return sum(numerators) / sum(denominators), resampled by clusters; None where the denominators sum to 0."""
+        """Return the share sum(numerators) / sum(denominators); None where the denominators sum to 0."""
         if not (np.isfinite(numerators).all() and np.isfinite(denominators).all()):
             return None
-        return bootstrap_ratio(numerators, denominators, clusters=clusters, **asdict(self))
+        return ratio_interval(numerators, denominators, clusters=clusters, confidence=self.confidence)
 
     def ratio_difference(
         self,
@@ -85,28 +95,19 @@ class Resampling:
         second: tuple[NDArray[Any], NDArray[Any]],
         clusters: NDArray[np.int64],
     ) -> Estimate | None:
-        """Return the first ratio of sums minus the second, both over the same resampled clusters.
+        """Return the first ratio of sums minus the second, of the same problems, with its jackknife interval.
 
-        Each is a pair (numerators, denominators) of one number a row. A resample in which one ratio does not exist is
-        left out; None where one does not exist over all rows, or in more than half of the resamples.
+        Each is a pair (numerators, denominators) of one number per row. None where one ratio does not exist.
         """
         columns = (*first, *second)
         if clusters.size == 0 or not all(np.isfinite(column).all() for column in columns):
             return None
-        names, index = np.unique(clusters, return_inverse=True)
-        totals = [np.bincount(index, weights=column.astype(np.float64)) for column in columns]
-        sums: NDArray[np.float64] = np.stack(totals, axis=1).astype(np.float64)
-        blocks = cluster_counts(len(names), self.num_resamples, self.seed)
-        resampled = np.concatenate([_ratio_difference(counts @ sums) for counts in blocks])
-        value = float(_ratio_difference(sums.sum(axis=0, keepdims=True))[0])
-        return percentile_estimate(value, resampled, self.confidence)
+        return statistic_interval(_ratio_difference, columns, clusters=clusters, confidence=self.confidence)
 
 
 def _ratio_difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return column 0 / column 1 - column 2 / column 3 of each row, NaN where a denominator is 0."""
-    defined = (sums[:, 1] != 0) & (sums[:, 3] != 0)
-    below = np.where(defined[:, None], sums[:, [1, 3]], 1.0)
-    return np.where(defined, sums[:, 0] / below[:, 0] - sums[:, 2] / below[:, 1], np.nan)
+    return divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3])
 
 
 def problem_clusters(data: Measurements) -> NDArray[np.int64]:
@@ -164,7 +165,7 @@ def spike_masks(data: Measurements, spikes: Iterable[Mapping[str, Any]]) -> dict
 
 
 def region_shares(
-    data: Measurements, spikes: Iterable[Mapping[str, Any]] = (), *, resampling: Resampling | None = None
+    data: Measurements, spikes: Iterable[Mapping[str, Any]] = (), *, intervals: Intervals | None = None
 ) -> tuple[RegionShare, ...]:
     """Return, for each checkpoint and third of the completions, size, divergences and spikes.
 
@@ -174,9 +175,9 @@ def region_shares(
     Args:
         data: the measurements.
         spikes: rows of `spikes.parquet`, of one method.
-        resampling: of the intervals.
+        intervals: how intervals are made.
     """
-    how = resampling or Resampling()
+    how = intervals or Intervals()
     regions, clusters, masks = token_regions(data.lengths), problem_clusters(data), spike_masks(data, spikes)
     shares = []
     for index, checkpoint in enumerate(data.checkpoints):
@@ -191,7 +192,7 @@ def region_shares(
                     region=region,
                     num_tokens=count,
                     share_tokens=count / regions.size if regions.size else None,
-                    mean={name: how.mean(values[inside], clusters[inside]) for name, values in columns.items()},
+                    mean={name: how.skewed_mean(values[inside], clusters[inside]) for name, values in columns.items()},
                     share_divergence={
                         name: how.ratio(_within(values, inside), values, clusters) for name, values in columns.items()
                     },
@@ -213,14 +214,14 @@ def _rate(mask: NDArray[np.bool_]) -> float | None:
 
 
 def category_shares(
-    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, resampling: Resampling | None = None
+    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals | None = None
 ) -> tuple[CategoryShare, ...]:
     """Return each category's share of tokens and of divergence, and its spikes against the base rate, by checkpoint.
 
     `spike_rate` is spikes a token of the category, `base_rate` spikes a token of any. The intervals, of
-    `share_divergence` and `spike_rate`, resample problems.
+    `share_divergence` and `spike_rate`, are over problems.
     """
-    how, clusters = resampling or Resampling(), problem_clusters(data)
+    how, clusters = intervals or Intervals(), problem_clusters(data)
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
     masks = spike_masks(data, spikes.rows(spikes.method))
     found = []
@@ -285,14 +286,14 @@ def text_writer(source: str, *, checkpoint: str, reference: str) -> Writer:
     return "reference" if source in (reference, "reference") else "other"
 
 
-def rank_shifts(data: Measurements, *, resampling: Resampling | None = None) -> tuple[RankShift, ...]:
+def rank_shifts(data: Measurements, *, intervals: Intervals | None = None) -> tuple[RankShift, ...]:
     """Return, for each checkpoint and writer of the text, the shares of unshifted, marginal and shifted tokens.
 
     `rank` holds the shares by the rank of the realised token under the checkpoint, `rank_ref` under the reference, each
     with an interval; `shift` names the one that is URIAL's, the rank under the model that did not write the text (null:
     neither wrote it). `categories` counts the tokens of each category in each class.
     """
-    how = resampling or Resampling()
+    how = intervals or Intervals()
     found = []
     for source, part in by_source(data).items():
         for index, checkpoint in enumerate(part.checkpoints):
@@ -315,7 +316,7 @@ def rank_shifts(data: Measurements, *, resampling: Resampling | None = None) -> 
 
 
 def _class_shares(
-    classes: NDArray[np.int64], clusters: NDArray[np.int64], how: Resampling
+    classes: NDArray[np.int64], clusters: NDArray[np.int64], how: Intervals
 ) -> dict[RankClass, RankShare]:
     return {
         name: RankShare(num_tokens=int((classes == number).sum()), share=how.share(classes == number, clusters))
@@ -343,7 +344,7 @@ def style_shares(
     *,
     divergence: Divergence,
     styles: Sequence[bool] | None = None,
-    resampling: Resampling | None = None,
+    intervals: Intervals | None = None,
 ) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
@@ -353,12 +354,12 @@ def style_shares(
         data: the measurements.
         divergence: the column whose sum is shared out.
         styles: is each of the N tokens style; by default from the texts, by the rules of `categories.yaml`.
-        resampling: of the intervals.
+        intervals: how intervals are made.
 
     Raises:
         ValueError: not as many styles as tokens.
     """
-    how, clusters = resampling or Resampling(), problem_clusters(data)
+    how, clusters = intervals or Intervals(), problem_clusters(data)
     marks = (
         [mark for one in data.sequences for mark in token_styles(one.text, one.spans)]
         if styles is None

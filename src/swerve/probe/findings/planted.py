@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
 from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import Estimate, bootstrap_ranking
-from swerve.statistics.resampling import cluster_counts, membership, percentile_estimate, ratio_or_nan, rule_of_three
+from swerve.statistics.clusters import membership
+from swerve.statistics.ranking import ranking_intervals
 
 Array = NDArray[np.float64]
 
@@ -79,9 +78,9 @@ def planted_recovery(
     data: Measurements,
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     *,
-    resampling: Resampling,
+    intervals: Intervals,
 ) -> Recovery:
-    """Return how well each score and each kind of spike finds the tokens of known wrong steps; problems resampled.
+    """Return how well each score and each kind of spike finds the tokens of known wrong steps.
 
     Only rollouts with a known wrong step count. `selectors`, for each checkpoint and score: `auc` and
     `average_precision` over tokens (by chance 0.5 and `base_rate`). `spikes`, for each checkpoint, divergence and
@@ -93,13 +92,13 @@ def planted_recovery(
     - `chance_precision`, `chance_recall`, `chance_recall_first`: the same if each rollout's spikes lay on positions
       drawn uniformly from its own.
 
-    Spikes keep a distance, so `recall` cannot reach 1 where wrong tokens are neighbours. Where every problem shows the
-    same share the interval is that of `rule_of_three`; metrics of nothing are None.
+    Spikes keep a distance, so `recall` cannot reach 1 where wrong tokens are neighbours. Intervals are over
+    problems; metrics of nothing are None.
 
     Args:
         data: measurements of checkpoints against one reference.
         spikes: (checkpoint, divergence, method) -> the spikes of each sequence of `data`, in the same order.
-        resampling: of the intervals.
+        intervals: how intervals are made.
 
     Raises:
         ValueError: the spikes are of another number of sequences.
@@ -120,18 +119,18 @@ def planted_recovery(
         num_tokens=len(wrong),
         num_wrong=int(wrong.sum()),
         base_rate=float(wrong.mean()) if len(wrong) else None,
-        selectors=_selector_recovery(marked, wrong, resampling),
-        spikes=_spike_recovery(marked.sequences, chosen, resampling),
+        selectors=_selector_recovery(marked, wrong, intervals),
+        spikes=_spike_recovery(marked.sequences, chosen, intervals),
     )
 
 
-def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Resampling) -> tuple[SelectorRecovery, ...]:
+def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Intervals) -> tuple[SelectorRecovery, ...]:
     _, clusters = membership(data.problem_ids, len(wrong))
     found = []
     for index, checkpoint in enumerate(data.checkpoints):
         columns = {name: column[index] for name, column in data.columns.items()}
         for name, scores in selector_scores(columns).items():
-            ranking = bootstrap_ranking(scores, wrong, clusters=clusters, **asdict(how))
+            ranking = ranking_intervals(scores, wrong, clusters=clusters, confidence=how.confidence)
             found.append(
                 SelectorRecovery(
                     checkpoint=checkpoint, selector=name, auc=ranking.auc, average_precision=ranking.average_precision
@@ -158,24 +157,17 @@ _CHANCES = {
 def _spike_recovery(
     sequences: Sequence[ProbeSequence],
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
-    how: Resampling,
+    how: Intervals,
 ) -> tuple[SpikeRecovery, ...]:
-    """Count by problem; a resample reweighs the problems' counts, so that no token is resampled."""
     num_problems, index = membership([one.problem.id for one in sequences], len(sequences))
     if not num_problems:
         return ()
-    weights = np.concatenate(list(cluster_counts(num_problems, how.num_resamples, how.seed))).astype(np.float64)
     found = []
     for (checkpoint, divergence, method), by_sequence in spikes.items():
-        counts = {
-            name: np.bincount(index, weights=values, minlength=num_problems).astype(np.float64)
-            for name, values in _counts(sequences, by_sequence).items()
-        }
+        counts = _counts(sequences, by_sequence)
         sums = {name: float(values.sum()) for name, values in counts.items()}
-        resampled = {name: weights @ values for name, values in counts.items()}
         estimates: dict[str, Any] = {
-            name: _estimate(counts[top], counts[bottom], resampled[top], resampled[bottom], how.confidence)
-            for name, (top, bottom) in _RATIOS.items()
+            name: how.ratio(counts[top], counts[bottom], index) for name, (top, bottom) in _RATIOS.items()
         }
         chances = {name: sums[top] / sums[bottom] if sums[bottom] else None for name, (top, bottom) in _CHANCES.items()}
         found.append(
@@ -210,14 +202,3 @@ def _counts(sequences: Sequence[ProbeSequence], spikes: Sequence[Sequence[Spike]
         "chance_hits": num_spikes * num_wrong / lengths,
         "chance_first_hits": num_spikes / lengths,
     }
-
-
-def _estimate(tops: Array, bottoms: Array, top: Array, bottom: Array, confidence: float) -> Estimate | None:
-    """Return the ratio of the problems' sums with its interval from the resampled sums."""
-    counted = bottoms > 0
-    if not counted.any():
-        return None
-    value = float(tops.sum() / bottoms.sum())
-    if np.ptp(tops[counted] / bottoms[counted]) == 0:
-        return rule_of_three(value, int(counted.sum()), confidence=confidence, bounds=(0.0, 1.0))
-    return percentile_estimate(value, ratio_or_nan(top, bottom), confidence)

@@ -16,7 +16,7 @@ from swerve.config import SpikeConfig, SpikeMethod
 from swerve.probe.engine.measured import Measurements, _labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method, top_position
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.statistics import Estimate, bootstrap_mean, share
+from swerve.statistics import Estimate, mean_interval, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +117,8 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
     """Return how often the highest divergence of a rollout falls on a wrong step, and on the first one, against chance.
 
     Only rollouts with a known wrong step count (`num_rollouts`). Chance is the expected share if the position were
-    drawn uniformly from the rollout's own positions. Intervals are Wilson's where there is one rollout a problem, else
-    problems are resampled.
+    drawn uniformly from the rollout's own positions. Intervals are over problems, Wilson's where there is one
+    rollout per problem.
     """
     known = [index for index, sequence in enumerate(data.sequences) if sequence.wrong]
     marked = [data.sequences[index] for index in known]
@@ -130,7 +130,7 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
         hit = [_is_hit(data.sequences[index], tops[index], first=first) for index in known]
         if len(set(problems)) == len(problems):
             return share(sum(hit), len(hit), confidence=confidence)
-        return bootstrap_mean(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
+        return mean_interval(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
 
     return tuple(
         SpikeHits(

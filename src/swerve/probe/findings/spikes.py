@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from swerve.artifacts.probe_findings import Divergence, FalseDiscoveries
 from swerve.config import SpikeConfig, SpikeMethod
-from swerve.statistics import Estimate, bootstrap_ratio, share
+from swerve.statistics import Estimate, ratio_interval, share
 
 SPIKE_METHODS: tuple[SpikeMethod, ...] = get_args(SpikeMethod)
 
@@ -290,7 +290,6 @@ def null_false_discoveries(
     pooled: ArrayLike | None = None,
     clusters: Sequence[str | int] | None = None,
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> dict[str, FalseDiscoveries]:
     """Return the number of spikes of each method on a null pair: every one is a false discovery.
 
@@ -304,7 +303,6 @@ def null_false_discoveries(
         pooled: the values of all sequences at all checkpoints of the run; without them `percentile` is left out.
         clusters: the problem of each sequence.
         confidence: coverage of the intervals.
-        seed: of the resampling.
     """
     lengths = [len(values) for values in series]
     found: dict[str, FalseDiscoveries] = {}
@@ -315,7 +313,7 @@ def null_false_discoveries(
             spikes = _cross_calibrated(series, settings)
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
-        found[method] = _false_discoveries([len(one) for one in spikes], lengths, clusters, confidence, seed)
+        found[method] = _false_discoveries([len(one) for one in spikes], lengths, clusters, confidence)
     return found
 
 
@@ -328,9 +326,9 @@ def _cross_calibrated(series: Series, settings: SpikeConfig) -> list[list[Spike]
 
 
 def _false_discoveries(
-    counts: list[int], lengths: list[int], clusters: Sequence[str | int] | None, confidence: float, seed: int
+    counts: list[int], lengths: list[int], clusters: Sequence[str | int] | None, confidence: float
 ) -> FalseDiscoveries:
-    rate = bootstrap_ratio(counts, lengths, clusters=clusters, confidence=confidence, seed=seed)
+    rate = ratio_interval(counts, lengths, clusters=clusters, confidence=confidence)
     num_spikes, num_tokens = sum(counts), sum(lengths)
     if rate is not None and num_spikes == 0:
         num_clusters = len(counts if clusters is None else set(clusters))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_dynamics import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
-from swerve.estimates import Correlation, Estimate
+from swerve.estimates import Correlation, Estimate, SkewedMean
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Resampling
+from swerve.probe.findings.parts import Intervals
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
-from swerve.statistics.intervals import bootstrap_statistic
+from swerve.statistics.intervals import divided, statistic_interval
+from swerve.statistics.jackknife import UNBOUNDED, Bounds
 
 Array = NDArray[np.float64]
 
 Mask = NDArray[np.bool_]
 
 _NUM_BINS = 8
-
-_MAX_RANKINGS = 200
 
 
 def training_signals(
@@ -32,7 +32,7 @@ def training_signals(
     *,
     steps: Mapping[str, int],
     divergence: str,
-    resampling: Resampling,
+    intervals: Intervals,
     noise: float = 0.01,
 ) -> tuple[TrainingSignal, ...]:
     """Return, for each pair of checkpoint and reference, how its divergence goes with the recorded training signal.
@@ -44,7 +44,7 @@ def training_signals(
 
         chance = P(rise) P(A > 0) + P(fall) P(A < 0)
 
-    All intervals resample problems. Tokens without a signal show how far training spills over, with a reservation:
+    Intervals are over problems. Tokens without a signal show how far training spills over, with a reservation:
     groups are left out of an update where all completions agree, so their problems are easier, or harder, than others.
 
     Args:
@@ -52,7 +52,7 @@ def training_signals(
         signals: rows of `signals.parquet`, one for each of their tokens.
         steps: global step of each checkpoint of the stage by label; pairs with other checkpoints are left out.
         divergence: `kl_forward`, `kl_reverse` or `js`.
-        resampling: of the intervals; of the correlations at most 200 times, for each has to rank all tokens anew.
+        intervals: how intervals are made.
         noise: moves of at most this many nats count as none: most tokens are nearly certain, and the sign of what
             little they move is chance.
 
@@ -72,7 +72,7 @@ def training_signals(
                 divergence=part.columns[divergence][index].astype(np.float64),
                 move=np.where(np.abs(move) <= noise, 0.0, move),
                 seen=(tokens.step > steps.get(reference, -1)) & (tokens.step <= steps[label]),
-                how=resampling,
+                how=intervals,
             )
             found.append(pair.signal_of(label, reference))
     return tuple(found)
@@ -125,7 +125,7 @@ class _Pair:
     divergence: Array
     move: Array
     seen: Mask
-    how: Resampling
+    how: Intervals
 
     @property
     def signal(self) -> Mask:
@@ -164,39 +164,45 @@ class _Pair:
         """Return how much tokens of one class diverge and move."""
         return SignalTokens(
             num_tokens=int(mask.sum()),
-            mean=self._mean(self.divergence, mask),
-            mean_abs_move=self._mean(np.abs(self.move), mask),
+            mean=self._skewed_mean(self.divergence, mask),
+            mean_abs_move=self._skewed_mean(np.abs(self.move), mask),
         )
 
     def _mean(self, values: Array, mask: Mask) -> Estimate | None:
         """Return the mean over one class of tokens; None of nothing, and where a value is infinite."""
         return self.how.mean(values[mask], self.tokens.problem[mask])
 
+    def _skewed_mean(self, values: Array, mask: Mask) -> SkewedMean | None:
+        return self.how.skewed_mean(values[mask], self.tokens.problem[mask])
+
     def _correlation(self, signal: Array, mask: Mask) -> Correlation | None:
         """Return the rank correlation of the divergence with a signal over tokens; None where one is infinite."""
         if not np.isfinite(self.divergence[mask]).all():
             return None
-        how = replace(self.how, num_resamples=min(_MAX_RANKINGS, self.how.num_resamples))
-        return spearman(self.divergence[mask], signal[mask], clusters=self.tokens.problem[mask], **asdict(how))
+        return spearman(
+            self.divergence[mask],
+            signal[mask],
+            clusters=self.tokens.problem[mask],
+            confidence=self.how.confidence,
+        )
 
-    def _problem_sums(self, *columns: NDArray[np.floating]) -> Array:
-        """Return `[problems, columns]`, each column summed over each problem's tokens."""
-        number = int(self.tokens.problem.max()) + 1
-        sums = [np.bincount(self.tokens.problem, weights=column, minlength=number) for column in columns]
-        return np.stack(sums, axis=1)
+    def _statistic(
+        self, function: Callable[[Array], Array], columns: Sequence[NDArray[Any]], bounds: Bounds = UNBOUNDED
+    ) -> Estimate | None:
+        return statistic_interval(
+            function, columns, clusters=self.tokens.problem, confidence=self.how.confidence, bounds=bounds
+        )
 
     def _ratio_of_means(self, above: Mask, below: Mask) -> Estimate | None:
         """Return the mean divergence of one class of tokens over that of another; None where one is infinite."""
         if not np.isfinite(self.divergence[above | below]).all():
             return None
         finite = np.where(above | below, self.divergence, 0.0)
-        sums = self._problem_sums(finite * above, above.astype(np.float64), finite * below, below.astype(np.float64))
 
-        def ratio(rows: NDArray[np.int64]) -> float | None:
-            top, num_top, bottom, num_bottom = sums[rows].sum(axis=0)
-            return None if not num_top or not num_bottom or not bottom else top / num_top / (bottom / num_bottom)
+        def ratio(sums: Array) -> Array:
+            return divided(divided(sums[:, 0], sums[:, 1]), divided(sums[:, 2], sums[:, 3]))
 
-        return bootstrap_statistic(ratio, len(sums), **asdict(self.how))
+        return self._statistic(ratio, (finite * above, 1.0 * above, finite * below, 1.0 * below), (0.0, math.inf))
 
     def _direction(self, mask: Mask) -> SignalDirection | None:
         """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
@@ -205,28 +211,27 @@ class _Pair:
         move = np.where(mask, self.move, 0.0)
         pushed, rose = np.nan_to_num(self.tokens.advantage) > 0, move > 0
         up, down, moved = mask & pushed, mask & ~pushed, mask & (move != 0)
-        cells = self._problem_sums(
-            *(1.0 * (moved & (pushed == push) & (rose == rise)) for push in (True, False) for rise in (True, False))
-        )
-        moves = self._problem_sums(np.where(up, move, 0.0), up * 1.0, np.where(down, move, 0.0), down * 1.0)
+        cells = [1.0 * (moved & (pushed == push) & (rose == rise)) for push in (True, False) for rise in (True, False)]
 
-        def above_chance(rows: NDArray[np.int64]) -> float | None:
-            agreement, chance = _agreement(cells[rows].sum(axis=0))
-            return None if agreement is None or chance is None else agreement - chance
+        def above_chance(sums: Array) -> Array:
+            agreement, chance = _agreement(sums)
+            return agreement - chance
 
-        def difference(rows: NDArray[np.int64]) -> float | None:
-            top, num_top, bottom, num_bottom = moves[rows].sum(axis=0)
-            return None if not num_top or not num_bottom else top / num_top - bottom / num_bottom
+        def difference(sums: Array) -> Array:
+            return divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3])
 
+        chance = float(_agreement(np.array([[cell.sum() for cell in cells]]))[1][0])
         return SignalDirection(
             num_tokens=int(mask.sum()),
             num_moved=int(moved.sum()),
-            agreement=self._mean(1.0 * (pushed == rose), moved),
-            chance=_agreement(cells.sum(axis=0))[1],
-            above_chance=bootstrap_statistic(above_chance, len(cells), **asdict(self.how)),
+            agreement=self.how.share((pushed == rose)[moved], self.tokens.problem[moved]),
+            chance=chance if math.isfinite(chance) else None,
+            above_chance=self._statistic(above_chance, cells, (-1.0, 1.0)),
             mean_move_positive=self._mean(self.move, up),
             mean_move_negative=self._mean(self.move, down),
-            difference=bootstrap_statistic(difference, len(moves), **asdict(self.how)),
+            difference=self._statistic(
+                difference, (np.where(up, move, 0.0), 1.0 * up, np.where(down, move, 0.0), 1.0 * down)
+            ),
         )
 
     def _clipped(self) -> ClippedTokens | None:
@@ -255,22 +260,21 @@ class _Pair:
                     last_step=int(part[-1]),
                     share_seen=float(self.seen[here].mean()),
                     num_tokens=int(here.sum()),
-                    mean=self._mean(self.divergence, here),
+                    mean=self._skewed_mean(self.divergence, here),
                     above_chance=None if direction is None else direction.above_chance,
                 )
             )
         return tuple(found)
 
 
-def _agreement(cells: Array) -> tuple[float | None, float | None]:
-    """Return the agreement of signs and what chance gives, from the numbers of tokens by push and move.
+def _agreement(cells: Array) -> tuple[Array, Array]:
+    """Return the agreement of signs and what chance gives, from `[R, 4]` numbers of tokens by push and move.
 
-    >>> _agreement(np.array([30.0, 10.0, 20.0, 40.0]))  # pushed up: 30 rose, 10 fell; pushed down: 20 rose, 40 fell
-    (0.7, 0.5)
+    >>> agreement, chance = _agreement(np.array([[30.0, 10.0, 20.0, 40.0]]))  # up: 30 rose, 10 fell; down: 20, 40
+    >>> agreement.tolist(), chance.tolist()
+    ([0.7], [0.5])
     """
-    up_rose, up_fell, down_rose, down_fell = cells.tolist()
-    number = up_rose + up_fell + down_rose + down_fell
-    if not number:
-        return None, None
-    rose, up = (up_rose + down_rose) / number, (up_rose + up_fell) / number
-    return (up_rose + down_fell) / number, rose * up + (1 - rose) * (1 - up)
+    up_rose, up_fell, down_rose, down_fell = cells.T
+    number = cells.sum(axis=1)
+    rose, up = divided(up_rose + down_rose, number), divided(up_rose + up_fell, number)
+    return divided(up_rose + down_fell, number), rose * up + (1 - rose) * (1 - up)

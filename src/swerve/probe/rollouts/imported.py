@@ -24,6 +24,8 @@ from swerve.formats.imported_responses import (
     read_provenance,
     read_responses,
 )
+from swerve.grading.answers import find_answer
+from swerve.grading.policies import MathGrading
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import (
@@ -35,11 +37,17 @@ from swerve.probe.rollouts.tokenise import (
     token_spans,
 )
 from swerve.problems import ProblemFamily
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, looks_words_up
 from swerve.rewards import grade_all, known_graders
+from swerve.rewards.graders import entry_for
+from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
+from swerve.rewards.sandbox.pool import shared_limits
+from swerve.types import Problem
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
+_ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
+"""Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
 _POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "imported_wrong", None: "imported"}
 
 
@@ -106,7 +114,7 @@ def import_responses(
     records, _ = join_problems(read, problems or {})
     check_prompts(path, records)
     encoder = ResponseEncoder(tokenizer, chosen)
-    encoded = [encoder.encode(record) for record in records]
+    encoded = encoder.encode_all(records)
     families = [None if one.problem.has_prompt else family for one in read]
     sequences = tuple(
         _sequence(index, *parts, ends=chosen.ends)
@@ -130,7 +138,11 @@ def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRe
     """Return the problems of an evaluation's rows by id, for responses to a run's own problems."""
     return {
         row["problem_id"]: ProblemRecord(
-            id=row["problem_id"], question=row["question"], gold=row["gold"], kind=row["kind"]
+            id=row["problem_id"],
+            question=row["question"],
+            gold=row["gold"],
+            kind=row["kind"],
+            difficulty=row.get("difficulty"),
         )
         for row in rows
     }
@@ -165,7 +177,8 @@ def _sequence(
         text=encoded.text,
         spans=encoded.spans,
         wrong=marked_positions(family.check(problem, encoded.text), encoded.spans) if family else {},
-        extracted=record.extracted,
+        extracted=record.extracted
+        or (find_answer(encoded.text, _ANSWER_FORMS) if record.correct is not None else None),
         correct=bool(record.correct),
         population=_POPULATIONS[record.correct],
         source=IMPORTED,
@@ -180,7 +193,7 @@ def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence,
         for one in sequences
         if one.population == _POPULATIONS[None] and (one.problem.grader or one.problem.family) in graders
     ]
-    rewards = grade_all([(one.problem, one.text) for one in left])
+    rewards = grade_all([(_from_outside(one.problem), one.text) for one in left])
     graded = {
         one.sequence_id: replace(
             one,
@@ -193,6 +206,13 @@ def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence,
     return tuple(graded.get(one.sequence_id, one) for one in sequences)
 
 
+def _from_outside(problem: Problem) -> Problem:
+    """Return a problem of mathematics with `extraction: auto`, unless it says where its answer stands."""
+    if entry_for(problem).policies is not MathGrading or "extraction" in problem.grading:
+        return problem
+    return replace(problem, grading={**problem.grading, "extraction": ["auto"]})
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseEncoder:
     """Turns responses into tokens under one tokenizer and one setting."""
@@ -200,33 +220,51 @@ class ResponseEncoder:
     tokenizer: PreTrainedTokenizerBase
     settings: ImportSettings
 
-    def encode(self, record: ResponseRecord) -> EncodedResponse:
-        """Return a response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
+    def encode_all(self, records: Sequence[ResponseRecord]) -> list[EncodedResponse]:
+        """Return each response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
 
         Raises:
-            ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it.
-            ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+            ArtifactError: a text has no tokens, or the tokenizer has none for a word or an id of it, or fails on it.
+            ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; the chat template fails.
         """
+        through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
+        prompts = encode_prompts(self.tokenizer, [records[number].problem.as_problem() for number in through])
+        found = {number: prompt.token_ids for number, prompt in zip(through, prompts, strict=True)}
+        asked = [(record, found.get(number)) for number, record in enumerate(records)]
+        try:  # first where it may fail, then here: the tokens are too many to be sent
+            if not looks_words_up(self.tokenizer):
+                call_each(lambda one: len(self._encode_record(*one).completion_ids), asked, shared_limits())
+        except BoundedCallError as error:
+            raise ArtifactError(
+                f"{records[error.number].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) fails "
+                f"on the response: {error}; leave the record out, or give another model"
+            ) from None
+        return [self._encode_record(*one) for one in asked]
+
+    def _goes_through_template(self, record: ResponseRecord) -> bool:
+        given = record.problem.prompt_ids, record.problem.prompt, record.completion_ids
+        is_templated = self.settings.template == "auto" and bool(self.tokenizer.chat_template)
+        return is_templated and all(one is None for one in given) and bool(record.response)
+
+    def _encode_record(self, record: ResponseRecord, prompt_ids: tuple[int, ...] | None) -> EncodedResponse:
         if record.completion_ids is not None:
             return self._given(record)
         if not record.response:
             raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
         try:
-            encoded = self._encode(record.response, record.problem)
+            encoded = self._encode(record.response, record.problem, prompt_ids)
         except ValueError as error:
             raise ArtifactError(f"{record.place}: {error}") from None
         self._check_no_unknown(record, encoded)
         return self._ended(encoded)
 
-    def _encode(self, response: str, problem: ProblemRecord) -> EncodedResponse:
-        if problem.prompt_ids is not None:
-            return encode_after_ids(self.tokenizer, problem.prompt_ids, response)
+    def _encode(self, response: str, problem: ProblemRecord, templated_ids: tuple[int, ...] | None) -> EncodedResponse:
+        prompt_ids = templated_ids if problem.prompt_ids is None else problem.prompt_ids
+        if prompt_ids is not None:
+            return encode_after_ids(self.tokenizer, prompt_ids, response)
         if problem.prompt is not None:
             return self._after_text(problem.prompt, response)
-        if self.settings.template == "raw" or not self.tokenizer.chat_template:
-            return self._after_text(_bare_text(problem), response)
-        (prompt,) = encode_prompts(self.tokenizer, [problem.as_problem()])
-        return encode_after_ids(self.tokenizer, prompt.token_ids, response)
+        return self._after_text(_bare_text(problem), response)
 
     def _after_text(self, prompt: str, response: str) -> EncodedResponse:
         begin = self.tokenizer.bos_token

@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import read_json
+from swerve.artifacts.evaluation import check_evaluation
+from swerve.artifacts.files import read_json, read_sealed
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
 from swerve.config import PopulationName, ProbeConfig
@@ -16,6 +17,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.rollout.groups import completion_text
+from swerve.seeds import derive_seed
 from swerve.types import Problem
 
 POPULATION = "reference_wrong_final_right"
@@ -74,6 +76,8 @@ class Selection:
     final_right: tuple[bool, ...]
     reselected: tuple[float, ...]
     """Of each problem that greedy decoding selects: how probable another draw of the sampled completions selects it."""
+    num_ties: int = 0
+    """Verdicts of `split`, of a model on a problem, that were drawn because half of the deciding samples are right."""
 
 
 def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[str, Any]]:
@@ -86,7 +90,9 @@ def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[s
     table = path.with_suffix(".parquet")
     if not path.is_file() or not table.is_file():
         raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.path} first")
-    if read_json(path).get("weights_sha256", "") != checkpoint.weights_sha256:
+    entry = read_sealed(path)
+    check_evaluation(run, path, entry)
+    if entry.get("weights_sha256", "") != checkpoint.weights_sha256:
         raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.path} again")
     rows: list[dict[str, Any]] = read_table(table, EVALUATION_SCHEMA).to_pylist()
     return rows
@@ -125,12 +131,14 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
         )
 
 
-def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig) -> Selection:
+def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig, *, tie_seed: int = 0) -> Selection:
     """Select the rollouts of every population, problems in the order evaluated, one rollout a problem and population.
 
     With `selection: greedy` problems are sorted by their greedy completions, and these are read. With `split` they are
-    sorted by the first half of the sampled completions (a model has a problem right if most of them are), and read are
-    completions of the other half: what is described was not what decided the selection.
+    sorted by the first half of the sampled completions (a model has a problem right if most of them are, and by a coin
+    where as many are wrong), and read are completions of the other half: what is described was not what decided the
+    selection. The coins are of `tie_seed`, the model's label and the problem: with ties called wrong a model that is
+    right half of the time had 3 of 4 problems wrong by two samples.
 
     Raises:
         MismatchError: the two evaluations are of different problems.
@@ -140,15 +148,14 @@ def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig)
     if by_id.keys() != {row["problem_id"] for row in reference.greedy}:
         raise MismatchError("the evaluations of the reference and the final checkpoint are of different problems")
     final = replace(final, greedy=tuple(by_id[row["problem_id"]] for row in reference.greedy))
-    draws = {one.label: _draws(one, config) for one in (reference, final)}
+    draws = {one.label: _draws(one, config, tie_seed) for one in (reference, final)}
     chosen: dict[str, list[tuple[str, Row]]] = {POPULATION: []}
     num_flipped = 0
     for index in range(len(reference.greedy)):
-        decided, read = draws[reference.label][index]
-        final_decided, final_read = draws[final.label][index]
-        flipped = not decided and final_decided
+        first, second = draws[reference.label][index], draws[final.label][index]
+        flipped = not first.right and second.right
         num_flipped += flipped
-        for label, completions in ((reference.label, read), (final.label, final_read)):
+        for label, completions in ((reference.label, first.read), (final.label, second.read)):
             seen: set[str] = set()
             for completion in completions:
                 name = _population(
@@ -162,11 +169,12 @@ def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig)
     return Selection(
         rollouts=tuple((name, *one) for name in names for one in chosen[name][: _limit(name, config)]),
         num_problems=len(reference.greedy),
-        num_reference_wrong=sum(not decided for decided, _ in draws[reference.label]),
+        num_reference_wrong=sum(not one.right for one in draws[reference.label]),
         num_reference_wrong_final_right=num_flipped,
         reference_right=right[0],
         final_right=right[1],
         reselected=_reselected(reference, final),
+        num_ties=sum(one.tied for found in draws.values() for one in found),
     )
 
 
@@ -190,10 +198,18 @@ def _limit(population: str, config: ProbeConfig) -> int:
     return config.max_rollouts if population == POPULATION else config.max_other_rollouts
 
 
-def _draws(one: Evaluated, config: ProbeConfig) -> list[tuple[bool, tuple[Row, ...]]]:
-    """Return of each problem whether the model has it right, and the completions to read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draw:
+    """Whether a model has a problem right, and the completions to read."""
+
+    right: bool
+    read: tuple[Row, ...]
+    tied: bool = False
+
+
+def _draws(one: Evaluated, config: ProbeConfig, tie_seed: int) -> list[_Draw]:
     if config.selection == "greedy":
-        return [(bool(row["correct"]), (row,)) for row in one.greedy]
+        return [_Draw(right=bool(row["correct"]), read=(row,)) for row in one.greedy]
     found = []
     for row in one.greedy:
         samples = one.samples.get(row["problem_id"], ())
@@ -203,8 +219,10 @@ def _draws(one: Evaluated, config: ProbeConfig) -> list[tuple[bool, tuple[Row, .
                 f"probe.selection=split needs two sampled completions a problem and more; {one.label} has "
                 f"{len(samples)}: set eval.samples_per_problem=4 and run swerve eval again"
             )
-        first = [bool(sample["correct"]) for sample in samples[:half]]
-        found.append((2 * sum(first) > len(first), samples[half:]))
+        twice = 2 * sum(bool(sample["correct"]) for sample in samples[:half])
+        tied = twice == half
+        right = twice > half or (tied and derive_seed(tie_seed, one.label, row["problem_id"]) % 2 == 1)
+        found.append(_Draw(right=right, read=samples[half:], tied=tied))
     return found
 
 
@@ -255,7 +273,12 @@ def probe_sequences(
 
 def _problem(row: Row, family: ProblemFamily) -> Problem:
     return Problem(
-        id=row["problem_id"], family=family.name, question=row["question"], answer=row["gold"], kind=row["kind"]
+        id=row["problem_id"],
+        family=family.name,
+        question=row["question"],
+        answer=row["gold"],
+        kind=row["kind"],
+        difficulty=row.get("difficulty"),
     )
 
 

@@ -87,6 +87,11 @@ def training_rollouts(
     signals: list[Row] = []
     for step, count in zip(steps, _quotas(len(steps), max_rollouts), strict=True):
         for row in _sampled(run, step, count, config.seed) if count else ():
+            if row["version"] not in (None, step - 1):
+                raise ArtifactError(
+                    f"{run.rollouts_path(step)} was sampled by the weights of step {row['version']}, not by those "
+                    f"before step {step}: it is of another step; train again, or leave out the population 'training'"
+                )
             if row["problem_id"] not in problems:
                 raise ArtifactError(
                     f"{run.rollouts_path(step)} has the problem '{row['problem_id']}', which the recipe's task does "
@@ -112,7 +117,7 @@ def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> list[int]:
     """Return the global steps of the stage that have a table of rollouts and whose updates were not undone."""
     first = stage_start(config, stage)
     (length,) = (one.steps for one in config.stages if one.label == stage)
-    undone = _undone_steps(record for record in read_metrics(run.metrics_path) if record["stage"] == stage)
+    undone = _undone_steps(record for record in read_metrics(run.metrics_path) if record.get("stage") == stage)
     numbers = [number for number in range(1, length + 1) if number not in undone]
     steps = [first + number for number in numbers if run.rollouts_path(first + number).is_file()]
     if not steps:

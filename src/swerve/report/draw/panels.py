@@ -12,6 +12,7 @@ from swerve.report.format import NOT_MEASURED
 
 FRACTION_ENDS = ("0%", "50%", "100%")
 AUC_ENDS = ("0", "0.5", "1")
+CORRELATION_ENDS = ("\N{MINUS SIGN}1", "0", "+1")
 POINT_ENDS = ("\N{MINUS SIGN}100", "0", "+100")
 
 

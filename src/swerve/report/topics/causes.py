@@ -13,6 +13,7 @@ from swerve.artifacts.probe_causes import (
     CrossSamplingSelector,
     Prediction,
     SwapDifference,
+    SwapPositions,
     Swaps,
     SwapSelection,
 )
@@ -21,10 +22,12 @@ from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, Curve, Level
 from swerve.report.draw.figures import GREY, Drawing, dose_drawing, estimate_rows
 from swerve.report.draw.panels import (
+    CORRELATION_ENDS,
     POINT_ENDS,
     Absent,
     ChartPart,
     DotPlot,
+    DotRow,
     Panel,
     Section,
     Table,
@@ -49,7 +52,6 @@ from swerve.report.format import (
 )
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, direction_title, named, selector_word
 from swerve.report.read import ReportInputs
-from swerve.report.topics.spikes import auc_plot
 from swerve.report.topics.topic import Tile, Topic, of_probe
 
 if TYPE_CHECKING:
@@ -57,75 +59,94 @@ if TYPE_CHECKING:
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
+    yield _headline(summary)
     yield _effect(summary)
-    yield _alternative(summary)
-    yield from (_prediction(one) for one in summary.prediction)
+    yield from (_prediction(one, rate=1 - summary.confidence) for one in summary.prediction)
     yield _pivots(summary)
 
 
-def _effect_at(summary: ProbeSummary) -> tuple[Estimate | None, ...]:
-    """Return the effects of the checkpoint's token at spikes, at matched and at random positions."""
-    swaps = summary.causal
-    found = (None if swaps is None else swaps.selection(name) for name in SELECTIONS)
-    return tuple(None if one is None else one.effect for one in found)
+def _at_spike(summary: ProbeSummary | None) -> SwapSelection | None:
+    return None if summary is None or summary.causal is None else summary.causal.selection("spike")
+
+
+def _headline(summary: ProbeSummary) -> str:
+    """Say what the checkpoint's token does that another at the same place does not."""
+    spike, final = _at_spike(summary), summary.final
+    if spike is None or spike.headline is None:
+        return f"Whether the token of {final} at the spike does more than another token there was not measured."
+    verdict = compared(spike.headline, 0.0, above="more", below="less")
+    said = "so the two are not distinguishable"
+    if verdict != SAME:
+        said = f"so the token of {final} does {verdict} than another"
+    return (
+        f"At the {count(spike.num_different)} top spikes where {final} chooses another token than the rollout's, its "
+        f"token is ahead of a third one at the same place, neither model's choice, by "
+        f"{points_interval(spike.headline)} percentage points of success when {summary.reference} continues, {said}."
+    )
 
 
 def _effect(summary: ProbeSummary) -> str:
-    spike, matched, random = _effect_at(summary)
-    if spike is None:
-        return "Whether the token at the spike causes the correction was not measured."
-    sentence = (
-        f"Putting the token of {summary.final} in place of that of {summary.reference} at the top spike, and letting "
-        f"{summary.reference} continue, changes its success by {points_interval(spike)} percentage points"
-    )
-    controls = [(name, one) for name, one in (("matched", matched), ("random", random)) if one is not None]
-    shown = [f"at {name} positions by {points_interval(one)}" for name, one in controls]
-    if random is None:
-        shown.append("random positions were not measured")
-    overlaps = any(spike.overlaps(one) for _, one in controls)
-    verdict = "; the intervals overlap, so no effect of the spike is shown" if overlaps else ""
-    return f"{sentence}; {', '.join(shown)}{verdict}."
-
-
-def _alternative(summary: ProbeSummary) -> str:
-    spike = None if summary.causal is None else summary.causal.selection("spike")
-    if spike is None or spike.alternative_effect is None or spike.checkpoint_minus_alternative is None:
+    """Say what replacing the rollout's own token does, beside the control positions and the third token."""
+    spike = _at_spike(summary)
+    if summary.causal is None or spike is None or spike.effect is None:
         return ""
-    more = spike.checkpoint_minus_alternative
-    verdict = compared(more, 0.0, above="more", below="less")
-    said = "so the two are not distinguishable"
-    if verdict != SAME:
-        said = f"so the token of {summary.final} does {verdict} than another"
-    return (
-        f"A control token at the same place, neither model's choice, changes it by "
-        f"{points_interval(spike.alternative_effect)}: the token of {summary.final} is ahead by "
-        f"{points_interval(more)} points, {said}."
+    sentence = (
+        f"Put in place of the rollout's own at the top spike, the token of {summary.final} changes the success of "
+        f"{summary.reference} by {points_interval(spike.effect)} points"
     )
+    if spike.alternative_effect is not None:
+        sentence += f", the third token by {points_interval(spike.alternative_effect)}"
+    controls = [(name, summary.causal.selection(name)) for name in _CONTROLS]
+    overlaps = any(
+        one is not None and one.effect is not None and spike.effect.overlaps(one.effect) for _, one in controls
+    )
+    verdict = "; the intervals overlap, so the spike is not shown to differ" if overlaps else ""
+    return f"{sentence}; {', '.join(_control(name, one) for name, one in controls)}{verdict}."
+
+
+_CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
+
+
+def _control(name: SwapPositions, found: SwapSelection | None) -> str:
+    if found is None:
+        return f"{name} positions were not measured"
+    if found.effect is None:
+        return f"at {name} positions it was not measured, as both models choose the same token"
+    same = found.num_positions - found.num_different
+    trivial = f" (the same token at {count(same)} of {count(found.num_positions)})" if same else ""
+    return f"at {name} positions by {points_interval(found.effect)}{trivial}"
 
 
 _POSITIONS = {"all": "all positions", "different_tokens": "positions where the tokens differ"}
 _TESTED = {"all": "Over all positions tested", "different_tokens": "Among those where the two models' tokens differ"}
 
 
-def _prediction(entry: Prediction) -> str:
-    found = [(selector_word(one.selector), one.auc) for one in entry.selectors if one.auc is not None]
-    if not found:
+def _prediction(entry: Prediction, *, rate: float) -> str:
+    """Say which scores go with the size of the effect, by p-values adjusted for their number."""
+    if all(one.spearman is None for one in entry.selectors):
         return ""
+    found = [
+        (selector_word(one.selector), one.spearman)
+        for one in entry.selectors
+        if one.spearman is not None and one.p_adjusted is not None and one.p_adjusted <= rate
+    ]
     where = _TESTED[entry.positions]
     if entry.policy == "checkpoint":
         where = f"Where the checkpoint continues: {where[:1].lower()}{where[1:]}"
-    size = f"an effect of {percent(entry.delta)} or more"
-    above = sorted(((name, auc) for name, auc in found if auc.low > 0.5), key=lambda one: -one[1].mean)
-    below = [name for name, auc in found if auc.high < 0.5]
-    against = f"; {listed(below)} {'ranks' if len(below) == 1 else 'rank'} them below chance" if below else ""
+    above = sorted(((name, rho) for name, rho in found if rho.low > 0), key=lambda one: -one[1].mean)
+    below = [name for name, rho in found if rho.high < 0]
+    against = f"; {listed(below)} {'goes' if len(below) == 1 else 'go'} with smaller effects" if below else ""
     if not above:
-        return f"{where}, no score ranks those with {size} above chance{against}."
+        return f"{where}, no score is shown to go with the size of the effect{against}."
     best, most = above[0]
-    tied = [name for name, auc in above[1:] if auc.overlaps(most)]
+    tied = [name for name, rho in above[1:] if rho.overlaps(most)]
     also = f", {SAME} {listed(tied)}" if tied else ""
     lower = len(above) - 1 - len(tied)
-    more = f"; {count(lower)} more {'is' if lower == 1 else 'are'} above chance" if lower else ""
-    return f"{where}, {best} best ranks those with {size}: AUC {number_interval(most)}{also}{more}{against}."
+    more = f"; {count(lower)} more {'does' if lower == 1 else 'do'} too" if lower else ""
+    return (
+        f"{where}, {best} goes best with the size of the effect: rank correlation {signed_interval(most)}{also}{more}"
+        f"{against}."
+    )
 
 
 def _pivots(summary: ProbeSummary) -> str:
@@ -137,8 +158,9 @@ def _pivots(summary: ProbeSummary) -> str:
         on = f"; {percent_interval(spike.share)} of them are spikes (by chance {percent(spike.chance)})"
     return (
         f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} single tokens change the success by "
-        f"{percent(pivots.gap)} or more, {count(pivots.num_confirmed)} of them also on fresh continuations (at most "
-        f"{number(pivots.max_false_confirmed, 2)} expected by chance){on}."
+        f"{percent(pivots.gap)} or more where they were found; for {count(pivots.num_confirmed)} of them fresh "
+        f"continuations exclude a smaller change (on average at most {number(pivots.max_confirmed_below_gap, 2)} of "
+        f"these change it by less){on}."
     )
 
 
@@ -187,13 +209,13 @@ def _against_random(selector: CrossSamplingSelector) -> str:
 
 
 def _tile(inputs: ReportInputs) -> Tile:
-    caption = "Effect of the token at the spike"
-    spike, _, random = (None, None, None) if inputs.summary is None else _effect_at(inputs.summary)
+    caption, spike = "Token at the spike against another there", _at_spike(inputs.summary)
     if spike is None:
         detail = "responses from elsewhere" if inputs.is_imported else "run swerve probe"
         return Tile(caption=caption, value=NOT_MEASURED, detail=detail)
-    control = NOT_MEASURED if random is None else f"{points(random.mean)} points"
-    return Tile(caption=caption, value=f"{points(spike.mean)} points", detail=f"at random positions {control}")
+    value = NOT_MEASURED if spike.headline is None else f"{points(spike.headline.mean)} points"
+    own = NOT_MEASURED if spike.effect is None else f"{points(spike.effect.mean)} points"
+    return Tile(caption=caption, value=value, detail=f"against the rollout's own {own}")
 
 
 def _section(inputs: ReportInputs) -> Section | None:
@@ -211,9 +233,11 @@ def _section(inputs: ReportInputs) -> Section | None:
 
 
 def _effects(selections: Sequence[SwapSelection], summary: ProbeSummary) -> Iterator[tuple[str, Estimate]]:
-    """Yield the measured effects on success: at each position of the checkpoint's token, then of another one."""
+    """Yield the measured effects on success, first of the checkpoint's token against another at the same place."""
     for one in selections:
         name = SELECTIONS[one.selection]
+        if one.headline is not None:
+            yield f"{name}, token of {summary.final} against another", one.headline
         if one.effect is not None:
             yield f"{name}, token of {summary.final}", one.effect
         if one.alternative_effect is not None:
@@ -233,8 +257,8 @@ def _effect_panels(summary: ProbeSummary, swaps: Swaps) -> Iterator[Panel | None
             DotPlot(rows=tuple(rows), ends=POINT_ENDS, around_zero=True),
             _effect_table(summary, swaps, policy.selections, id=id, model=model),
             _difference_table(policy.differences, id=f"{id}-differences"),
-            note=f"Change in the success of {model} when a token stands in place of the rollout's own, in percentage "
-            "points. The line is no effect.",
+            note=f"Change in the success of {model} when a token stands in place of the rollout's own, or of another "
+            "at the same place, in percentage points. The line is no effect.",
             wide=True,
         )
 
@@ -251,8 +275,9 @@ def _effect_table(
             points_interval(one.effect),
             points_interval(one.alternative_effect),
             points_interval(one.checkpoint_minus_alternative),
-            percent(one.share_same_token),
+            f"{count(one.num_positions - one.num_different)} of {count(one.num_positions)}",
             points_interval(one.different_tokens.effect),
+            points_interval(one.headline),
             p_value(None if one.test is None else one.test.p_adjusted),
         )
         for one in selections
@@ -261,7 +286,7 @@ def _effect_table(
     header = (
         "Position", "Success with own token", f"Token of {final}", "Another token", f"Effect, {final}",
         "Effect, another", "Difference of these", "Same token", f"Effect, {final}, where tokens differ",
-        "Adjusted p",
+        "Difference, where tokens differ", "Adjusted p",
     )  # fmt: skip
     return Table(
         id=id,
@@ -295,24 +320,31 @@ def _prediction_panels(summary: ProbeSummary) -> Iterator[Panel | None]:
         by = f", continued by {continuing_model(one.policy, summary)}" if several else ""
         yield panel(
             f"Does the score predict the effect? {where[:1].upper()}{where[1:]}{by}",
-            auc_plot(one.selectors),
+            DotPlot(rows=tuple(_prediction_rows(one)), ends=CORRELATION_ENDS, around_zero=True),
             _prediction_table(one, id=f"prediction-{index}"),
-            note=f"AUC of each score for an effect of {percent(one.delta)} or more: {count(one.num_effects)} of "
-            f"{count(one.num_positions)} positions have one. The tick is chance.",
+            note=f"Rank correlation of each score with the size of the effect at {count(one.num_positions)} positions, "
+            "measured as the product of the effects in two independent halves of the continuations: noise alone gives "
+            f"0, the line. The mean of these products is {signed_interval(one.mean_square_effect)}.",
         )
+
+
+def _prediction_rows(entry: Prediction) -> Iterator[DotRow]:
+    for one in entry.selectors:
+        if one.spearman is not None:
+            yield dot_row(named(SELECTORS, one.selector), signed_interval(one.spearman), one.spearman, 0.0, low=-1.0)
 
 
 def _prediction_table(entry: Prediction, *, id: str) -> Table:
     rows = tuple(
         (
             named(SELECTORS, one.selector),
-            number_interval(one.auc),
             signed_interval(one.spearman),
+            p_value(None if one.spearman is None else one.spearman.p_value),
             p_value(one.p_adjusted),
         )
         for one in entry.selectors
     )
-    header = ("Score", "AUC", "Rank correlation with the size of the effect", "Adjusted p")
+    header = ("Score", "Rank correlation with the size of the effect", "p", "Adjusted p")
     return Table(id=id, caption="Scores against effects", header=header, rows=rows, folded=True)
 
 
@@ -394,11 +426,12 @@ def _pivot_panel(summary: ProbeSummary) -> Panel | None:
         ("the first wrong step", pivots.on_first_wrong),
     )
     found = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
-    confirmed = f"{count(pivots.num_confirmed)}, of which by chance at most {pivots.max_false_confirmed:.1f}"
+    most = f"{pivots.max_confirmed_below_gap:.1f}"
     rows = (
         ("tokens that change the success by the gap", f"{found} rollouts"),
         ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
-        ("confirmed on fresh continuations", confirmed),
+        ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
+        ("of these with a smaller change, on average at most", most),
         ("size where found (points)", points_interval(pivots.size_search)),
         ("size on fresh continuations (points)", points_interval(pivots.size_estimate)),
         *(

@@ -152,7 +152,9 @@ def _selection_panel(summary: ProbeSummary) -> Panel | None:
 def _selection_note(summary: ProbeSummary) -> str:
     lead = f"Problems that {summary.reference} got wrong and {summary.final} right on one"
     if summary.selection == "split":
-        return f"{lead} half of the sampled completions; the rollouts compared are of the other half."
+        ties = summary.num_ties or 0
+        drawn = f" {count(ties)} verdicts were ties, drawn by a coin." if ties else ""
+        return f"{lead} half of the sampled completions; the rollouts compared are of the other half.{drawn}"
     return (
         f"{lead} greedy completion each; these completions are also the rollouts compared. The test is over all "
         "problems, not only those."

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from swerve.artifacts.probe_causes import PredictionSelector
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
@@ -69,7 +68,7 @@ def _top_spikes(summary: ProbeSummary) -> str:
     )
 
 
-def _areas(selectors: Iterable[SelectorRecovery | PredictionSelector]) -> list[tuple[str, Estimate]]:
+def _areas(selectors: Iterable[SelectorRecovery]) -> list[tuple[str, Estimate]]:
     """Return the area under the ROC curve of each selector that has one."""
     return [(one.selector, one.auc) for one in selectors if one.auc is not None]
 
@@ -129,7 +128,7 @@ def _tile(inputs: ReportInputs) -> Tile:
     return Tile(
         caption=caption,
         value=percent(hit.mean),
-        detail=f"{100 * hit.low:.1f} to {100 * hit.high:.1f}; by chance {percent(hits.chance_first_wrong)}",
+        detail=f"{percent(hit.low)[:-1]} to {percent(hit.high)[:-1]}; by chance {percent(hits.chance_first_wrong)}",
     )
 
 
@@ -178,7 +177,7 @@ def _top_panel(summary: ProbeSummary | None) -> Panel | None:
     return panel(title, DotPlot(rows=rows, ends=FRACTION_ENDS), note=note)
 
 
-def auc_plot(selectors: Iterable[SelectorRecovery | PredictionSelector]) -> DotPlot:
+def _auc_plot(selectors: Iterable[SelectorRecovery]) -> DotPlot:
     """Return a line for each selector with the area under its ROC curve; chance is one half."""
     rows = (dot_row(named(SELECTORS, name), number_interval(auc), auc, 0.5) for name, auc in _areas(selectors))
     return DotPlot(rows=tuple(rows), ends=AUC_ENDS)
@@ -194,7 +193,7 @@ def _selector_panel(summary: ProbeSummary) -> Panel | None:
     )
     return panel(
         "Which score ranks wrong steps above the other tokens?",
-        auc_plot(recovery.selectors),
+        _auc_plot(recovery.selectors),
         Table(
             id="selectors",
             caption="Scores against known wrong steps",

@@ -228,7 +228,8 @@ def _biography_panel(summary: ProbeSummary) -> Panel | None:
             id="biographies",
             caption="Biographies of tokens",
             note="Turned back, linearity and jumps are of the tokens that moved. A jump is a change point that a line "
-            "does not explain as well.",
+            f"does not explain as well, and clearer than {percent(biographies.confidence)} of random walks show: so "
+            f"many jumps as {percent(1 - biographies.confidence)} mean nothing.",
             header=("Tokens", "Number", "Moved for good", "Turned back", "Linearity", "Jumps"),
             rows=rows,
         ),

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+from studies.demo.findings import DIRECTIONS
 from studies.drawing import add_shared_legend, draw_swaps, save, scale_swaps
-from studies.probe_findings.tables import DIRECTIONS
 from studies.study import Record
 
 
 def draw_figures(folder: Path, records: Sequence[Record]) -> None:
     """Draw the effect of swaps and of forced tokens, of every seed."""
-    demos = sorted((one for one in records if one["kind"] == "demo"), key=lambda one: one["seed"])
+    demos = sorted((one for one in records if one["kind"] == "wider"), key=lambda one: one["seed"])
     if demos:
         _draw_dose(folder / "probe-dose.png", demos)
         _draw_causal(folder / "probe-causal.png", demos)
@@ -50,6 +50,8 @@ def _draw_causal(path: Path, demos: Sequence[Record]) -> None:
             axis.bar(x, [row[arm]["success"] for row in rows], width=0.25, color=color, label=label)
         for place, row in enumerate(rows):
             effect, base = row["effect"], row["reference"]["success"]
+            if effect is None:  # both models have the same token everywhere
+                continue
             ends = [[effect["mean"] - effect["low"]], [effect["high"] - effect["mean"]]]
             axis.errorbar([place], [base + effect["mean"]], yerr=ends, color="black", capsize=3, linewidth=1)
         axis.set_xticks(range(len(rows)), [row["selection"] for row in rows])

@@ -7,6 +7,7 @@ from typing import Any
 
 from studies.markdown import number, percent, size, table
 from studies.study import Record
+from swerve.report.format import listed
 
 METHODS = ("zscore", "percentile", "adaptive", "absolute", "calibrated")
 DIRECTIONS = {
@@ -17,13 +18,14 @@ DIRECTIONS = {
 
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the markdown tables by the names of their places in the page."""
-    demos = sorted((one for one in records if one["kind"] == "demo"), key=lambda one: one["seed"])
+    demos = sorted((one for one in records if one["kind"] == "wider"), key=lambda one: one["seed"])
     found = {
         "population": _population(demos),
         "recovery": _recovery(demos),
         "spikes": _spikes(demos),
         "causal": _causal(demos),
         "dose": _dose(demos),
+        "recovered": _recovered(demos),
         "pivots": _pivots(demos),
         "prediction": _prediction(demos),
         "signal": _signal(demos),
@@ -149,6 +151,31 @@ def _points(demos: Sequence[Record]) -> list[Record]:
     ]
 
 
+def _recovered(demos: Sequence[Record]) -> str:
+    """Return what swaps at one and two tokens in a hundred win of the gap between the models, by JS and at random."""
+    rows = []
+    for one in demos:
+        for way in one["cross_sampling"]["directions"]:
+            for row in way["selectors"]:
+                points = {point["budget"]: point for point in row["points"]}
+                if row["selector"] in ("js", "random"):
+                    names = [str(one["seed"]), DIRECTIONS[way["direction"]], row["selector"]]
+                    rows.append([*names, *_of_gap(points.get(0.01)), *_of_gap(points.get(0.02))])
+    head = ["seed", "direction", "selector"]
+    for budget in ("1%", "2%"):
+        head += [f"budget {budget}: tokens swapped, of these other ones", "share of the gap won"]
+    return table(head, rows)
+
+
+def _of_gap(point: Record | None) -> list[str]:
+    if point is None:
+        return ["-", "-"]
+    return [
+        f"{percent(point['share_swapped'], 2)}, {percent(point['share_changed'], 2)}",
+        percent(point["recovered"], 0),
+    ]
+
+
 def _pivots(demos: Sequence[Record]) -> str:
     rows = []
     for one in demos:
@@ -160,17 +187,22 @@ def _pivots(demos: Sequence[Record]) -> str:
                 str(found["num_rollouts"]),
                 str(found["num_continuations"]),
                 f"{found['num_pivots']} ({found['num_rises']} rises)",
-                str(found["num_confirmed"]),
-                f"{found['max_false_confirmed']:.2f}",
+                *_confirmed(found),
                 number(found["size_search"], 2),
                 number(found["size_estimate"], 2),
                 *(f"{percent(place['share'])}; {percent(place['chance'])}" for place in places),
             ]
         )
-    head = ["seed", "rollouts", "continuations", "pivots", "confirmed on fresh samples", "at most false among these",
+    head = ["seed", "rollouts", "continuations", "pivots", "confirmed on fresh samples", "at most with a smaller jump",
             "jump as found", "jump on fresh samples", "on a spike; by chance", "on a wrong token; by chance",
             "on the first wrong token; by chance"]  # fmt: skip
     return table(head, rows)
+
+
+def _confirmed(found: Record) -> tuple[str, str]:
+    """Return how many pivots are confirmed; records of before confirming took an interval have none."""
+    most = found.get("max_confirmed_below_gap")
+    return ("-", "-") if most is None else (str(found["num_confirmed"]), f"{most:.2f}")
 
 
 def _prediction(demos: Sequence[Record]) -> str:
@@ -182,10 +214,17 @@ def _prediction(demos: Sequence[Record]) -> str:
             for one in demos:
                 entry = next((entry for entry in one["prediction"] if entry["positions"] == kind), None)
                 found = {row["selector"]: row for row in entry["selectors"]} if entry else {}
-                line.append(number(found[name]["auc"], 2) if name in found else "-")
+                line.append(_ranked(found.get(name), entry))
         rows.append(line)
     head = ["selector", *_seeds(demos, "all positions"), *_seeds(demos, "where the models' choices differ")]
     return table(head, rows)
+
+
+def _ranked(row: Record | None, entry: Record | None) -> str:
+    """Return a score's rank correlation with the size of the effect; records of before the halves have none."""
+    if row is None or entry is None or "mean_square_effect" not in entry:
+        return "-"
+    return number(row["spearman"], 2)
 
 
 def _signal(demos: Sequence[Record]) -> str:
@@ -220,3 +259,26 @@ def _has_estimate(correlation: Any) -> bool:
 def _plain(row: Record) -> str:
     correlation = row["advantage_correlation"]
     return "-" if correlation is None else number(correlation)
+
+
+def numbers(records: Sequence[Record]) -> dict[str, str]:
+    """Return the numbers that sentences quote, over all seeds or by seed."""
+    demos = sorted((one for one in records if one["kind"] == "wider"), key=lambda one: one["seed"])
+    if not demos:
+        return {}
+    pivots = [one["pivots"] for one in demos]
+    swaps = [next(row for row in one["causal"]["selections"] if row["selection"] == "spike") for one in demos]
+    own, other = ([percent(row[arm]["success"], 0) for row in swaps] for arm in ("checkpoint", "alternative"))
+    with_pivot = [f"{one['num_rollouts_with_pivot']} of {one['num_rollouts']}" for one in pivots]
+    return {
+        "pivots found": str(sum(one["num_pivots"] for one in pivots)),
+        "pivots on wrong tokens": str(sum(_hits(one["on_wrong"]) for one in pivots)),
+        "pivots confirmed": str(sum(one["num_confirmed"] for one in pivots)),
+        "rollouts with a pivot": listed(with_pivot),
+        "swaps: checkpoint's token": listed(own),
+        "swaps: another token": listed(other),
+    }
+
+
+def _hits(place: Record | None) -> int:
+    return 0 if place is None else round(place["num"] * place["share"]["mean"])

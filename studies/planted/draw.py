@@ -1,0 +1,176 @@
+"""One draw of a world: new problems, new rollouts, and the whole probe over them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.planted.chain import EOS, LEVEL_OF, NUM_TOKENS, TOKENIZER, chain_model, prompt_ids
+from studies.planted.exact import Split
+from studies.planted.worlds import REFERENCE, World
+from swerve.artifacts.probe_summary import Compared, ProbeSummary
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SEQUENCES_SCHEMA, read_table
+from swerve.config import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig, RuntimeConfig
+from swerve.models.model_folder import LoadedModel
+from swerve.probe.engine.model_sources import LoadedSource
+from swerve.probe.execute import execute
+from swerve.probe.findings.parts import Intervals
+from swerve.probe.plan import ProbePlan
+from swerve.probe.rollouts.population import POPULATION, Evaluated, probe_sequences, select_rollouts
+from swerve.problems.family import SolvedFamily
+from swerve.progress import SilentProgress
+from swerve.rewards import grade_all
+from swerve.rollout import SamplingParams, TorchEngine
+from swerve.rollout.groups import completion_text
+from swerve.seeds import derive_seed
+from swerve.statistics.hypothesis_tests import mcnemar
+from swerve.types import Problem, Prompt, StepMark
+
+NUM_PROBLEMS = 160
+CONFIDENCE = 0.95
+SPLIT = Split(num_deciding=3, num_read=3)
+SETTINGS = ProbeConfig(
+    selection="split",
+    max_other_rollouts=NUM_PROBLEMS,
+    max_rollouts=NUM_PROBLEMS,
+    causal=CausalConfig(max_rollouts=30, num_continuations=16, max_continuations=32),
+    pivots=PivotConfig(max_rollouts=12),
+    cross_sampling=CrossSamplingConfig(max_problems=40, selectors=("js", "random"), shares=(0.1,)),
+)
+
+
+class PlantedFamily(SolvedFamily):
+    """Problems of a world; a step is wrong where a word's level is below the last one's in value."""
+
+    name = "planted"
+    checks_steps = True
+
+    def __init__(self, world: World) -> None:
+        self._values = world.answers.mean(axis=0)
+
+    def problems(self, split: str, *, seed: int) -> list[Problem]:
+        """Return none: a draw makes its own."""
+        return []
+
+    def check(self, problem: Problem, text: str) -> list[StepMark]:
+        """Return a mark for every word that lowers the chance of a right answer."""
+        found, start, before = [], 0, None
+        for word in text.split(" "):
+            level = LEVEL_OF.get(int(TOKENIZER.convert_tokens_to_ids(word)))
+            if level is not None:
+                value = float(self._values[level])
+                if before is not None and value < before:
+                    found.append(StepMark(start=start, end=start + len(word), expected=""))
+                before = value
+            start += len(word) + 1
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What the probe said of one draw."""
+
+    summary: ProbeSummary
+    sequences: list[dict[str, Any]]
+    """Rows of `sequences.parquet`."""
+    interventions: list[dict[str, Any]]
+    kinds: dict[str, int]
+    """Type of every problem."""
+
+
+def probe_world(world: World, seed: int) -> Draw:
+    """Draw problems, let the models answer, and probe them."""
+    rng = np.random.default_rng(derive_seed(seed, "planted", "problems"))
+    kinds = {
+        f"p{index}": int(kind) for index, kind in enumerate(rng.choice(len(world.shares), NUM_PROBLEMS, p=world.shares))
+    }
+    prompts = [
+        Prompt(
+            problem=Problem(id=name, family="planted", question="?", answer="A", grader="choice", kind=f"level {kind}"),
+            token_ids=prompt_ids(kind),
+        )
+        for name, kind in kinds.items()
+    ]
+    models = {label: chain_model(probs) for label, probs in world.probs.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        plan = _plan(world, models, prompts, Path(folder), seed)
+        summary = execute(plan, progress=SilentProgress())
+        sequences = read_table(plan.path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
+        interventions = read_table(plan.path / "interventions.parquet", INTERVENTIONS_SCHEMA).to_pylist()
+    return Draw(summary=summary, sequences=sequences, interventions=interventions, kinds=kinds)
+
+
+def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt], path: Path, seed: int) -> ProbePlan:
+    reference, final = (_evaluated(label, models[label], prompts, seed) for label in (REFERENCE, world.final))
+    selection = select_rollouts(reference, final, SETTINGS)
+    sequences = probe_sequences(
+        selection.rollouts,
+        family=PlantedFamily(world),
+        tokenizer=TOKENIZER,
+        problems={one.problem.id: one.problem for one in prompts},
+    )
+    sources = [LoadedSource(label=label, loaded=loaded) for label, loaded in models.items()]
+    return ProbePlan(
+        settings=SETTINGS,
+        runtime=RuntimeConfig(device="cpu", threads=1, max_rows=4096),
+        seed=derive_seed(seed, "planted", "probe") % 2**31,
+        confidence=CONFIDENCE,
+        max_new_tokens=NUM_TOKENS,
+        reference=sources[0],
+        checkpoints=tuple(sources[1:]),
+        final=world.final,
+        steps={label: number for number, label in enumerate(models)},
+        baseline=None,
+        sequences=tuple(sequences),
+        population=POPULATION,
+        path=path,
+        compared=Compared(
+            reference=REFERENCE,
+            final=world.final,
+            baseline=None,
+            checkpoints=world.checkpoints,
+            weights_sha256={},
+            num_problems=selection.num_problems,
+            num_reference_wrong=selection.num_reference_wrong,
+            num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
+            selection="split",
+            mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=CONFIDENCE),
+            reselected=Intervals(confidence=CONFIDENCE).share(selection.reselected),
+        ),
+        prompts=prompts,
+    )
+
+
+def _evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed: int) -> Evaluated:
+    """Return the first of a model's samples of every problem as its greedy completion, and the others as samples."""
+    num = 1 + SPLIT.num_deciding + SPLIT.num_read
+    params = SamplingParams(num_samples=num, max_new_tokens=NUM_TOKENS, temperature=1.0, stop_ids=(EOS,))
+    engine = TorchEngine(loaded.model, pad_id=int(TOKENIZER.pad_token_id), max_rows=4096)
+    seeds = [derive_seed(seed, "planted", "evaluation", label, one.problem.id) for one in prompts]
+    groups = engine.generate([one.token_ids for one in prompts], params, seeds=seeds)
+    pairs = [(one, sample) for one, group in zip(prompts, groups, strict=True) for sample in group]
+    rewards = grade_all([(one.problem, completion_text(TOKENIZER, sample.token_ids)) for one, sample in pairs])
+    rows = [
+        {
+            "problem_id": one.problem.id,
+            "question": one.problem.question,
+            "gold": one.problem.answer,
+            "kind": one.problem.kind,
+            "prompt_ids": list(one.token_ids),
+            "completion_ids": list(sample.token_ids),
+            "extracted": reward.extracted,
+            "correct": reward.is_right,
+        }
+        for (one, sample), reward in zip(pairs, rewards, strict=True)
+    ]
+    by_problem = [rows[start : start + num] for start in range(0, len(rows), num)]
+    return Evaluated(
+        label=label,
+        greedy=tuple(one[0] for one in by_problem),
+        samples={one[0]["problem_id"]: tuple(one[1:]) for one in by_problem},
+    )

@@ -1,0 +1,85 @@
+"""`make` with a Python that is too old, and a second try."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# What `make` asks of a Python, without the seconds that a real virtual environment takes.
+TOO_OLD = '#!/bin/sh\ncase "$1" in -V) echo "Python 3.9.2";; -m) echo made by 3.9 > made; exit 1;; *) exit 1;; esac\n'
+VENV = """#!/bin/sh
+case "$1 $2" in "-m venv")
+    echo "venv $3" >> made; rm -rf .venv; mkdir -p .venv/bin
+    printf '#!/bin/sh\\necho "pip 1 from here (python {version})"\\n' > .venv/bin/python
+    printf '#!/bin/sh\\necho "pip $1" >> made; exit {status}\\n' > .venv/bin/pip
+    chmod +x .venv/bin/*;;
+*) exec {python} "$@";; esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def _make(checkout, source):
+    (checkout / "python-here").write_text(source)
+    (checkout / "python-here").chmod(0o755)
+    (checkout / "made").unlink(missing_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", "PYTHON=./python-here", ".venv/installed"],
+        cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    made = checkout / "made"
+    return done, made.read_text().splitlines() if made.exists() else []
+
+
+def _venv(*, status=0, version=f"{sys.version_info[0]}.{sys.version_info[1]}"):
+    return VENV.format(python=sys.executable, status=status, version=version)
+
+
+def test_a_python_that_is_too_old_is_named_before_anything_is_made(checkout):
+    done, made = _make(checkout, TOO_OLD)
+    line, *_ = done.stderr.splitlines()
+    assert line == (
+        "swerve needs Python 3.11 or newer; ./python-here is Python 3.9.2. Name another: "
+        "make PYTHON=python3.12 .venv/installed"
+    )
+    assert (done.returncode, made, (checkout / ".venv").exists()) == (2, [], False)
+    missing, _ = _make(checkout, "#!/bin/sh\necho sh: not found >&2\nexit 127\n")
+    assert missing.stderr.startswith(
+        "swerve needs Python 3.11 or newer; ./python-here is not there. Name another: make "
+    )
+
+
+def test_a_second_try_makes_anew_what_the_first_left_half_made(checkout):
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")  # without pip
+    (checkout / ".venv" / "bin" / "python").chmod(0o755)
+    done, made = _make(checkout, _venv(status=1))
+    assert (done.returncode, made) == (2, ["venv --clear", "pip install"])
+    assert not (checkout / ".venv" / "installed").exists()
+    done, made = _make(checkout, _venv())  # what is there has pip and the version asked for: only pip is tried again
+    assert (done.returncode, made) == (2, ["pip install"])
+
+
+def test_an_environment_of_another_python_is_made_anew_and_a_finished_one_is_kept(checkout):
+    _make(checkout, _venv(status=1, version="3.99"))
+    done, made = _make(checkout, _venv())
+    assert (done.returncode, made) == (0, ["venv --clear", "pip install"])
+    os.utime(checkout / "pyproject.toml")  # newer than what is installed
+    os.utime(checkout / ".venv" / "installed", (0, 0))
+    done, made = _make(checkout, TOO_OLD)
+    assert (done.returncode, made) == (0, ["pip install"])

@@ -1,0 +1,176 @@
+"""The study of planted truths: its exact values, how claims are judged, and that it finds faults of the statistics."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from swerve.artifacts.record import Record
+from swerve.estimates import Correlation, Estimate, McNemarResult, WilcoxonResult
+from swerve.rewards import grade_all
+from swerve.rollout import SamplingParams, TorchEngine
+from swerve.rollout.groups import completion_text
+from swerve.types import Problem
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _root_on_the_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def part(name):
+    return importlib.import_module(f"studies.planted.{name}")
+
+
+@pytest.mark.parametrize("name", ["four_tokens", "confounded"])
+def test_exact_values_are_those_of_rollouts_that_the_engine_samples(name):
+    chain, exact, worlds = (part(one) for one in ("chain", "exact", "worlds"))
+    probs = worlds.WORLDS[name](3).probs["ref"]
+    loaded, num = chain.chain_model(probs), 1000
+    params = SamplingParams(num_samples=num, max_new_tokens=chain.NUM_TOKENS, temperature=1.0, stop_ids=(chain.EOS,))
+    engine = TorchEngine(loaded.model, pad_id=0, max_rows=num)
+    kind = 1
+    (group,) = engine.generate([chain.prompt_ids(kind)], params, seeds=[0])
+    problem = Problem(id="p", family="planted", question="?", answer="A", grader="choice")
+    texts = [completion_text(loaded.tokenizer, one.token_ids) for one in group]
+    right = np.array([reward.is_right for reward in grade_all([(problem, text) for text in texts])])
+    chance = exact.values(probs)[kind, 0, chain.ASKED]
+    assert right.mean() == pytest.approx(chance, abs=4 * np.sqrt(chance * (1 - chance) / num))
+    for outcome, chosen in (("right", right), ("wrong", ~right)):
+        ids = np.array([one.token_ids for one in group])[chosen]
+        expected = exact.flows(probs, outcome)[kind].sum(axis=1)  # of each token at each position
+        seen = np.stack([np.bincount(column, minlength=chain.NUM_IDS) for column in ids.T]) / len(ids)
+        assert np.abs(seen - expected).max() < 5 * 0.5 / np.sqrt(len(ids))
+
+
+def test_a_wrong_rollout_of_four_tokens_loses_fifteen_hundredths_four_times():
+    chain, exact, worlds = (part(one) for one in ("chain", "exact", "worlds"))
+    probs = worlds.WORLDS["four_tokens"](0).probs["ref"]
+    known, flow = exact.values(probs), exact.flows(probs, "wrong")
+    assert known[0, 0, chain.ASKED] == pytest.approx(0.6, abs=1e-6)
+    jumps = known[:, 1:, None, :] - known[:, :-1, :, None]
+    taken = flow[:, :-1] > 1e-6
+    assert jumps[taken].min() == pytest.approx(-0.15, abs=1e-6)
+    falls = (flow[:, :-1] * taken * (jumps < -0.1)).sum(axis=(1, 2, 3))
+    assert falls == pytest.approx([4.0, 4.0], abs=1e-5)
+    assert jumps[taken].max() == pytest.approx(0.0, abs=1e-6)
+
+
+def estimate(low, high):
+    return Estimate(mean=(low + high) / 2, low=low, high=high)
+
+
+class Part(Record):
+    region: str
+    mean: Estimate | None
+
+
+class Summary(Record):
+    final: str
+    parts: tuple[Part, ...]
+    mcnemar: McNemarResult
+    by_name: dict[str, Correlation]
+    test: WilcoxonResult
+
+
+def test_all_intervals_and_p_values_of_a_record_are_claims_and_judged_by_the_truth():
+    claims = part("claims")
+    summary = Summary(
+        final="rl",
+        parts=(Part(region="early", mean=estimate(0, 1)), Part(region="late", mean=None)),
+        mcnemar=McNemarResult(num=9, num_first_only=1, num_second_only=8, difference=estimate(0.2, 0.4), p_value=0.04),
+        by_name={"js": Correlation(mean=0.1, low=0.0, high=0.2, p_value=0.06, num_clusters=9)},
+        test=WilcoxonResult(
+            num_pairs=9,
+            median_difference=0.1,
+            statistic=1.0,
+            p_value=0.01,
+            effect_size=0.1,
+            p_adjusted=0.2,
+            sign_flip_p=0.03,
+        ),
+    )
+    walked = list(claims.walk(summary))
+    assert [(one.path, one.p_value) for one in walked] == [
+        ("parts[early].mean", None),
+        ("mcnemar", 0.04),
+        ("by_name.js", 0.06),
+        ("test", 0.01),
+        ("test.p_adjusted", 0.2),
+        ("test.sign_flip", 0.03),
+    ]
+    known = claims.Truths(
+        values={"parts[early].mean": 1.1, "mcnemar": 0.2, "by_name.js": 0.1, "elsewhere": 0.0},
+        no_difference=frozenset({"mcnemar", "by_name.js", "test.p_adjusted"}),
+    )
+    assert claims.judge(iter(walked), known) == {
+        "parts[early].mean: interval": True,
+        "mcnemar: interval": False,
+        "mcnemar: p": True,
+        "by_name.js: interval": False,
+        "by_name.js: p": False,
+        "test.p_adjusted: p": False,
+    }
+
+
+def test_no_more_than_19_of_200_may_be_false():
+    tables = part("tables")
+    assert [tables.allowed(num) for num in (1, 20, 100, 200)] == [1, 4, 12, 19]
+    record = {"kind": "planted", "world": "pair", "num": 200, "found": {}, "without_truth": []}
+    records = [{"kind": "versions"}, {**record, "false": {"a.js: interval": [19, 200], "b: p": [20, 200]}}]
+    assert tables.too_often(records) == ["pair: b: p: 20 of 200"]
+
+
+def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    measure = part("measure")
+    stop_at = [4]
+
+    def judged(name, number):
+        stop_at[0] -= 1
+        if not stop_at[0]:
+            raise KeyboardInterrupt
+        return {"draw": number, "false": {name: False}, "found": {}, "without_truth": []}
+
+    monkeypatch.setattr(measure, "judged_draw", judged)
+    with pytest.raises(KeyboardInterrupt):
+        measure.make_draws(tmp_path, {"a": 3, "b": 3}, jobs=1)
+    with (tmp_path / "b.jsonl").open("a") as stream:
+        stream.write('{"draw": 1, "fal')  # killed while it wrote
+    assert [one["draw"] for one in measure.read_draws(tmp_path, "b")] == [0]
+    measure.make_draws(tmp_path, {"a": 3, "b": 3}, jobs=1)
+    for name in ("a", "b"):
+        lines = (tmp_path / f"{name}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["draw"] for line in lines] == [0, 1, 2]
+    assert measure.summarised("a", measure.read_draws(tmp_path, "a"))["false"] == {"a": [0, 3]}
+
+
+NUM_DRAWS = 20
+MOST = 7
+"""At a true error of 5% more than 7 of 20 are false once in 30,000 claims."""
+
+
+def judged(name):
+    """Return how many of 20 draws have each claim false, and how many made it."""
+    measure = part("measure")
+    return measure.summarised(name, [measure.judged_draw(name, number) for number in range(NUM_DRAWS)])["false"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one_token", "four_tokens", "same", "pair", "confounded", "drift"])
+def test_claims_about_planted_truths_are_false_no_more_often_than_they_say(name):
+    found = judged(name)
+    assert {claim: counts for claim, counts in found.items() if counts[0] > MOST} == {}
+    assert sum(false / num for false, num in found.values()) / len(found) < 0.065
+
+
+@pytest.mark.slow
+def test_ranking_positions_by_noisy_effects_is_found_out():
+    found = judged("noisy_effects")
+    tests = {claim: false for claim, (false, _) in found.items() if claim.endswith("spearman: p")}
+    assert max(tests.values()) > MOST, tests
