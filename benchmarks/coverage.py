@@ -27,6 +27,7 @@ from swerve.statistics import (
     mean_interval,
     paired_wilcoxon,
     pearson,
+    ranking_intervals,
     ratio_interval,
     share,
     sign_flip_test,
@@ -159,25 +160,46 @@ def _ratios(num: int) -> Iterator[Cell]:
         family = f"fraction {part:.2f} of lognormal sums"
         yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=once)
 
-    def hits(rng: Rng) -> bool | None:
-        spikes = rng.poisson(1.5, size=num)
-        return _holds(ratio_interval(rng.binomial(spikes, 0.95), spikes), 0.95)
+    for part, alike in ((0.95, None), (0.99, None), (0.95, 0.5)):
 
-    yield Cell(method="ratio", family="hits 0.95 of 1.5 spikes per problem", num_problems=num, bar=0.88, once=hits)
+        def hits(rng: Rng, part: float = part, alike: float | None = alike) -> bool | None:
+            spikes = rng.poisson(1.5, size=num)
+            return _holds(ratio_interval(rng.binomial(spikes, _rates(rng, part, alike, num)), spikes), part)
+
+        family = f"hits {part:.2f} of 1.5 spikes per problem" + ", most problems always or never" * (alike is not None)
+        yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=hits)
+
+    def one_problem(rng: Rng) -> bool | None:
+        return _holds(ratio_interval(np.where(rng.random(num) < 0.02, 0.9, 0.001), np.ones(num)), 0.01898)
+
+    family = "fraction 0.02, nearly all in one problem of fifty"
+    yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=one_problem)
+
+
+_RANKED = ((0.5, 0.5, 1, 0.5), (0.97, 0.5, 1, 0.9706), (0.97, 0.1, 1, 0.8476), (0.97, 0.02, 20, 0.6465),
+           (0.8, 0.2, 8, 0.5307), (0.9995, 0.02, 40, 0.9861))  # fmt: skip
+"""AUC, fraction of positives, rows per problem, average precision (of ten million rows)."""
 
 
 def _aucs(num: int) -> Iterator[Cell]:
-    for truth, positives, rows in ((0.5, 0.5, 1), (0.97, 0.5, 1), (0.97, 0.1, 1), (0.97, 0.02, 20), (0.8, 0.2, 8)):
+    for truth, positives, rows, precision in _RANKED:
 
-        def once(rng: Rng, truth: float = truth, positives: float = positives, rows: int = rows) -> bool | None:
+        def drawn(rng: Rng, truth: float = truth, positives: float = positives, rows: int = rows) -> dict[str, Any]:
             names = np.repeat(np.arange(num), rows)
             labels = rng.random(num * rows) < positives
             common = rng.standard_normal(num)[names] if rows > 1 else 0.0
             scores = (rng.standard_normal(num * rows) + common) / math.sqrt(2 if rows > 1 else 1)
-            return _holds(auc_interval(scores + math.sqrt(2) * ndtri(truth) * labels, labels, clusters=names), truth)
+            return {"scores": scores + math.sqrt(2) * ndtri(truth) * labels, "labels": labels, "clusters": names}
 
-        family = f"{truth:.2f}, {positives:.0%} positives, {rows} row{'s' * (rows > 1)} per problem"
-        yield Cell(method="AUC", family=family, num_problems=num, bar=0.90, once=once)
+        def auc(rng: Rng, draw: Any = drawn, truth: float = truth) -> bool | None:
+            return _holds(auc_interval(**draw(rng)), truth)
+
+        def ranked(rng: Rng, draw: Any = drawn, truth: float = precision) -> bool | None:
+            return _holds(ranking_intervals(**draw(rng)).average_precision, truth)
+
+        family = f"{truth}, {positives:.0%} positives, {rows} row{'s' * (rows > 1)} per problem"
+        yield Cell(method="AUC", family=family, num_problems=num, bar=0.90, once=auc)
+        yield Cell(method="average precision", family=f"AUC {family}", num_problems=num, bar=0.90, once=ranked)
 
 
 def _skewed(num: int) -> Iterator[Cell]:
