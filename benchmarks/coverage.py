@@ -74,7 +74,11 @@ def _rates(rng: Rng, mean: float, alike: float | None, num: int) -> Any:
     return np.full(num, mean) if alike is None else rng.beta(mean * alike, (1 - mean) * alike, size=num)
 
 
-_ROLLOUTS = ((2, None, "2 rollouts, problems alike"), (16, 0.5, "16 rollouts, most problems always or never solved"))
+_ROLLOUTS = (
+    (1, None, "1 rollout"),
+    (2, None, "2 rollouts, problems alike"),
+    (16, 0.5, "16 rollouts, most problems always or never solved"),
+)
 
 
 def _accuracy(num: int) -> Iterator[Cell]:
@@ -253,6 +257,18 @@ def _tests(num: int) -> Iterator[Cell]:
             family = f"20% ones against lognormal, {rows} row{'s' * (rows > 1)} per problem"
             name = function.__name__.capitalize()
             yield Cell(method=name, family=family, num_problems=num, bar=bar, once=correlated, is_test=True)
+
+    for effects in (0.1, 0.3):
+
+        def sparse(rng: Rng, effects: float = effects) -> bool | None:
+            names = rng.integers(num, size=2 * num)
+            ranks = rng.choice(3, 2 * num, p=(0.5, 0.35, 0.15))
+            sizes = rng.choice((0.02, 0.05, 0.1), 2 * num, p=(0.6, 0.3, 0.1)) * rng.choice((-1, 1), 2 * num)
+            tested = spearman(ranks, sizes * (ranks > 0) * (rng.random(2 * num) < 2 * effects), clusters=names)
+            return None if tested is None else tested.p_value <= 0.05
+
+        family = f"effects at {effects:.0%} of two positions per problem, none where the score is least"
+        yield Cell(method="Spearman", family=family, num_problems=num, bar=0.075, once=sparse, is_test=True)
 
 
 def measure(cell: Cell, draws: int, seed: int) -> dict[str, Any]:

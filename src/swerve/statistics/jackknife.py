@@ -51,7 +51,12 @@ def degrees_of_freedom(deviations: Array) -> float:
 
 
 def jackknife_interval(
-    value: float, without: Array, *, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
+    value: float,
+    without: Array,
+    *,
+    bounds: Bounds = UNBOUNDED,
+    confidence: float = 0.95,
+    most_degrees: float = math.inf,
 ) -> Estimate | None:
     """Return a statistic with the t interval of its delete-one jackknife; None where the value is not finite.
 
@@ -69,6 +74,7 @@ def jackknife_interval(
         without: `[C]`, the statistic without each cluster; NaN where it is not defined.
         bounds: of the statistic.
         confidence: coverage of the interval.
+        most_degrees: of freedom, where more is known of the clusters than their jackknife values say.
     """
     if not math.isfinite(value):
         return None
@@ -78,7 +84,7 @@ def jackknife_interval(
     error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
     if error <= _ROUNDING * max(abs(value), _scale(bounds)) or value in bounds:
         return equal_values(value, len(without), bounds=bounds, confidence=confidence)
-    degrees = degrees_of_freedom(deviations)
+    degrees = min(degrees_of_freedom(deviations), most_degrees)
     low, width = bounds[0], bounds[1] - bounds[0]
     if low < 0 or not math.isfinite(width):
         return transformed(value, error * quantile(confidence, degrees), bounds)
