@@ -68,14 +68,16 @@ def test_accuracy_of_several_rollouts_adds_a_problem_at_either_bound():
     assert solved.low < 0.6
 
 
-def test_one_rollout_per_problem_is_a_mean_too_and_scales_with_its_bounds():
+def test_one_rollout_per_problem_has_wilsons_interval_with_t():
     found = mean_interval([1, 0, 1, 1], bounds=(0.0, 1.0))
-    low, high = stats.t.interval(0.95, 5, 4 / 6, stats.sem([1, 0, 1, 1, 0, 1]))
-    assert (found.low, found.high) == pytest.approx((low, min(1.0, high)))
+    for end in (found.low, found.high):
+        assert abs(0.75 - end) / math.sqrt(end * (1 - end) / 4) == pytest.approx(stats.t.ppf(0.975, 3))
+    many = mean_interval(np.arange(4000) % 4 > 0, bounds=(0.0, 1.0))
+    assert (many.low, many.high) == pytest.approx((share(3000, 4000).low, share(3000, 4000).high), abs=1e-5)
     scaled = mean_interval([3, 1, 3, 3], bounds=(1.0, 3.0))
     assert (scaled.low, scaled.high) == pytest.approx((1 + 2 * found.low, 1 + 2 * found.high))
     twice = mean_interval([1, 1, 0, 0, 1, 1, 1, 1], clusters=[*"aabbccdd"], bounds=(0.0, 1.0))
-    assert asdict(twice) == pytest.approx(asdict(found))
+    assert twice == found
 
 
 def test_copies_within_a_cluster_add_no_certainty():

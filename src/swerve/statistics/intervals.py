@@ -86,13 +86,14 @@ def mean_interval(
     - (0, inf) (lengths, entropies): with Hall's correction for skewness, see `skewed_mean_interval`;
     - two bounds of one sign (accuracy, pass@k): two clusters are added for the interval, one at either bound, so that
       twenty problems all solved do not pass for certainty (as Agresti and Coull, American Statistician 52 (1998), do
-      for a proportion);
+      for a proportion). Where every cluster is at one of the bounds, as one rollout per problem is, it is Wilson's
+      interval with Student's t in place of the normal quantile;
     - two bounds around 0 (differences of accuracies): the two clusters are as far from 0 as the farthest cluster is, or
       at the bounds where all clusters are at 0 or where values at the bounds may be `rare`.
 
     It assumes independent clusters. Simulated coverage at 95% with 20 to 400 problems and accuracies of .02 to .98: of
-    accuracies .95 and more, of one rollout per problem .936 and more (exactly computed; Wilson's: .912), of differences
-    .95 and more.
+    accuracies .95 and more, of one rollout per problem .92 and more (below .945 for a tenth of accuracies with 40
+    problems, where Wilson's own is for a quarter), of differences .95 and more.
 
     Args:
         values: one number each.
@@ -123,6 +124,12 @@ def mean_interval(
 def _bounded_mean(sums: Array, confidence: float, bounds: Bounds, rare: bool) -> Estimate:
     low, high = bounds
     mean = float(sums[:, 0].sum() / sums[:, 1].sum())
+    if not low < 0 < high:
+        at_low, at_high = (np.abs(sums[:, 0] - bound * sums[:, 1]) <= _ROUNDING for bound in bounds)
+        if (at_high | at_low).all() and np.ptp(sums[:, 1]) == 0:
+            t = quantile(confidence, max(1, len(sums) - 1))
+            found = share_of_trials(float(at_high.mean()), len(sums), t)
+            return Estimate(mean=mean, low=low + (high - low) * found.low, high=low + (high - low) * found.high)
     ends = bounds
     if low < 0 < high and not rare:
         farthest = float(np.abs(sums[:, 0] / sums[:, 1]).max()) or max(-low, high)
