@@ -13,6 +13,7 @@ from swerve.grading.maths.limits import LimitReached
 
 _DIFFERENTIALS = (Symbol("d"), Symbol("partial"))
 _MOST_WRITTEN_OUT = 2000
+"""Nodes of all sums and products of a formula."""
 _SUCH_THAT = ("|", "mid", ":", "colon")
 _LONGEST_ELEMENT = 12
 """Tokens of what stands before `such that`."""
@@ -24,6 +25,7 @@ class AtomReader(TokenReader, ABC):
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(tokens)
         self._bars = 0
+        self._num_written_out = 0
 
     @abstractmethod
     def answer(self) -> Node:
@@ -310,7 +312,8 @@ class AtomReader(TokenReader, ABC):
         return _unevaluated(name, index, last, body)
 
     def _written_out(self, name: str, index: str, values: range, body: Node) -> Node:
-        if len(values) * expressions.size_of(body) > _MOST_WRITTEN_OUT:
+        self._num_written_out += max(0, values.stop - values.start) * expressions.size_of(body)
+        if self._num_written_out > _MOST_WRITTEN_OUT:
             raise LimitReached(f"size of a written-out \\{name} > {_MOST_WRITTEN_OUT}")
         terms = (expressions.substituted(body, index, Number(Fraction(value))) for value in values)
         return Call(vocabulary.SUMS[name], tuple(terms))

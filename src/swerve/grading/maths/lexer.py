@@ -72,6 +72,7 @@ _NEXT_EQUATION = re.compile(
 _SPACES = re.compile(r"\s+")
 _BOLD = re.compile(r"^(\*\*|__|[*`\"])(.{1,200})\1$", re.DOTALL)
 _END_MARK = re.compile(r"\\(?:blacksquare|square|Box|checkmark)$|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$")
+_LONGEST_MARK = 24
 _CLOSINGS = (")", "]", "}")
 _PAIR = re.compile(r"[,;]|\\[{}]")
 """Of texts whose brackets need not match: `]0, 1]`."""
@@ -124,13 +125,16 @@ def normalise(text: str) -> str:
 
 def _without_end(text: str) -> str:
     """Return a text without the punctuation, marks and spacing commands at its end, nor brackets that nothing opens."""
+    surplus: int | None = None
     while True:
-        shorter = text.rstrip(" .,;:*")
-        if shorter.endswith("\\!"):
-            shorter = shorter[:-2]
-        shorter = _END_MARK.sub("", shorter.rstrip("\\"))
-        if shorter.endswith(_CLOSINGS) and not _PAIR.search(shorter) and _num_open(shorter) < 0:
-            shorter = shorter[:-1]
+        shorter = text.rstrip(" .,;:*").removesuffix("\\!").rstrip("\\")
+        if mark := _END_MARK.search(shorter, max(0, len(shorter) - _LONGEST_MARK)):
+            shorter = shorter[: mark.start()]
+        if shorter.endswith(_CLOSINGS):
+            if surplus is None:  # what is cut off afterwards has as many openings as closings
+                surplus = 0 if _PAIR.search(shorter) else -_num_open(shorter)
+            if surplus > 0:
+                shorter, surplus = shorter[:-1], surplus - 1
         if shorter == text:
             return text
         text = shorter
@@ -275,6 +279,10 @@ def _letters(letters: str, *, is_call: bool) -> Token:
     return Token("command" if is_command else "word", letters)
 
 
+_MOST_READINGS = 10
+"""Of each token, on average: braces are read once more where they turn out to be no set with a condition."""
+
+
 class TokenReader:
     """Tokens and a position in them."""
 
@@ -282,6 +290,7 @@ class TokenReader:
         self._tokens = tokens
         self._position = 0
         self._depth = 0
+        self._num_read = 0
 
     @property
     def token(self) -> Token | None:
@@ -296,6 +305,9 @@ class TokenReader:
         token = self.token
         if token is None:
             raise NotParsed("ends too early")
+        self._num_read += 1
+        if self._num_read > _MOST_READINGS * len(self._tokens):
+            raise LimitReached(f"readings of a formula > {_MOST_READINGS}")
         self._position += 1
         return token
 
@@ -324,8 +336,10 @@ class TokenReader:
         self._depth += 1
         if self._depth > LIMITS.depth:
             raise LimitReached(f"depth of a formula > {LIMITS.depth}")
-        yield
-        self._depth -= 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
 
 _WRITTEN = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?(?:\(([0-9]+)\))?(?:e([-+]?[0-9]+))?")
