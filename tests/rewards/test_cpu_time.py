@@ -120,7 +120,7 @@ def test_a_search_finds_no_slow_answer(name: str) -> None:
 
 def test_the_search_finds_what_is_slow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def quadratic(_: Problem, text: str) -> None:
-        sum(range(text.count("{") ** 2 // 25))
+        sum(range(min(text.count("{") ** 2, 8_000_000)))
 
     monkeypatch.setattr("tests.campaign.slow_answers.graded_here", quadratic)
     assert main(["--grader", "choice", "--seconds", "1"]) == 1
