@@ -131,9 +131,9 @@ def _without_end(text: str) -> str:
         if mark := _END_MARK.search(shorter, max(0, len(shorter) - _LONGEST_MARK)):
             shorter = shorter[: mark.start()]
         if shorter.endswith(_CLOSINGS):
-            if surplus is None:  # what is cut off afterwards has as many openings as closings
-                surplus = 0 if _PAIR.search(shorter) else -_num_open(shorter)
-            if surplus > 0:
+            if surplus is None and not _PAIR.search(shorter):
+                surplus = -_num_open(shorter)  # marks that are cut off later have as many openings as closings
+            if surplus is not None and surplus > 0:
                 shorter, surplus = shorter[:-1], surplus - 1
         if shorter == text:
             return text
