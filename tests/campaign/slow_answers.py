@@ -46,7 +46,7 @@ _GOLDS = (
     r"x \implies y", "12_5",
 )  # fmt: skip
 _FORMS = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole", "auto")
-_LONG, _SHORT = _MAX_CHARS_HERE, 440
+_LONG, _SHORT = _MAX_CHARS_HERE, 240
 _NUM_KEPT = 40
 
 Part = tuple[str, int]

@@ -37,7 +37,7 @@ class Limits:
 
 LIMITS = Limits()
 QUICK_LIMITS = Limits(
-    characters=400,
+    characters=200,
     nesting=10,
     digits=77,
     elements=24,
