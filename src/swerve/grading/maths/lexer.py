@@ -279,35 +279,28 @@ def _letters(letters: str, *, is_call: bool) -> Token:
     return Token("command" if is_command else "word", letters)
 
 
-_MOST_READINGS = 10
-"""Of each token, on average: braces are read once more where they turn out to be no set with a condition."""
-
-
 class TokenReader:
     """Tokens and a position in them."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._position = 0
+        self._stop = len(tokens)
         self._depth = 0
-        self._num_read = 0
 
     @property
     def token(self) -> Token | None:
         """The next token, or None at the end."""
-        return self._tokens[self._position] if self._position < len(self._tokens) else None
+        return self._tokens[self._position] if self._position < self._stop else None
 
     def _ahead(self, distance: int) -> Token | None:
         position = self._position + distance
-        return self._tokens[position] if position < len(self._tokens) else None
+        return self._tokens[position] if position < self._stop else None
 
     def _next(self) -> Token:
         token = self.token
         if token is None:
             raise NotParsed("ends too early")
-        self._num_read += 1
-        if self._num_read > _MOST_READINGS * len(self._tokens):
-            raise LimitReached(f"readings of a formula > {_MOST_READINGS}")
         self._position += 1
         return token
 
