@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,6 +23,8 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.progress import SilentProgress
 from swerve.train import train
 from swerve.train.interruption import deferred_signals
+from tests.campaign.kills import killed_at
+from tests.campaign.worlds import contents, differences
 
 
 def _begun(whole, path) -> RunDirectory:
@@ -70,29 +72,9 @@ def _figures(run):
     ]
 
 
-def _contents(run):
-    """Return every file of a run but its evaluations, by name, apart from times and what was made of them."""
-    return {
-        str(path.relative_to(run.path)): _timeless(path)
-        for path in run.path.rglob("*")
-        if path.is_file() and "eval" not in path.relative_to(run.path).parts
-    }
-
-
-def _timeless(path):
-    if path.name == "metrics.jsonl":
-        return [{**json.loads(line), "seconds": None} for line in path.read_text().splitlines()]
-    if path.name == "MANIFEST.json":
-        entry = json.loads(path.read_text())
-        return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
-    return path.read_bytes()
-
-
 def _same_as(run, expected):
-    """Check that two runs agree byte for byte: the same files with the same content, times apart."""
-    found, wanted = _contents(run), _contents(expected)
-    assert found.keys() == wanted.keys()
-    assert [name for name in found if found[name] != wanted[name]] == []
+    """Check that two runs agree byte for byte but for their evaluations: the same files, the same content, no times."""
+    assert [one for one in differences(contents(run.path), contents(expected.path)) if ": eval" not in one] == []
 
 
 @pytest.mark.slow
@@ -459,10 +441,9 @@ def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
     assert [lines for _, lines in found] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
-    """A forked child dies at its N-th fsync, rename or replace; each time the resumed run ends the same."""
-    from swerve.artifacts import files
+@pytest.mark.parametrize("stride", [29, pytest.param(5, marks=pytest.mark.slow)])
+def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
+    """A forked child dies at its N-th event; each time the resumed run ends the same."""
     from swerve.recipes import load_config
 
     recipe = tmp_path / "micro.yaml"
@@ -471,38 +452,14 @@ def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
     expected = RunDirectory(tmp_path / "expected")
     train(config, expected, resume=False, progress=SilentProgress())
     points = 0
-    for point in range(1, 1000, stride):
-        run = RunDirectory(tmp_path / f"run{point}")
-        if not _train_in_a_fork_that_dies(config, run, files, point):
+    for point in range(stride, 1000, stride):
+        run = RunDirectory(tmp_path / "killed" / str(point))
+        run.path.parent.mkdir(exist_ok=True)
+        command = partial(train, config, run, resume=False, progress=SilentProgress())
+        if not killed_at(command, point, root=run.path.parent, log=tmp_path / "printed"):
             break
         points += 1
         train(config, run, resume=True, progress=SilentProgress())
         _same_as(run, expected)
-        assert not list(tmp_path.glob(".tmp-*"))
-    assert points > 40 / stride
-
-
-def _train_in_a_fork_that_dies(config, run, files, point) -> bool:
-    """Return whether the child was killed at its `point`-th call, rather than finishing first."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        return os.WIFSIGNALED(status)
-    calls = 0
-
-    def counting(function):
-        def wrapper(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return wrapper
-
-    try:
-        for name in ("fsync", "rename", "replace"):
-            setattr(files.os, name, counting(getattr(os, name)))
-        train(config, run, resume=False, progress=SilentProgress())
-    finally:
-        os._exit(0)
+        assert not list(run.path.parent.glob(".tmp-*"))
+    assert points > 100 / stride

@@ -34,6 +34,14 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a directory and those it is in, where they are missing; their names are on the disk then."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        fsync(one.parent)
+
+
 def _temporary_name(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
 
@@ -70,7 +78,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not (path.is_file() or path.is_dir()):  # a device would be replaced by a file of its name
         raise ArtifactError(f"cannot write {path}: it is not an ordinary file; give another name")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         remove(temporary)
         _remove_orphans(path)
         yield temporary
