@@ -190,3 +190,16 @@ def test_what_is_not_an_ordinary_file_is_not_replaced(tmp_path):
     with pytest.raises(ArtifactError, match="pipe: it is not an ordinary file"):
         write_text(pipe, "x")
     assert pipe.is_fifo()
+
+
+def test_folders_made_for_a_file_are_on_the_disk_with_it(tmp_path, monkeypatch):
+    """A power cut would else take the file with its folder, whose name the folder above had not flushed."""
+    synced, fsync = [], os.fsync
+
+    def recording(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    write_text(tmp_path / "a" / "b" / "c.txt", "text")
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= set(synced)

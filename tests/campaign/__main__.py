@@ -109,26 +109,30 @@ class Campaign:
 
     def _run_part(self, part: str, seconds: float | None) -> int:
         """Run a part's cases until the time is up or all are through; return how many failed."""
-        started, counts, num_kills, failed = time.monotonic(), Counter[str](), 0, 0
+        counts, num_kills, failed = Counter[str](), 0, 0
+        started = said = time.monotonic()
         cases: Iterable[Case] = self._cases(part)
         if seconds is not None and part != "kills":
             found = list(cases)
             cases = random.Random(self._given.seed).sample(found, len(found))
+
+        def figures() -> str:
+            each = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
+            kills = f"{num_kills} kills, " if part == "kills" else ""
+            taken = f"{time.monotonic() - started:.0f} s, seed {self._given.seed}"
+            return f"{part}: {counts.total()} cases ({each}), {kills}{failed} mismatches, {taken}"
+
         for case in cases:
-            if (part == "kills" and num_kills >= self._given.kills) or (
-                seconds is not None and time.monotonic() - started > seconds
-            ):
+            is_late = seconds is not None and time.monotonic() - started > seconds
+            if is_late or (part == "kills" and num_kills >= self._given.kills):
                 break
             bad, killed = self._try(case)
             counts[case.name.split("/")[1]] += 1
             num_kills, failed = num_kills + killed, failed + bad
-        each = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
-        kills = f"{num_kills} kills, " if num_kills else ""
-        print(
-            f"{part}: {counts.total()} cases ({each}), {kills}{failed} mismatches, "
-            f"{time.monotonic() - started:.0f} s, seed {self._given.seed}",
-            flush=True,
-        )
+            if time.monotonic() - said > 60:
+                said = time.monotonic()
+                print(f"... {figures()}", file=sys.stderr, flush=True)
+        print(figures(), flush=True)
         return failed
 
     def _try(self, case: Case) -> tuple[int, int]:

@@ -159,7 +159,7 @@ def contents(world: Path) -> dict[str, object]:
 
 
 def _timeless(path: Path) -> object:
-    """Return a file's bytes; of logs and manifests what they say apart from times, and digests that follow from them."""
+    """Return a file's bytes; of logs and manifests what they say apart from times and what follows from them."""
     try:
         if path.name == "metrics.jsonl":
             return [{**json.loads(line), "seconds": None} for line in path.read_bytes().splitlines()]
