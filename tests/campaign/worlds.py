@@ -52,7 +52,7 @@ probe:
   pivots: {max_rollouts: 1, num_continuations: 2}
   cross_sampling: {max_problems: 1, directions: [checkpoint_into_reference], selectors: [js], shares: [0.1]}
   attribution: {method: gradient, max_spikes: 2}
-runtime: {device: cpu, threads: 1, max_rows: 64}
+runtime: {device: cpu, threads: 1, max_rows: 512}
 """
 NUM_ANSWERS = 600
 """More than two batches of `swerve grade`."""

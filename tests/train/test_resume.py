@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -371,27 +370,20 @@ def _with_digit_changed(path, place):
 @pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["run.json", "config.yaml", "checkpoints/step_000002/MANIFEST.json"])
 def test_a_changed_digit_of_what_a_run_is_known_by_is_named(micro, tmp_path, name, stride):
-    """Or changes nothing: a digit in the name of the digest leaves the fields as they were."""
-    _, run, whole = _copy(micro, tmp_path / "run")
+    _, run, _ = _copy(micro, tmp_path / "run")
     path = run.path / name
     original = path.read_bytes()
-    expected = [replace(one, path=run.path / one.path.relative_to(whole.path)) for one in whole.checkpoints()]
-    silent = set()
     for place in _digits(path)[::stride]:
         _with_digit_changed(path, place)
-        try:
-            assert run.checkpoints() == expected
-            silent.add(original[: place + 1].rpartition(b"\n")[2].split(b'"')[1])
-        except ArtifactError as error:
-            assert name in str(error)  # noqa: PT017
+        with pytest.raises(ArtifactError, match=re.escape(name)):
+            run.checkpoints()
         try:
             intact, damages = run.intact_checkpoints()
-            assert [one.step for one in intact] in ([1, 2, 3, 4], [1, 3, 4])
-            assert len(intact) == 4 or name in str(damages[0])
+            assert [one.step for one in intact] == [1, 3, 4]
+            assert name in str(damages[0])
         except ArtifactError as error:  # nothing is trained
             assert name in str(error)  # noqa: PT017
         path.write_bytes(original)
-    assert all(b"fields_sha256".startswith(one) for one in silent)
 
 
 def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):

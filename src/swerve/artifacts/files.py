@@ -23,6 +23,8 @@ MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".tmp-"
 SEAL = "fields_sha256"
 """Key of a JSON object's digest of its own other fields."""
+_NUM_HEX = 64
+"""Hexadecimal digits of a SHA-256."""
 
 
 def fsync(path: Path) -> None:
@@ -231,8 +233,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file without its digest, after comparing the two.
 
-    Files of earlier versions have no digest and are taken as they are; so is one whose digest has another name, for a
-    change that hit the name has hit nothing else.
+    Files of earlier versions have no digest and are taken as they are.
 
     Raises:
         ArtifactError: the file is missing, no JSON object, or not what was written.
@@ -240,9 +241,22 @@ def read_sealed(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise ArtifactError(f"{path} is not a JSON object: the file is damaged")
-    if SEAL in found and sealed(found)[SEAL] != found[SEAL]:
+    fields = {name: value for name, value in found.items() if name != SEAL}
+    if SEAL in found and sealed(fields)[SEAL] != found[SEAL]:
         raise ArtifactError(f"{path} was changed after it was written: its fields differ from their digest in it")
-    return {name: value for name, value in found.items() if name != SEAL}
+    if SEAL not in found and (name := _misnamed_seal(fields)):
+        raise ArtifactError(f"{path} was changed after it was written: its digest is called {name!r:.40}, not '{SEAL}'")
+    return fields
+
+
+def _misnamed_seal(fields: Mapping[str, Any]) -> str | None:
+    """Return the field that is the digest of all others, if one is."""
+    for name, value in fields.items():
+        if isinstance(value, str) and len(value) == _NUM_HEX:
+            others = {other: fields[other] for other in fields if other != name}
+            if sealed(others)[SEAL] == value:
+                return name
+    return None
 
 
 def dump_json(value: Any) -> str:
