@@ -187,6 +187,9 @@ def test_json_refuses_what_is_not_json(tmp_path):
     (tmp_path / "b.json").write_text('{"x": NaN}')
     with pytest.raises(ArtifactError, match="NaN is not JSON"):
         read_json(tmp_path / "b.json")
+    (tmp_path / "b.json").write_text('{"x": 9e999}')
+    with pytest.raises(ArtifactError, match="9e999 is too large a number"):
+        read_json(tmp_path / "b.json")
     with pytest.raises(ArtifactError, match=r"missing\.json does not exist"):
         read_json(tmp_path / "missing.json")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -297,6 +298,13 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:40]} is too large a number")
+    return value
+
+
 def read_json(path: Path) -> Any:
     """Return the parsed content of a JSON file.
 
@@ -304,7 +312,7 @@ def read_json(path: Path) -> Any:
         ArtifactError: the file is missing or is not strict JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist") from None
     except (ValueError, OSError, RecursionError) as error:
