@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import pkgutil
 import random
 import shutil
 import sys
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import swerve
 from tests.campaign.crashes import crash_case, crash_cases
 from tests.campaign.damage import Damages
 from tests.campaign.lost_writes import lost_write_cases
@@ -35,12 +37,8 @@ _IMPORTED = (
     "fontTools.subset",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_pdf",
-    "swerve.eval",
-    "swerve.probe",
-    "swerve.report",
-    "swerve.train",
 )
-"""What commands import, imported once: each runs in a fork of this process."""
+"""What commands import beside swerve, imported once: each runs in a fork of this process."""
 
 
 def main() -> None:
@@ -59,7 +57,8 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("MATPLOTLIBRC", str(Path(__file__).parents[1] / "matplotlibrc"))
-    for name in _IMPORTED:
+    own = (one.name for one in pkgutil.walk_packages(swerve.__path__, "swerve.") if not one.name.endswith("__main__"))
+    for name in (*_IMPORTED, *own):
         importlib.import_module(name)
     folder = Path(tempfile.mkdtemp(prefix="swerve-campaign-"))
     try:

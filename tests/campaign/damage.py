@@ -61,7 +61,7 @@ _HALFWAY: Mapping[str, tuple[str, str, int, tuple[str, ...]]] = {
     "in-dpo": ("train", "open run/metrics.jsonl", 3, ("run/rollouts/dpo_pairs.parquet",)),
     "in-probe": (
         "probe",
-        "remove run/probe/states",
+        r"remove run/probe/states/(?!.*tmp)",
         0,
         (
             "run/probe/states/key-*/record.json",
@@ -71,7 +71,7 @@ _HALFWAY: Mapping[str, tuple[str, str, int, tuple[str, ...]]] = {
     ),
     "in-grade": ("grade", "open verdicts.jsonl.partial", -1, ("verdicts.jsonl.partial",)),
 }
-"""Killed at an event of a command (its name's beginning, and which of them), and files that its repetition reads."""
+"""Killed at an event of a command (an expression, and which that fits), and files that its repetition reads."""
 
 _OUTPUTS = {
     "train": r"run/(checkpoints|metrics|problems|rollouts|run.json|config.yaml)",
@@ -176,7 +176,7 @@ class Damages:
     def _halfway(self, name: str) -> Path:
         command, event, occurrence, _ = _HALFWAY[name]
         events, _ = uninterrupted(self._worlds, command)
-        number = [place for place, one in enumerate(events, start=1) if one.startswith(event)][occurrence]
+        number = [place for place, one in enumerate(events, start=1) if re.match(event, one)][occurrence]
         world = shutil.copytree(self._worlds.before[command], self._folder / name)
         ended = forked_command(COMMANDS[command], world, self._worlds.log, before=partial(Events, world, last=number))
         assert ended.killed, ended.err
