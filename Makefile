@@ -9,15 +9,16 @@ export HF_HUB_OFFLINE ?= 1
 # Bytecode is kept whatever the environment says: collecting the tests then takes 8 instead of 13 s per process.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test check slow docs clean
+.PHONY: help demo test check slow campaign docs clean
 
 help:
-	@echo "make demo    train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
-	@echo "make test    the tests"
-	@echo "make check   ruff, mypy, import layers, doctests"
-	@echo "make slow    the slow tests"
-	@echo "make docs    the documentation, into site/"
-	@echo "make clean   remove what the commands above made, except runs/"
+	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
+	@echo "make test     the tests"
+	@echo "make check    ruff, mypy, import layers, doctests"
+	@echo "make slow     the slow tests"
+	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 300' for all)"
+	@echo "make docs     the documentation, into site/"
+	@echo "make clean    remove what the commands above made, except runs/"
 
 demo: .venv/installed
 	$(BIN)/swerve demo $(DEMO)
@@ -27,6 +28,9 @@ test: .venv/installed
 
 slow: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow $(PYTEST)
+
+campaign: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign $(or $(CAMPAIGN),--seconds 300)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
 
-from swerve.artifacts import files
 from swerve.artifacts.files import read_json, read_sealed, write_sealed
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
@@ -22,6 +19,8 @@ from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.report import build_report
+from tests.campaign.kills import killed_at
+from tests.campaign.worlds import contents, differences
 
 
 @pytest.fixture(scope="module")
@@ -79,38 +78,9 @@ def test_parts_that_do_not_belong_together_are_refused(probed, tmp_path):
     build_report(run, options=ReportConfig())
 
 
-def _files(path):
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-
-
-def _dies_in_a_fork(command, point):
-    """Return whether a child that runs a command was killed at its `point`-th flush or rename; it may finish first."""
-    child = os.fork()
-    if child:
-        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    calls = 0
-
-    def counting(function):
-        def wrapper(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return wrapper
-
-    try:
-        for name in ("fsync", "rename", "replace", "truncate"):
-            setattr(files.os, name, counting(getattr(os, name)))
-        command()
-    finally:
-        os._exit(0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "points"), [("eval", (1, 8, 14, 11)), ("probe", (2, 5, 8, 11)), ("report", (2, 31, 50))]
+    ("name", "points"), [("eval", (8, 23, 34, 27)), ("probe", (5, 14, 22, 27)), ("report", (9, 155, 251))]
 )
 def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothing(probed, tmp_path, name, points):
     """Killed at all of the points in a row, then run to the end: the directory is what it was, file by file."""
@@ -123,15 +93,15 @@ def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothi
         "report": lambda: build_report(run, options=ReportConfig()),
     }
     commands[name]()
-    expected = _files(run.path)
+    expected = contents(run.path)
     shutil.rmtree(run.path / name)
+    left = set()
     for point in points:
-        assert _dies_in_a_fork(commands[name], point)
-    assert list(run.path.rglob(".tmp-*"))
+        assert killed_at(commands[name], point, root=run.path, log=tmp_path / "printed")
+        left.update(run.path.rglob(".tmp-*"))
+    assert left
     commands[name]()
-    found = _files(run.path)
-    assert found.keys() == expected.keys()
-    assert [one for one in found if found[one] != expected[one]] == []
+    assert differences(contents(run.path), expected) == []
 
 
 def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):

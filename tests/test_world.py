@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
+from tests.campaign.ranks import process_of_rank, seconds_until, torchrun_train
 
 
 @pytest.mark.slow
@@ -102,21 +104,15 @@ def test_a_stopped_process_is_named_within_the_timeout_and_the_run_goes_on_from_
     small_recipe, small_run, tmp_path
 ):
     run = RunDirectory(tmp_path / "run")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train"]
-    command = [*launch, str(small_recipe), "runtime.collective_timeout=20", "--out", str(run.path)]
     errors = tmp_path / "errors.txt"
-    with errors.open("w") as stream:
-        agent = subprocess.Popen([sys.executable, *command], stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    agent = torchrun_train(small_recipe, "--out", run.path, errors=errors)
     try:
         while not run.checkpoint_path(100).exists():
             assert agent.poll() is None, errors.read_text()
             time.sleep(0.05)
-        (second,) = [pid for pid in _children(agent.pid) if b"\0RANK=1\0" in _environment(pid)]
+        second = process_of_rank(1, agent.pid)
         os.kill(second, signal.SIGSTOP)
-        stopped = time.monotonic()
-        while f"rank 1 (process {second}" not in errors.read_text():
-            assert time.monotonic() - stopped < 25, errors.read_text()
-            time.sleep(0.1)
+        seconds_until(f"rank 1 (process {second}", errors, limit=25)
         os.kill(second, signal.SIGKILL)
         assert agent.wait(60) != 0
     finally:
@@ -129,10 +125,17 @@ def test_a_stopped_process_is_named_within_the_timeout_and_the_run_goes_on_from_
     assert [one.label for one in run.checkpoints()] == [one.label for one in small_run.checkpoints()]
 
 
-def _children(parent):
-    return [int(pid) for pid in open(f"/proc/{parent}/task/{parent}/children").read().split()]
-
-
-def _environment(pid):
-    with open(f"/proc/{pid}/environ", "rb") as stream:
-        return b"\0" + stream.read()
+@pytest.mark.slow
+@pytest.mark.dist
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_process_that_starts_late_is_named(late, monkeypatch):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port), ("WORLD_SIZE", 2), ("RANK", 1 - late)):
+        monkeypatch.setenv(name, str(value))
+    started = time.monotonic()
+    said = f"did not all meet within 6 s .*: rank {late} did not come"
+    with pytest.raises(StalledProcessError, match=said), world.joined_world("cpu", timeout=6):
+        pass
+    assert time.monotonic() - started < 6

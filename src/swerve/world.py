@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -192,20 +192,52 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
     waiting = timedelta(seconds=max(timeout - _NAMING_SECONDS, timeout / 2))
-    try:
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=waiting)
-    except RuntimeError as error:
-        raise StalledProcessError(
-            f"the {size} processes did not all meet within {timeout:g} s (runtime.collective_timeout): "
-            f"{str(error).strip().splitlines()[0]}; look for a rank that started late or not at all"
-        ) from error
-    rank = dist.get_rank()
-    untyped: Any = dist
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = untyped.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=_NAMING_SECONDS))
+    rank = int(os.environ["RANK"])
+    dist.init_process_group(
+        "nccl" if device.startswith("cuda") else "gloo",
+        store=_meet(rank, size, waiting=waiting, timeout=timeout),
+        rank=rank,
+        world_size=size,
+        timeout=waiting,
+    )
+    store = _connect(timeout=timedelta(seconds=_NAMING_SECONDS))
     attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
         yield World(rank=rank, size=size, device=device, attendance=attendance)
     finally:
         attendance.end()
         dist.destroy_process_group()
+
+
+def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
+    """Return a connection of its own to the store where the processes meet."""
+    untyped: Any = dist
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return untyped.TCPStore(address, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
+
+
+def _meet(rank: int, size: int, *, waiting: timedelta, timeout: float) -> Any:
+    """Return the store once all processes have come to it.
+
+    Raises:
+        StalledProcessError: one has not; the message says which.
+    """
+    untyped: Any = dist
+    names = [f"swerve/came/{one}" for one in range(size)]
+    missing = [0]  # who makes the store
+    try:
+        is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has made it
+        started = time.monotonic()
+        shared = _connect(timeout=waiting if is_master else waiting / 2, is_master=is_master)  # torch tries twice
+        store = untyped.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", shared)
+        store.set(names[rank], "")
+        missing = list(range(size))
+        store.wait(names, max(waiting - timedelta(seconds=time.monotonic() - started), waiting / 16))
+    except RuntimeError as error:
+        with suppress(RuntimeError):  # the store has gone
+            missing = [one for one in missing if len(missing) == 1 or not store.check([names[one]])]
+        raise StalledProcessError(
+            f"the {size} processes did not all meet within {timeout:g} s (runtime.collective_timeout): "
+            f"rank {', '.join(map(str, missing))} did not come; look for why it started late or not at all"
+        ) from error
+    return store

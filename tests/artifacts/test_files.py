@@ -158,7 +158,14 @@ def test_a_changed_field_of_a_sealed_file_is_noticed_and_its_form_is_free(tmp_pa
     write_sealed(path, {"step": 76, "mean": 0.1, "labels": ("é", None)})
     assert read_sealed(path) == {"step": 76, "mean": 0.1, "labels": ["é", None]}
     text = path.read_text()
-    for old, new in [("76", "86"), ("76", "76.0"), ("0.1", "0.10000000000000002"), ("null", '""'), ("é", "e")]:
+    for old, new in [
+        ("76", "86"),
+        ("76", "76.0"),
+        ("0.1", "0.10000000000000002"),
+        ("null", '""'),
+        ("é", "e"),
+        ("_sha256", "_sha366"),
+    ]:
         path.write_text(text.replace(old, new))
         with pytest.raises(ArtifactError, match=r"a\.json was changed after it was written"):
             read_sealed(path)
@@ -180,6 +187,9 @@ def test_json_refuses_what_is_not_json(tmp_path):
     (tmp_path / "b.json").write_text('{"x": NaN}')
     with pytest.raises(ArtifactError, match="NaN is not JSON"):
         read_json(tmp_path / "b.json")
+    (tmp_path / "b.json").write_text('{"x": 9e999}')
+    with pytest.raises(ArtifactError, match="9e999 is too large a number"):
+        read_json(tmp_path / "b.json")
     with pytest.raises(ArtifactError, match=r"missing\.json does not exist"):
         read_json(tmp_path / "missing.json")
 
@@ -190,3 +200,16 @@ def test_what_is_not_an_ordinary_file_is_not_replaced(tmp_path):
     with pytest.raises(ArtifactError, match="pipe: it is not an ordinary file"):
         write_text(pipe, "x")
     assert pipe.is_fifo()
+
+
+def test_folders_made_for_a_file_are_on_the_disk_with_it(tmp_path, monkeypatch):
+    """A power cut would else take the file with its folder, whose name the folder above had not flushed."""
+    synced, fsync = [], os.fsync
+
+    def recording(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    write_text(tmp_path / "a" / "b" / "c.txt", "text")
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= set(synced)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,6 +22,8 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.progress import SilentProgress
 from swerve.train import train
 from swerve.train.interruption import deferred_signals
+from tests.campaign.kills import killed_at
+from tests.campaign.worlds import contents, differences
 
 
 def _begun(whole, path) -> RunDirectory:
@@ -70,29 +71,9 @@ def _figures(run):
     ]
 
 
-def _contents(run):
-    """Return every file of a run but its evaluations, by name, apart from times and what was made of them."""
-    return {
-        str(path.relative_to(run.path)): _timeless(path)
-        for path in run.path.rglob("*")
-        if path.is_file() and "eval" not in path.relative_to(run.path).parts
-    }
-
-
-def _timeless(path):
-    if path.name == "metrics.jsonl":
-        return [{**json.loads(line), "seconds": None} for line in path.read_text().splitlines()]
-    if path.name == "MANIFEST.json":
-        entry = json.loads(path.read_text())
-        return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
-    return path.read_bytes()
-
-
 def _same_as(run, expected):
-    """Check that two runs agree byte for byte: the same files with the same content, times apart."""
-    found, wanted = _contents(run), _contents(expected)
-    assert found.keys() == wanted.keys()
-    assert [name for name in found if found[name] != wanted[name]] == []
+    """Check that two runs agree byte for byte but for their evaluations: the same files, the same content, no times."""
+    assert [one for one in differences(contents(run.path), contents(expected.path)) if ": eval" not in one] == []
 
 
 @pytest.mark.slow
@@ -389,27 +370,20 @@ def _with_digit_changed(path, place):
 @pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["run.json", "config.yaml", "checkpoints/step_000002/MANIFEST.json"])
 def test_a_changed_digit_of_what_a_run_is_known_by_is_named(micro, tmp_path, name, stride):
-    """Or changes nothing: a digit in the name of the digest leaves the fields as they were."""
-    _, run, whole = _copy(micro, tmp_path / "run")
+    _, run, _ = _copy(micro, tmp_path / "run")
     path = run.path / name
     original = path.read_bytes()
-    expected = [replace(one, path=run.path / one.path.relative_to(whole.path)) for one in whole.checkpoints()]
-    silent = set()
     for place in _digits(path)[::stride]:
         _with_digit_changed(path, place)
-        try:
-            assert run.checkpoints() == expected
-            silent.add(original[: place + 1].rpartition(b"\n")[2].split(b'"')[1])
-        except ArtifactError as error:
-            assert name in str(error)  # noqa: PT017
+        with pytest.raises(ArtifactError, match=re.escape(name)):
+            run.checkpoints()
         try:
             intact, damages = run.intact_checkpoints()
-            assert [one.step for one in intact] in ([1, 2, 3, 4], [1, 3, 4])
-            assert len(intact) == 4 or name in str(damages[0])
+            assert [one.step for one in intact] == [1, 3, 4]
+            assert name in str(damages[0])
         except ArtifactError as error:  # nothing is trained
             assert name in str(error)  # noqa: PT017
         path.write_bytes(original)
-    assert all(b"fields_sha256".startswith(one) for one in silent)
 
 
 def test_a_changed_log_is_passed_over_to_where_it_was_right(micro, tmp_path):
@@ -459,10 +433,9 @@ def test_logs_are_on_the_disk_before_a_checkpoint_counts(tmp_path, monkeypatch):
     assert [lines for _, lines in found] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
-    """A forked child dies at its N-th fsync, rename or replace; each time the resumed run ends the same."""
-    from swerve.artifacts import files
+@pytest.mark.parametrize("stride", [29, pytest.param(5, marks=pytest.mark.slow)])
+def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
+    """A forked child dies at its N-th event; each time the resumed run ends the same."""
     from swerve.recipes import load_config
 
     recipe = tmp_path / "micro.yaml"
@@ -471,38 +444,14 @@ def test_killed_at_every_call_that_touches_the_disk(tmp_path, stride):
     expected = RunDirectory(tmp_path / "expected")
     train(config, expected, resume=False, progress=SilentProgress())
     points = 0
-    for point in range(1, 1000, stride):
-        run = RunDirectory(tmp_path / f"run{point}")
-        if not _train_in_a_fork_that_dies(config, run, files, point):
+    for point in range(stride, 1000, stride):
+        run = RunDirectory(tmp_path / "killed" / str(point))
+        run.path.parent.mkdir(exist_ok=True)
+        command = partial(train, config, run, resume=False, progress=SilentProgress())
+        if not killed_at(command, point, root=run.path.parent, log=tmp_path / "printed"):
             break
         points += 1
         train(config, run, resume=True, progress=SilentProgress())
         _same_as(run, expected)
-        assert not list(tmp_path.glob(".tmp-*"))
-    assert points > 40 / stride
-
-
-def _train_in_a_fork_that_dies(config, run, files, point) -> bool:
-    """Return whether the child was killed at its `point`-th call, rather than finishing first."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        return os.WIFSIGNALED(status)
-    calls = 0
-
-    def counting(function):
-        def wrapper(*arguments, **options):
-            nonlocal calls
-            calls += 1
-            if calls == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **options)
-
-        return wrapper
-
-    try:
-        for name in ("fsync", "rename", "replace"):
-            setattr(files.os, name, counting(getattr(os, name)))
-        train(config, run, resume=False, progress=SilentProgress())
-    finally:
-        os._exit(0)
+        assert not list(run.path.parent.glob(".tmp-*"))
+    assert points > 100 / stride

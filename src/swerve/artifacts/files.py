@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -23,6 +24,8 @@ MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".tmp-"
 SEAL = "fields_sha256"
 """Key of a JSON object's digest of its own other fields."""
+_NUM_HEX = 64
+"""Hexadecimal digits of a SHA-256."""
 
 
 def fsync(path: Path) -> None:
@@ -32,6 +35,14 @@ def fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a directory and those it is in, where they are missing; their names are on the disk then."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        fsync(one.parent)
 
 
 def _temporary_name(path: Path) -> Path:
@@ -70,7 +81,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     if path.exists() and not (path.is_file() or path.is_dir()):  # a device would be replaced by a file of its name
         raise ArtifactError(f"cannot write {path}: it is not an ordinary file; give another name")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         remove(temporary)
         _remove_orphans(path)
         yield temporary
@@ -223,8 +234,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file without its digest, after comparing the two.
 
-    Files of earlier versions have no digest and are taken as they are; so is one whose digest has another name, for a
-    change that hit the name has hit nothing else.
+    Files of earlier versions have no digest and are taken as they are.
 
     Raises:
         ArtifactError: the file is missing, no JSON object, or not what was written.
@@ -232,9 +242,22 @@ def read_sealed(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise ArtifactError(f"{path} is not a JSON object: the file is damaged")
-    if SEAL in found and sealed(found)[SEAL] != found[SEAL]:
+    fields = {name: value for name, value in found.items() if name != SEAL}
+    if SEAL in found and sealed(fields)[SEAL] != found[SEAL]:
         raise ArtifactError(f"{path} was changed after it was written: its fields differ from their digest in it")
-    return {name: value for name, value in found.items() if name != SEAL}
+    if SEAL not in found and (name := _misnamed_seal(fields)):
+        raise ArtifactError(f"{path} was changed after it was written: its digest is called {name!r:.40}, not '{SEAL}'")
+    return fields
+
+
+def _misnamed_seal(fields: Mapping[str, Any]) -> str | None:
+    """Return the field that is the digest of all others, if one is."""
+    for name, value in fields.items():
+        if isinstance(value, str) and len(value) == _NUM_HEX:
+            others = {other: fields[other] for other in fields if other != name}
+            if sealed(others)[SEAL] == value:
+                return name
+    return None
 
 
 def dump_json(value: Any) -> str:
@@ -275,6 +298,13 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:40]} is too large a number")
+    return value
+
+
 def read_json(path: Path) -> Any:
     """Return the parsed content of a JSON file.
 
@@ -282,7 +312,7 @@ def read_json(path: Path) -> Any:
         ArtifactError: the file is missing or is not strict JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist") from None
     except (ValueError, OSError, RecursionError) as error:

@@ -1,0 +1,180 @@
+"""Directories in which commands run: a tiny recipe with every kind of stage, and what is there after each command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swerve.cli import main
+from tests.campaign.kills import Ended, forked
+
+BASE = """
+name: base
+seed: 5
+task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate: 0.5}
+model: {kind: tiny}
+max_new_tokens: 36
+stages:
+  - {kind: sft, steps: 220, batch_size: 24, optimizer: {lr: 4e-3, beta2: 0.95, schedule: cosine}}
+runtime: {device: cpu, threads: 1, max_rows: 64}
+"""
+RECIPE = """
+name: run
+seed: 7
+task: {kind: addition, digits: 2, num_train: 60, num_heldout: 16, mistake_rate: 0.5}
+model: {kind: pretrained, path: MODEL}
+max_new_tokens: 36
+stages:
+  - {kind: sft, steps: 2, batch_size: 4, save_every: 1, optimizer: {lr: 1e-3}}
+  - {kind: dpo, steps: 2, batch_size: 1, max_prompts: 64, save_every: 1, optimizer: {lr: 1e-3}}
+  - kind: rl
+    steps: 3
+    prompts_per_step: 2
+    samples_per_prompt: 2
+    save_every: 1
+    checkpoints: [1]
+    optimizer: {lr: 1e-3}
+    curriculum: {kind: success_rate}
+    zero_variance: keep
+    kl: {kind: loss, coef: 0.1, target: 0.02, horizon: 20}
+eval: {num_problems: 16, samples_per_problem: 2}
+probe:
+  reference: sft
+  checkpoints: rl
+  populations: [training, reference_wrong]
+  min_rollouts: 1
+  max_other_rollouts: 2
+  causal: {num_continuations: 2, max_rollouts: 2}
+  pivots: {max_rollouts: 1, num_continuations: 2}
+  cross_sampling: {max_problems: 1, directions: [checkpoint_into_reference], selectors: [js], shares: [0.1]}
+  attribution: {method: gradient, max_spikes: 2}
+runtime: {device: cpu, threads: 1, max_rows: 512}
+"""
+NUM_ANSWERS = 600
+"""More than two batches of `swerve grade`."""
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "train": ("train", "recipe.yaml", "--out", "run", "--resume-or-start"),
+    "eval": ("eval", "run"),
+    "probe": ("probe", "run"),
+    "report": ("report", "run"),
+    "grade": ("grade", "--task", "math", "answers.jsonl", "--out", "verdicts.jsonl", "--audit", "recorded"),
+}
+"""Each runs again as it is, as a queue starts a job again."""
+
+
+def forked_command(arguments: Sequence[str], world: Path, log: Path, *, before: Callable[[], object] | None = None,
+                   kill_after: float | None = None) -> Ended:  # fmt: skip
+    """Run the command line in a directory, in a copy of this process; `before` is called there first."""
+
+    def command() -> None:
+        os.chdir(world)
+        if before is not None:
+            before()
+        main(arguments)
+
+    return forked(command, log=log, kill_after=kill_after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One thing that may go wrong."""
+
+    name: str
+    """Says all about it, but for places that are chosen by the seed and this name."""
+    check: Callable[[], tuple[list[str], int]]
+    """Tries it; returns what is wrong, in lines, and how many commands were killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Worlds:
+    """What is there before each command, `before[name]`, and after it."""
+
+    path: Path
+    before: Mapping[str, Path]
+    after: Mapping[str, Path]
+
+    @property
+    def log(self) -> Path:
+        """Where forked commands print."""
+        return self.path / "printed"
+
+    def copy(self, world: Path) -> Path:
+        """Return a copy of a directory to break, at a path that is always the same."""
+        target = self.path / "broken"
+        if target.exists():
+            shutil.rmtree(target)
+        shutil.copytree(world, target, symlinks=True)
+        return target
+
+    def run(self, name: str, world: Path) -> Ended:
+        """Run a command to its end."""
+        return forked_command(COMMANDS[name], world, self.log)
+
+
+def make_worlds(path: Path, *, base: Path | None = None, changes: Sequence[tuple[str, str]] = ()) -> Worlds:
+    """Train, evaluate, probe, report and grade, with a copy of everything before each of them.
+
+    Args:
+        path: directory to make.
+        base: the model that training begins with; trained here by default.
+        changes: texts of the recipe to replace, for another run.
+    """
+    path.mkdir()
+    if base is None:
+        (path / "base.yaml").write_text(BASE)
+        _checked(forked_command(("train", "base.yaml", "--out", "base"), path, path / "printed"))
+        base = path / "base" / "checkpoints" / "step_000220"
+    world = path / "begun"
+    world.mkdir()
+    recipe = RECIPE.replace("MODEL", str(base))
+    for old, new in changes:
+        recipe = recipe.replace(old, new)
+    (world / "recipe.yaml").write_text(recipe)
+    rows = ({"id": n, "gold": str(n), "answer": str(n + n % 3 // 2), "recorded": n % 2} for n in range(NUM_ANSWERS))
+    (world / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    worlds = Worlds(path=path, before={}, after={})
+    for name in COMMANDS:
+        target = shutil.copytree(world, path / name)
+        _checked(worlds.run(name, target))
+        worlds.before[name], worlds.after[name] = world, target
+        world = target if name != "report" else path / "report"
+    return worlds
+
+
+def _checked(ended: Ended) -> None:
+    if ended.status:
+        raise AssertionError(f"what the campaign begins with cannot be made: status {ended.status}\n{ended.err}")
+
+
+def contents(world: Path) -> dict[str, object]:
+    """Return the mode and content of every file and folder by name, apart from times and what was made of them."""
+    return {
+        str(path.relative_to(world)): (oct(path.stat().st_mode), _timeless(path) if path.is_file() else None)
+        for path in world.rglob("*")
+    }
+
+
+def _timeless(path: Path) -> object:
+    """Return a file's bytes; of logs and manifests what they say apart from times and what follows from them."""
+    try:
+        if path.name == "metrics.jsonl":
+            return [{**json.loads(line), "seconds": None} for line in path.read_bytes().splitlines()]
+        if path.name == "MANIFEST.json":
+            entry = json.loads(path.read_bytes())
+            return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}
+    except (ValueError, TypeError, KeyError, RecursionError):  # damaged
+        pass
+    return path.read_bytes()
+
+
+def differences(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
+    """Return what differs between two directories' contents, a line per file."""
+    return [
+        *(f"extra: {name}" for name in sorted(found.keys() - expected.keys())),
+        *(f"missing: {name}" for name in sorted(expected.keys() - found.keys())),
+        *(f"other: {name}" for name in sorted(found.keys() & expected.keys()) if found[name] != expected[name]),
+    ]
