@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import remove, write_sealed
+from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
 from swerve.artifacts.problem_records import problem_record
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
@@ -48,7 +48,14 @@ from swerve.world import World, joined_world
 _INFO = "info.json"
 _NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
 """What may differ between an interrupted command and the one that continues it."""
+_DIGESTS = {
+    "model.fingerprint": "of another model, or its files have changed",
+    "tokenizer.sha256": "of another tokenizer",
+    "problems_sha256": "of other problems",
+}
+"""What it means where one of these differs."""
 _CHARS_SHOWN = 40
+_NUM_NAMED = 3
 
 
 def sample(
@@ -73,7 +80,7 @@ def sample(
     """
     shown = progress or SilentProgress()
     apply_runtime(settings.runtime)
-    problems = chosen_problems(settings)
+    problems = chosen_problems(settings, shown)
     paths = sample_paths(out, list(models))
     plans = [_plan(label, model, settings, problems, paths[label]) for label, model in models.items()]
     for plan in plans:
@@ -84,8 +91,8 @@ def sample(
     return paths
 
 
-def chosen_problems(settings: SampleSettings) -> list[Problem]:
-    """Return the problems that settings name, with the system message they name.
+def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:
+    """Return the problems that settings name, with the system message they name; what was left out is noted.
 
     Raises:
         ConfigError: there is none, the task cannot be read, or a grader does not exist or does not take its policies.
@@ -98,6 +105,8 @@ def chosen_problems(settings: SampleSettings) -> list[Problem]:
         raise ConfigError(f"there are {len(problems)} {settings.split} problems, fewer than --limit {settings.limit}")
     problems = problems[: settings.limit]
     check_graders(problems)
+    for note in getattr(family, "notes", list)():
+        progress.note(note)
     return problems if settings.system is None else [_with_system(one, settings.system) for one in problems]
 
 
@@ -158,7 +167,7 @@ class _Plan:
             self._check_same(read_samples_info(self.path), self.path)
         elif (self.partial / _INFO).is_file():
             self._check_same(self.begun(), self.partial)
-        elif self.partial.exists() and (not self.partial.is_dir() or any(self.partial.iterdir())):
+        elif self.partial.exists() and not _is_empty(self.partial):
             raise ConfigError(f"{self.partial} exists and is no interrupted sampling; give another name with --out")
 
     def begun(self) -> SamplesInfo:
@@ -169,12 +178,17 @@ class _Plan:
         old, new = (_flat(one.model_dump(mode="json")) for one in (there, self.info))
         names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in _NOT_COMPARED]
         if names:
-            shown = ", ".join(f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names[:3])
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = [_DIGESTS.get(one) or f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names]
+            more = [f"{len(shown) - _NUM_NAMED} more"] if len(shown) > _NUM_NAMED else []
             raise ConfigError(
-                f"{place} holds samples with other settings ({shown}{more}); give the same ones, another --out, or "
-                "delete it"
+                f"{place} holds samples with other settings ({'; '.join([*shown[:_NUM_NAMED], *more])}); give the same "
+                "ones, another --out, or delete it"
             )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether there is nothing but what a kill left of the first file."""
+    return folder.is_dir() and all(one.name.startswith(TEMPORARY_PREFIX) for one in folder.iterdir())
 
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,7 +292,7 @@ def _begun(plan: _Plan, world: World) -> Iterator[None]:
 
 
 def _chunk_files(plan: _Plan) -> list[Path]:
-    return sorted(plan.partial.glob("*.parquet"))
+    return sorted(plan.partial.glob("[0-9]*.parquet"))
 
 
 def _left(plan: _Plan, progress: Progress) -> list[int]:
