@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,12 @@ import torch
 
 from swerve.artifacts import files
 from swerve.artifacts.samples import read_samples
-from swerve.config import AdditionTask, RuntimeConfig, TinyModel
+from swerve.config import AdditionTask, RuntimeConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import CheckpointError, ConfigError
 from swerve.eval import sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
-from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.rewards import grade
 
@@ -43,18 +43,12 @@ def _settings(**changes: Any) -> SampleSettings:
     return SampleSettings(**{**given, **changes})
 
 
-def _save(folder: Path, *, seed: int, template: str | None = None, words: tuple[str, ...] = ()) -> Path:
-    tokenizer = build_word_tokenizer([*load_family(TASK).words, *words])
-    model = build_tiny_model(TinyModel(hidden_size=32, intermediate_size=48, max_positions=40), tokenizer, seed=seed)
-    tokenizer.chat_template = template
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+Save = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _save(tmp_path_factory.mktemp("models") / "one", seed=1)
+def folder(save_addition_model: Save, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_addition_model(tmp_path_factory.mktemp("models") / "one", seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +106,8 @@ def test_another_seed_gives_other_samples(file: Path, folder: Path, tmp_path: Pa
     assert sum(same) < len(same) / 2
 
 
-def test_models_share_the_problems(folder: Path, tmp_path: Path) -> None:
-    other = _save(tmp_path / "other", seed=2)
+def test_models_share_the_problems(save_addition_model: Save, folder: Path, tmp_path: Path) -> None:
+    other = save_addition_model(tmp_path / "other", seed=2)
     settings = _settings(num_samples=1, temperatures=(0.0,))
     paths = sample({"a": folder, "b": other}, settings, out=tmp_path / "out")
     assert paths == {"a": tmp_path / "out" / "a.parquet", "b": tmp_path / "out" / "b.parquet"}
@@ -234,15 +228,15 @@ def test_other_settings_are_refused_by_name(
         sample({"one": folder}, _settings(**changes), out=path)
 
 
-def test_another_model_is_refused(file: Path, tmp_path: Path) -> None:
+def test_another_model_is_refused(save_addition_model: Save, file: Path, tmp_path: Path) -> None:
     path = shutil.copy2(file, tmp_path / "one.parquet")
-    other = _save(tmp_path / "other", seed=2)
+    other = save_addition_model(tmp_path / "other", seed=2)
     with pytest.raises(ConfigError, match="of another model, or its files have changed"):
         sample({"one": other}, _settings(), out=path)
 
 
-def test_a_template_takes_arguments_and_the_same_date_every_day(tmp_path: Path) -> None:
-    folder = _save(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
+def test_a_template_takes_arguments_and_the_same_date_every_day(save_addition_model: Save, tmp_path: Path) -> None:
+    folder = save_addition_model(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
     settings = _settings(num_samples=1, temperatures=(0.0,), template_args={"thinking": True}, limit=1)
     found = read_samples(sample({"chat": folder}, settings, out=tmp_path / "a.parquet")["chat"])
     (row,) = found.samples
@@ -284,8 +278,8 @@ def test_every_model_is_checked_before_the_first_is_loaded(folder: Path, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_template_that_does_not_take_an_argument_is_named(tmp_path: Path) -> None:
-    folder = _save(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
+def test_a_template_that_does_not_take_an_argument_is_named(save_addition_model: Save, tmp_path: Path) -> None:
+    folder = save_addition_model(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
     with pytest.raises(ConfigError, match="takes no argument 'thinkng'; did you mean 'thinking'"):
         sample({"chat": folder}, _settings(template_args={"thinkng": True}), out=tmp_path / "a.parquet")
 
