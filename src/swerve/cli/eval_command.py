@@ -107,7 +107,7 @@ def evaluate(
 def check_format(form: str | None) -> None:
     """Raise ConfigError unless a form of the table is known, or none is given."""
     if form is not None and form not in _FORMATS:
-        raise ConfigError(f"--format '{form}' is not allowed{nearest(form, _FORMATS)}; use {', '.join(_FORMATS)}")
+        raise ConfigError(f"--format '{form}' is not one of {', '.join(_FORMATS)}{nearest(form, _FORMATS)}")
 
 
 def comparison_text(comparison: Comparison, form: str) -> str:
