@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
-from swerve.problems.problem_records import is_problem_record, read_problem
 from swerve.problems.prompt import PromptConfig
 from swerve.problems.reading import DataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
@@ -95,7 +95,7 @@ class Table(ReadFamily[TableTask]):
             ArtifactError: a field is missing or wrong; the message names the record's fields.
         """
         if is_problem_record(record.values):
-            problem = read_problem(record)
+            problem = read_problem(record.values, record.place)
             return replace(problem, grader=self._task.grader or problem.grader)
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
