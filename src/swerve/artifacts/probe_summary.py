@@ -54,6 +54,12 @@ class Responses(Record):
     num_problems: int | None = None
     boundaries: Mapping[str, int] | None = None
     """How many have their prompt's boundary from `joint` or `split` tokenisation, or from given `ids`."""
+    task: str | None = None
+    """The task whose grader judged them; null: as the file says, or by the graders that the problems name."""
+    num_recorded: int | None = None
+    """Of how many the file says whether they are right."""
+    num_regraded: int | None = None
+    """For how many of these the grader says otherwise, which is taken."""
 
 
 class Compared(Record):

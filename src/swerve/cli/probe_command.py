@@ -46,6 +46,15 @@ Template = Annotated[
         help="auto: the tokenizer's chat template around problems, if it has one.  [default: auto]",
     ),
 ]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="KIND",
+        help="Grade responses and causal tests by this task's grader: math, gsm8k, ... (swerve data list). KEY=VALUE "
+        "may then be keys of the task, such as grading.extraction=hash.  [default: the graders that problems name]",
+    ),
+]
 Ends = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +78,7 @@ def probe(
         Path | None,
         typer.Option("--problems", metavar="FILE", help="Problems by id, for responses without a prompt of their own."),
     ] = None,
+    task: Task = None,
     fields: Fields = None,
     template: Template = None,
     ends: Ends = None,
@@ -88,8 +98,12 @@ def probe(
     models = {"reference": reference, "checkpoints": tuple(checkpoints or ()), "baseline": baseline}
     files = {"problems": problems, "fields": tuple(fields or ()), "template": template, "ends": ends, "out": out}
     if use_responses is None:
-        _probe_run(run, changes, {**models, **files}, as_json=as_json)
+        _probe_run(run, changes, {**models, **files, "task": task}, as_json=as_json)
         return
+    if task is not None:
+        if run is not None:
+            raise ConfigError(f"--task: the responses are graded by the task of {run}; leave out --task or RUN")
+        changes = _with_task(task, changes)
 
     from swerve.cli.runs import is_main_process
     from swerve.cli.summary import probe_lines
@@ -121,6 +135,16 @@ def _probe_run(run: str | None, overrides: list[str], options: Mapping[str, Any]
             "MODEL; see: swerve probe --help"
         )
     run_probe(run, overrides, as_json=as_json)
+
+
+def _with_task(task: str, overrides: list[str]) -> list[str]:
+    """Return the overrides with the task, and under it those that are no keys of a probe's settings."""
+    from swerve.probe.request import ProbeSettings
+
+    def is_setting(override: str) -> bool:
+        return override.partition("=")[0].split(".")[0].strip() in ProbeSettings.model_fields
+
+    return [f"task={task}", *(one if is_setting(one) else f"task.{one}" for one in overrides)]
 
 
 def _request(

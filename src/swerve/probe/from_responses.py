@@ -24,6 +24,8 @@ from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, ev
 from swerve.probe.rollouts.population import ProbeSequence, read_evaluation
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
+from swerve.rewards.checks import has_grader
+from swerve.types import Prompt
 from swerve.version import __version__
 from swerve.world import joined_world
 
@@ -112,7 +114,13 @@ def _responses(
     elif run is not None:
         problems, family = _run_problems(config, run)
     return import_responses(
-        path, tokenizer=_tokenizer(reference), problems=problems, fields=fields, settings=settings, family=family
+        path,
+        tokenizer=_tokenizer(reference),
+        problems=problems,
+        fields=fields,
+        settings=settings,
+        family=family,
+        task=config.task if isinstance(config, ProbeSettings) else None,
     )
 
 
@@ -166,22 +174,56 @@ def plan_responses(request: ProbeRequest) -> ProbePlan:
         raise ConfigError(f"there is no {what} to probe; give at least one")
     known = {one.population for one in sequences}
     headline = next((name for name in _HEADLINES if name in known), sequences[0].population)
-    return ProbePlan(
+    ordered = _headline_first(sequences, headline)
+    plan = ProbePlan(
         settings=config.probe,
         runtime=config.runtime,
         seed=config.seed,
         confidence=config.eval.confidence,
-        max_new_tokens=config.max_new_tokens,
+        rollout=config.rollout,
+        max_new_tokens=config.max_new_tokens or max(len(one.completion_ids) for one in sequences),
         reference=request.reference,
         checkpoints=request.checkpoints,
         final=request.checkpoints[-1].label,
         steps=request.steps,
         baseline=request.baseline,
-        sequences=_headline_first(sequences, headline),
+        sequences=ordered,
         population=headline,
         path=request.out.probe_path,
         compared=_compared(request),
+        prompts=_prompts(sequences) if config.probe.cross_sampling.max_problems else (),
     )
+    return replace(plan, notes=_notes(plan, request))
+
+
+def _prompts(sequences: Sequence[ProbeSequence]) -> list[Prompt]:
+    """Return the prompt of every problem that can be graded, in the order of the file."""
+    found = {one.problem.id: one for one in sequences if has_grader(one.problem)}
+    return [Prompt(problem=one.problem, token_ids=one.prompt_ids) for one in found.values()]
+
+
+def _notes(plan: ProbePlan, request: ProbeRequest) -> tuple[str, ...]:
+    """Return what must be known of graders and verdicts.
+
+    Raises:
+        ConfigError: a causal test is asked for that the responses do not allow.
+    """
+    settings, provenance, notes = plan.settings, request.responses.provenance, list[str]()
+    file, num_problems = provenance.get("path"), settings.cross_sampling.max_problems
+    if not plan.has_verifier:
+        lacking = sum(not has_grader(one.problem) for one in plan.headline)
+        why = f"{lacking} of {len(plan.headline)} responses in {file} have no gold answer or no grader"
+        if settings.pivots.max_rollouts or num_problems:
+            key = "cross_sampling.max_problems" if num_problems else "pivots.max_rollouts"
+            raise ConfigError(f"probe.{key}: {why}; name the grader with --task KIND (swerve data list)")
+        if settings.causal.max_rollouts:
+            notes.append(f"{why}, so there are no swaps: name the grader with --task KIND")
+    elif num_problems and len(plan.prompts) < 2:
+        raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {file} has one")
+    if provenance.get("num_regraded"):
+        num, total = provenance["num_regraded"], provenance["num_recorded"]
+        notes.append(f"{num} of {total} verdicts recorded in {file} differ from the grader's, which are used")
+    return tuple(notes)
 
 
 def _check_unoccupied(out: RunDirectory) -> None:

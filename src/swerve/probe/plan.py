@@ -11,7 +11,7 @@ from swerve.artifacts.probe_summary import Compared
 from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
 from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.rewards import known_graders
+from swerve.rewards.checks import has_grader
 from swerve.types import Prompt
 
 
@@ -59,8 +59,5 @@ class ProbePlan:
 
     @property
     def has_verifier(self) -> bool:
-        """Whether completions can be graded: what the causal tests need."""
-        return (
-            bool(self.sequences)
-            and (self.sequences[0].problem.grader or self.sequences[0].problem.family) in known_graders()
-        )
+        """Whether completions of the headline population can be graded: what the causal tests need."""
+        return bool(self.headline) and all(has_grader(one.problem) for one in self.headline)

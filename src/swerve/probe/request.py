@@ -12,8 +12,9 @@ from typing import Annotated
 from pydantic import Field
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RuntimeConfig
+from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
+from swerve.problems import TaskConfig
 from swerve.settings import Model, PositiveInt
 
 
@@ -21,7 +22,12 @@ class ProbeSettings(Model):
     """What can be set where there is no run, and so no recipe."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    max_new_tokens: PositiveInt = 128
+    max_new_tokens: PositiveInt | None = None
+    """Longest completion of the causal tests; null: as many tokens as the longest response has."""
+    task: TaskConfig | None = None
+    """Its grader judges the responses and the causal tests; null: the graders that the problems name."""
+    rollout: RolloutConfig = RolloutConfig()
+    """The engine of the causal tests."""
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
