@@ -12,14 +12,15 @@ from transformers import PreTrainedTokenizerBase
 from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.config import Config
-from swerve.errors import ConfigError
+from swerve.errors import CheckpointError, ConfigError
 from swerve.formats.imported_problems import ProblemRecord, read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.probe.engine.model_sources import ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in
+from swerve.probe.model_checks import check_models, check_readable
 from swerve.probe.plan import ProbePlan
-from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings
+from swerve.probe.request import ComparedModels, ProbeSettings
 from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, evaluated_problems, import_responses
 from swerve.probe.rollouts.population import ProbeSequence, read_evaluation
 from swerve.problems import ProblemFamily, load_family
@@ -83,6 +84,11 @@ def request_probe(
         ConfigError: a field, `template` or `ends` is not allowed, or the device is not there.
     """
     sources = {one.label: checkpoint_source(one.label, one.path, config.runtime) for one in models.by_step}
+    try:
+        tokenizer = load_tokenizer(models.reference.path)
+    except CheckpointError:
+        check_readable(list(sources.values()))  # what is wrong with the others is said as well
+        raise
     name = f"probe-{responses.name.partition('.')[0] or 'responses'}"
     return ProbeRequest(
         config=config,
@@ -90,14 +96,14 @@ def request_probe(
         baseline=sources[models.baseline.label] if models.baseline else None,
         checkpoints=tuple(sources[one.label] for one in models.checkpoints),
         steps=models.steps,
-        responses=_responses(config, models.reference, run, responses, problems, parse_fields(fields), template, ends),
+        responses=_responses(config, tokenizer, run, responses, problems, parse_fields(fields), template, ends),
         out=RunDirectory(out or (Path(name) if run is None else run.path / name)),
     )
 
 
 def _responses(
     config: Config | ProbeSettings,
-    reference: NamedModel,
+    tokenizer: PreTrainedTokenizerBase,
     run: RunDirectory | None,
     path: Path,
     problems_path: Path | None,
@@ -115,20 +121,13 @@ def _responses(
         problems, family = _run_problems(config, run)
     return import_responses(
         path,
-        tokenizer=_tokenizer(reference),
+        tokenizer=tokenizer,
         problems=problems,
         fields=fields,
         settings=settings,
         family=family,
         task=config.task if isinstance(config, ProbeSettings) else None,
     )
-
-
-def _tokenizer(model: NamedModel) -> PreTrainedTokenizerBase:
-    if isinstance(model.path, Path):
-        return load_tokenizer(model.path)
-    name, _, revision = model.path.partition("#")
-    return load_tokenizer(name, **({"revision": revision} if revision else {}))
 
 
 def _run_problems(
@@ -157,6 +156,7 @@ def probe_responses(request: ProbeRequest, *, progress: Progress) -> ProbeSummar
     _check_unoccupied(out)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         if world.is_main:
+            check_models(plan, progress=progress)
             _record(out, _run_record(plan, request.responses.provenance))
         world.barrier()  # a directory can only be made where nobody has put anything yet
         return execute_in(out, plan, progress=progress, world=world)

@@ -53,6 +53,17 @@ class ProbePlan:
     """Caveats that the way the rollouts were found calls for."""
 
     @property
+    def models(self) -> tuple[ModelSource, ...]:
+        """Every model of the plan once: reference, checkpoints, baseline."""
+        given = (self.reference, *self.checkpoints, *([self.baseline] if self.baseline else []))
+        return tuple({one.label: one for one in given}.values())
+
+    @property
+    def states_path(self) -> Path:
+        """Directory of hidden states, statistics and results of causal tests while they are needed."""
+        return self.path / "states"
+
+    @property
     def headline(self) -> tuple[ProbeSequence, ...]:
         """The sequences of the headline population; without any nothing is measured, by no process."""
         return tuple(one for one in self.sequences if one.population == self.population)

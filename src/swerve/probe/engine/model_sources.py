@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
@@ -14,13 +16,33 @@ from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import (
     LoadedModel,
+    load_config,
     load_model,
+    load_tokenizer,
     resolve_device,
     tokenizer_fingerprint,
     weights_fingerprint,
 )
+from swerve.probe.engine.model_facts import ModelFacts, max_positions
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What configuration and tokenizer say of a model."""
+
+    facts: ModelFacts
+    """Without the texts of the tokens."""
+    vocabulary: Mapping[str, int]
+    """Token -> id."""
+    special: Mapping[str, str | None]
+    """`begin` and `end` -> the tokenizer's token."""
+    hidden_size: int | None
+    dtype: str
+    """In which it is read."""
+    stored_dtype: str | None
+    """Of its weights in the files, where the configuration says it."""
 
 
 class ModelSource(Protocol):
@@ -33,6 +55,9 @@ class ModelSource(Protocol):
     @property
     def fingerprint(self) -> str:
         """A digest of all that decides hidden states: weights, configuration, tokenizer, dtype, type of device."""
+
+    def describe(self) -> ModelDescription:
+        """Return what is known of the model before its weights are read."""
 
     def load(self) -> LoadedModel:
         """Return the model in evaluation mode."""
@@ -59,6 +84,14 @@ class CheckpointSource:
         content = folder_fingerprint(folder) if folder.is_dir() else _hub_commit(str(self.path))
         return _digest(content, self.dtype, self.device.partition(":")[0])
 
+    def describe(self) -> ModelDescription:
+        """Return what configuration and tokenizer say; of a folder's weights the headers are read.
+
+        Raises:
+            CheckpointError: there is no such model, it cannot be read, or its weights are quantised.
+        """
+        return _described(load_config(self.path), load_tokenizer(self.path), self.dtype)
+
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""
         return load_model(self.path, device=self.device, dtype=self.dtype)
@@ -84,9 +117,34 @@ class LoadedSource:
         tokenizer = tokenizer_fingerprint(self.loaded.tokenizer)
         return _digest(weights_fingerprint(model), config, tokenizer, model.device.type)
 
+    def describe(self) -> ModelDescription:
+        """Return what the model says of itself."""
+        model = self.loaded.model
+        return _described(model.config, self.loaded.tokenizer, str(model.dtype).removeprefix("torch."))
+
     def load(self) -> LoadedModel:
         """Return the model."""
         return self.loaded
+
+
+def _described(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, dtype: str) -> ModelDescription:
+    text: Any = config.get_text_config()
+    stored = getattr(config, "dtype", None)
+    vocabulary = tokenizer.get_vocab()
+    return ModelDescription(
+        facts=ModelFacts(
+            vocabulary_size=int(text.vocab_size),
+            largest_id=max(vocabulary.values(), default=-1),
+            tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+            max_positions=max_positions(text),
+            pieces=[],
+        ),
+        vocabulary=vocabulary,
+        special={"begin": tokenizer.bos_token, "end": tokenizer.eos_token},
+        hidden_size=getattr(text, "hidden_size", None),
+        dtype=dtype,
+        stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
+    )
 
 
 def folder_fingerprint(folder: Path) -> str:
