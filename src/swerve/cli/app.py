@@ -23,6 +23,7 @@ from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Run, StageOverrides
 from swerve.cli.probe_command import probe
+from swerve.cli.sample import sample
 from swerve.errors import DiskFullError, InterruptedRunError, ProblemsError, SwerveError
 from swerve.version import __version__
 
@@ -87,6 +88,7 @@ def evaluate(run: Run, overrides: StageOverrides = None, as_json: Json = False) 
     run_eval(run, overrides or (), as_json=as_json)
 
 
+app.command()(sample)
 app.command()(probe)
 app.command()(grade)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from swerve.cli.console import console_progress, print_result
+from swerve.cli.console import print_result
 from swerve.cli.options import Fields, Json, StageOverrides
 from swerve.errors import ConfigError
 
@@ -105,11 +104,10 @@ def probe(
             raise ConfigError(f"--task: the responses are graded by the task of {run}; leave out --task or RUN")
         changes = _with_task(task, changes)
 
-    from swerve.cli.runs import is_main_process
+    from swerve.cli.runs import is_main_process, main_progress
     from swerve.cli.summary import probe_lines
-    from swerve.progress import SilentProgress
 
-    progress = console_progress(sys.stderr) if is_main_process() else SilentProgress()
+    progress = main_progress()
     request = _request(run, changes, use_responses, models, files)
     from swerve.probe.from_responses import probe_responses
 

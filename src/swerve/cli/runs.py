@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
+from swerve.cli.console import console_progress
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.probe.request import NamedModel, name_checkpoint
+from swerve.progress import Progress, SilentProgress
 from swerve.recipes.loader import check_recorded_config, load_config
 
 RUNS = Path("runs")
@@ -49,6 +52,11 @@ def run_path(config: Config, out: Path | None) -> Path:
 def is_main_process() -> bool:
     """Whether this is the only process or, under torchrun, the first: the one that checks, writes and reports."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def main_progress() -> Progress:
+    """Return the progress on stderr; under torchrun that of the first process, the others show nothing."""
+    return console_progress(sys.stderr) if is_main_process() else SilentProgress()
 
 
 def set_thread_environment(config: Config) -> None:
@@ -163,6 +171,11 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{name} is a LoRA adapter, not a model; merge it into its base with peft: "
+            f"PeftModel.from_pretrained(base, {name!r}).merge_and_unload().save_pretrained(FOLDER), and give FOLDER"
+        )
     what = "has no config.json" if path.exists() else "does not exist"
     raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")
 
@@ -184,6 +197,17 @@ def split_name(text: str) -> tuple[str | None, str]:
     if not model:
         raise ConfigError(f"model {text!r}: there is no model after '='")
     return label, model
+
+
+def check_label(label: str, model: str) -> str:
+    """Return a model's label if it can be the name of a file.
+
+    Raises:
+        ConfigError: it has characters that labels do not have.
+    """
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"model {model!r} has no name that a file can have; give it one: NAME={model}")
+    return label
 
 
 def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.formats.imported_problems import ProblemRecord, read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.probe.engine.model_sources import ModelSource, checkpoint_source
+from swerve.models.sources import ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.model_checks import check_models, check_readable
 from swerve.probe.plan import ProbePlan
@@ -257,7 +258,7 @@ def _compared(request: ProbeRequest) -> Compared:
         final=request.checkpoints[-1].label,
         baseline=None if request.baseline is None else request.baseline.label,
         checkpoints=tuple(one.label for one in request.checkpoints),
-        weights_sha256={one.label: one.fingerprint for one in compared},
+        weights_sha256=_fingerprints(compared),
         num_problems=len({one.problem.id for one in request.responses.sequences}),
         num_reference_wrong=None,
         num_reference_wrong_final_right=None,
@@ -266,6 +267,15 @@ def _compared(request: ProbeRequest) -> Compared:
         reselected=None,
         responses=Responses(**request.responses.provenance),
     )
+
+
+def _fingerprints(models: Sequence[ModelSource]) -> dict[str, str]:
+    """Return the digest of each model that can be read; `check_models` names the others."""
+    found = {}
+    for one in models:
+        with suppress(CheckpointError):
+            found[one.label] = one.fingerprint
+    return found
 
 
 def _run_record(plan: ProbePlan, provenance: Mapping[str, Any]) -> dict[str, Any]:

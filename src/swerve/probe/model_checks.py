@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from swerve.errors import ProblemsError, SwerveError
+from swerve.models.sources import CheckedModel, ModelSource
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.jobs import turn_order
 from swerve.probe.engine.measured import plan_pairs
-from swerve.probe.engine.model_facts import check_pair, check_sequences
-from swerve.probe.engine.model_sources import ModelDescription, ModelSource
+from swerve.probe.engine.model_facts import check_pair, check_sequences, checked_facts
 from swerve.probe.plan import ProbePlan
 from swerve.progress import Progress
 
 _STATISTIC_BYTES = 4
 _DTYPE_BYTES = {"float32": 4, "float64": 8}
 _NARROW_BYTES = 2
+_SPECIAL = ("bos_token", "eos_token")
 
 
 def check_models(plan: ProbePlan, *, progress: Progress) -> None:
@@ -57,12 +58,12 @@ def check_readable(sources: Sequence[ModelSource]) -> None:
     _raise(_describe(sources)[1], len(sources))
 
 
-def _describe(sources: Iterable[ModelSource]) -> tuple[dict[str, ModelDescription], list[SwerveError]]:
-    found: dict[str, ModelDescription] = {}
+def _describe(sources: Iterable[ModelSource]) -> tuple[dict[str, CheckedModel], list[SwerveError]]:
+    found: dict[str, CheckedModel] = {}
     errors: list[SwerveError] = []
     for source in sources:
         try:
-            found[source.label] = source.describe()
+            found[source.label] = source.check()
         except SwerveError as error:
             errors.append(error)
     return found, errors
@@ -76,14 +77,14 @@ def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
         raise ProblemsError([heading, *map(str, errors)])
 
 
-def _sequence_errors(plan: ProbePlan, label: str, one: ModelDescription) -> list[SwerveError]:
+def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[SwerveError]:
     pairs = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences]
     if not pairs:
         return []
     try:
         check_sequences(
             label,
-            one.facts,
+            checked_facts(one),
             largest_id=max(token for pair in pairs for part in pair for token in part),
             longest=max(len(prompt) + len(completion) for prompt, completion in pairs),
         )
@@ -94,14 +95,14 @@ def _sequence_errors(plan: ProbePlan, label: str, one: ModelDescription) -> list
     return []
 
 
-def _tokenizer_errors(
-    plan: ProbePlan, label: str, one: ModelDescription, reference: ModelDescription
-) -> list[SwerveError]:
+def _tokenizer_errors(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
     labels = (label, plan.reference.label)
     try:
-        check_pair(labels, (one.facts, reference.facts))
+        check_pair(labels, (checked_facts(one), checked_facts(reference)))
     except SwerveError as error:
-        own, theirs = ({index: token for token, index in each.vocabulary.items()} for each in (one, reference))
+        own, theirs = (
+            {index: token for token, index in each.tokenizer.get_vocab().items()} for each in (one, reference)
+        )
         differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
         if not differing:
             return [error]
@@ -116,15 +117,16 @@ def _tokenizer_errors(
     return []
 
 
-def _tokenizer_notes(plan: ProbePlan, label: str, one: ModelDescription, reference: ModelDescription) -> list[str]:
+def _tokenizer_notes(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[str]:
+    tokens = {name: (getattr(one.tokenizer, name), getattr(reference.tokenizer, name)) for name in _SPECIAL}
     return [
-        f"{label} has the {name} token {mine!r} and {plan.reference.label} {theirs!r}: each ends its own continuations"
-        for name, mine in one.special.items()
-        if mine != (theirs := reference.special.get(name))
+        f"{label} has the {name} {mine!r}, {plan.reference.label} has {theirs!r}: each uses its own"
+        for name, (mine, theirs) in tokens.items()
+        if mine != theirs
     ]
 
 
-def _dtype_notes(label: str, one: ModelDescription) -> list[str]:
+def _dtype_notes(label: str, one: CheckedModel) -> list[str]:
     stored = one.stored_dtype
     if stored is None or _bytes_of(stored) <= _bytes_of(one.dtype):
         return []
@@ -135,7 +137,7 @@ def _bytes_of(dtype: str) -> int:
     return _DTYPE_BYTES.get(dtype, _NARROW_BYTES)
 
 
-def states_bytes(plan: ProbePlan, described: Mapping[str, ModelDescription]) -> int:
+def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
     """Return about how many bytes a plan needs on disk at most, beyond those that it has there already.
 
     At every position a model's hidden state, for as long as a pair waits for it (for good with `keep_states`); the
@@ -143,7 +145,7 @@ def states_bytes(plan: ProbePlan, described: Mapping[str, ModelDescription]) -> 
     """
     num_tokens = sum(len(one.completion_ids) for one in plan.sequences)
     pairs = plan_pairs(plan)
-    statistics = len(pairs) * len(STATISTICS) * _STATISTIC_BYTES
+    statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
     statistics += len(plan.models) * plan.settings.top_k * 2 * _STATISTIC_BYTES
     sizes = {label: (one.hidden_size or 0) * _bytes_of(one.dtype) for label, one in described.items()}
     return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - _folder_bytes(plan.states_path))

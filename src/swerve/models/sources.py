@@ -1,9 +1,8 @@
-"""Models the probe loads when their turn comes: a folder in the Hugging Face layout, a hub name, one in memory."""
+"""Models that are loaded when their turn comes: a folder in the Hugging Face layout, a hub name, one in memory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,26 +22,8 @@ from swerve.models.model_folder import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from swerve.probe.engine.model_facts import ModelFacts, max_positions
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDescription:
-    """What configuration and tokenizer say of a model."""
-
-    facts: ModelFacts
-    """Without the texts of the tokens."""
-    vocabulary: Mapping[str, int]
-    """Token -> id."""
-    special: Mapping[str, str | None]
-    """`begin` and `end` -> the tokenizer's token."""
-    hidden_size: int | None
-    dtype: str
-    """In which it is read."""
-    stored_dtype: str | None
-    """Of its weights in the files, where the configuration says it."""
 
 
 class ModelSource(Protocol):
@@ -56,8 +37,8 @@ class ModelSource(Protocol):
     def fingerprint(self) -> str:
         """A digest of all that decides hidden states: weights, configuration, tokenizer, dtype, type of device."""
 
-    def describe(self) -> ModelDescription:
-        """Return what is known of the model before its weights are read."""
+    def check(self) -> CheckedModel:
+        """Return what is known of the model before its weights are loaded."""
 
     def load(self) -> LoadedModel:
         """Return the model in evaluation mode."""
@@ -84,17 +65,79 @@ class CheckpointSource:
         content = folder_fingerprint(folder) if folder.is_dir() else _hub_commit(str(self.path))
         return _digest(content, self.dtype, self.device.partition(":")[0])
 
-    def describe(self) -> ModelDescription:
-        """Return what configuration and tokenizer say; of a folder's weights the headers are read.
+    @property
+    def content(self) -> str:
+        """Digest of the folder's weights, configuration and tokenizer, or of the hub's commit.
 
         Raises:
-            CheckpointError: there is no such model, it cannot be read, or its weights are quantised.
+            CheckpointError: there is no such model.
         """
-        return _described(load_config(self.path), load_tokenizer(self.path), self.dtype)
+        folder = Path(self.path)
+        return folder_fingerprint(folder) if folder.is_dir() else _digest(_hub_commit(str(self.path)))
 
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""
         return load_model(self.path, device=self.device, dtype=self.dtype)
+
+    def check(self) -> CheckedModel:
+        """Check configuration, tokenizer and, in a folder, the weights' shapes; no weight is loaded.
+
+        Raises:
+            CheckpointError: there is no such model, a file is damaged, or tokenizer and model do not belong together.
+        """
+        content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
+        found = _checked(content, config, tokenizer, self.dtype)
+        largest = max(tokenizer.get_vocab().values(), default=-1)
+        if largest >= found.vocabulary_size:
+            raise CheckpointError(
+                f"{self.path}: the tokenizer has the token id {largest}, but the model has embeddings for "
+                f"{found.vocabulary_size} tokens only; the two do not belong together"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """What is known of a model before its weights are loaded."""
+
+    content: str
+    """See `CheckpointSource.content`."""
+    tokenizer: PreTrainedTokenizerBase
+    num_positions: int | None
+    """Longest sequence, tokens; None: the configuration does not say."""
+    vocabulary_size: int
+    """Logits of its head, which may be padded beyond the tokenizer's ids."""
+    hidden_size: int | None
+    dtype: str
+    """In which it is read."""
+    stored_dtype: str | None
+    """Of its weights in the files, where the configuration says it."""
+
+
+def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, dtype: str) -> CheckedModel:
+    text: Any = config.get_text_config()
+    stored = getattr(config, "dtype", None)
+    return CheckedModel(
+        content=content,
+        tokenizer=tokenizer,
+        num_positions=max_positions(text),
+        vocabulary_size=int(text.vocab_size),
+        hidden_size=getattr(text, "hidden_size", None),
+        dtype=dtype,
+        stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
+    )
+
+
+def max_positions(config: Any) -> int | None:
+    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
+
+    >>> from types import SimpleNamespace
+    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
+    128
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
+    return None if limit is None else int(limit * max(float(factor), 1.0))
 
 
 def checkpoint_source(label: str, path: Path | str, runtime: RuntimeConfig) -> CheckpointSource:
@@ -117,34 +160,15 @@ class LoadedSource:
         tokenizer = tokenizer_fingerprint(self.loaded.tokenizer)
         return _digest(weights_fingerprint(model), config, tokenizer, model.device.type)
 
-    def describe(self) -> ModelDescription:
+    def check(self) -> CheckedModel:
         """Return what the model says of itself."""
         model = self.loaded.model
-        return _described(model.config, self.loaded.tokenizer, str(model.dtype).removeprefix("torch."))
+        dtype = str(model.dtype).removeprefix("torch.")
+        return _checked(self.fingerprint, model.config, self.loaded.tokenizer, dtype)
 
     def load(self) -> LoadedModel:
         """Return the model."""
         return self.loaded
-
-
-def _described(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, dtype: str) -> ModelDescription:
-    text: Any = config.get_text_config()
-    stored = getattr(config, "dtype", None)
-    vocabulary = tokenizer.get_vocab()
-    return ModelDescription(
-        facts=ModelFacts(
-            vocabulary_size=int(text.vocab_size),
-            largest_id=max(vocabulary.values(), default=-1),
-            tokenizer_sha256=tokenizer_fingerprint(tokenizer),
-            max_positions=max_positions(text),
-            pieces=[],
-        ),
-        vocabulary=vocabulary,
-        special={"begin": tokenizer.bos_token, "end": tokenizer.eos_token},
-        hidden_size=getattr(text, "hidden_size", None),
-        dtype=dtype,
-        stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
-    )
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -170,9 +194,20 @@ def _hub_commit(path: str) -> str:
     try:
         config = cached_file(name, "config.json", revision=revision or None)
     except OSError as error:
-        raise CheckpointError(f"cannot find a model {path}: {str(error).splitlines()[0]}") from error
+        said = str(error).splitlines()[0]
+        raise CheckpointError(f"cannot find a model {path}: {said}{_remedy(said, name)}") from error
     assert config is not None
     return f"{name} {Path(config).parent.name}"  # the hub's cache keeps each commit in a folder of its name
+
+
+def _remedy(said: str, name: str) -> str:
+    """Return what to do where the hub, or the way to it, refuses a model."""
+    if "gated" in said:
+        return "; ask for access on the model's page, then log in with: hf auth login"
+    if "couldn't connect" in said:
+        fetch = f"hf download --local-dir FOLDER {name}"
+        return f"; without a network, fetch it where there is one ({fetch}) and give the folder"
+    return ""
 
 
 def _digest(*parts: str) -> str:
