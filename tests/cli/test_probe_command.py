@@ -211,7 +211,7 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("given", "status", "message"),
     [
-        ([], 2, "give RUN, whose rollouts are probed, or --use-responses FILE with --reference MODEL and --checkpoint"),
+        ([], 2, "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL"),
         (["probe.top_k=2"], 2, "give RUN, whose rollouts are probed"),
         (["mine", "--checkpoint", "rl"], 2, "--checkpoint needs --use-responses FILE"),
         (["mine", "--reference", "rl"], 2, "--reference needs --use-responses FILE"),
@@ -221,8 +221,8 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
         (["mine", "--template", "raw"], 2, "--template needs --use-responses FILE"),
         (["mine", "--ends", "eos"], 2, "--ends needs --use-responses FILE"),
         (["mine", "--out", "x"], 2, "--out needs --use-responses FILE"),
-        (["--use-responses", "R"], 2, "--use-responses without RUN needs --reference MODEL and --checkpoint MODEL"),
-        (["--use-responses", "R", "--reference", "M"], 2, "without RUN needs --checkpoint MODEL"),
+        (["--use-responses", "R"], 2, "without RUN --reference MODEL and --checkpoint MODEL must be given"),
+        (["--use-responses", "R", "--reference", "M"], 2, "without RUN --checkpoint MODEL must be given"),
         (["--use-responses", "R", "--reference", "M", "--checkpoint", "M"], 2, "two models are called 'one'"),
         (
             ["--use-responses", "R", "--reference", "M", "--checkpoint", "b c=M"],

@@ -189,7 +189,8 @@ def test_the_room_is_that_which_the_states_take(folders: dict[str, Path], tmp_pa
     measure_plan(asked, store=asked.states_path, world=None, progress=Watched())
     num_tokens = sum(len(one.completion_ids) for one in asked.sequences)
     table = num_tokens * (7 * 11 * 4 + 5 * 2 * 2 * 4)  # of seven pairs and of five models' two tokens, once more
-    assert 0.9 * most < estimate - table < 1.1 * most
+    # Without keeping them, hidden states are gone by the time that the last statistics are there.
+    assert 0.9 * most < estimate - table < (1.1 if keep else 1.4) * most
     if keep:  # what is there already is not needed again
         assert states_bytes(asked, checked) < estimate - 0.8 * most
 

@@ -159,8 +159,8 @@ def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[st
     for label in turn_order([one.label for one in plan.models], pairs, noise_of=plan.reference.label):
         seen.add(label)
         waiting = {one for pair in pairs if not set(pair) <= seen for one in pair}
-        most = max(most, sum(sizes.get(one, 0) for one in kept | ({label} & waiting)))
-        kept = (kept | {label}) & waiting
+        kept = (kept | {label}) & waiting  # batch by batch one goes as the other comes
+        most = max(most, sum(sizes.get(one, 0) for one in kept))
     return most
 
 

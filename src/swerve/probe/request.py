@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,22 @@ from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, 
 from swerve.errors import CheckpointError, ConfigError
 from swerve.problems import TaskConfig
 from swerve.settings import Model, PositiveInt
+
+SelectionName = Literal[
+    "reference_wrong_final_right",
+    "reference_right_final_right",
+    "reference_wrong_final_wrong",
+    "reference_right_final_wrong",
+    "all",
+]
+SELECTIONS: Mapping[SelectionName, tuple[bool, bool] | None] = {
+    "reference_wrong_final_right": (False, True),
+    "reference_right_final_right": (True, True),
+    "reference_wrong_final_wrong": (False, False),
+    "reference_right_final_wrong": (True, False),
+    "all": None,
+}
+"""Which rollouts of the reference are the headline population: whether reference and final have the problem right."""
 
 
 class ProbeSettings(Model):
@@ -32,6 +48,17 @@ class ProbeSettings(Model):
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFiles:
+    """Samples of two models on the same problems, and which rollouts of the reference are asked for."""
+
+    reference: Path
+    final: Path
+    selection: SelectionName = "reference_wrong_final_right"
+    where: tuple[str, ...] = ()
+    """Conditions `KEY=VALUE,VALUE` or `KEY=LOW..HIGH`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,8 @@ _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
 """Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
+_CONDITIONED = ("subject", "level")
+"""Other fields of responses that tell problems apart."""
 _POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "imported_wrong", None: "imported"}
 
 
@@ -92,6 +94,7 @@ def import_responses(
     settings: ImportSettings | None = None,
     family: ProblemFamily | None = None,
     task: Task | None = None,
+    regrade: bool = False,
 ) -> ImportedResponses:
     """Read a file of responses and tokenise each with its own problem's prompt.
 
@@ -105,6 +108,7 @@ def import_responses(
         family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
         task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
             whatever the file says, unless a problem names a grader of its own.
+        regrade: grade every response that has a grader, whatever the file says, also without a task.
 
     Raises:
         ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
@@ -129,7 +133,7 @@ def import_responses(
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
     check_graders(one.problem for one in sequences if has_grader(one.problem))
-    graded = _with_verdicts(sequences, regrade=task is not None)
+    graded = _with_verdicts(sequences, regrade=regrade or task is not None)
     known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
         "path": str(path),
@@ -208,6 +212,7 @@ def _sequence(
     metadata = {**own.metadata, "boundary": encoded.boundary, "ends": ends}
     if record.set:
         metadata["set"] = record.set
+    metadata |= {key: record.extra[key] for key in _CONDITIONED if key in record.extra and key not in metadata}
     problem = replace(own, metadata=metadata)
     if family is None:
         if record.problem.gold is None and not _needs_no_gold(problem):  # there is nothing that a grader could verify
