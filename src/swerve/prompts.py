@@ -28,6 +28,9 @@ from swerve.rewards.sandbox.pool import shared_limits
 from swerve.types import Message, Problem, Prompt
 
 _NUM_MEASURED = 256
+_NOW = "strftime_now"
+"""What chat templates call for the date."""
+_DIRECTIVES = "aAbBcdeHIjmMpSuUwWxXyYZ"
 _Item = TypeVar("_Item")
 
 
@@ -40,10 +43,16 @@ class TemplateArguments:
     today: date = date(2024, 7, 26)
     """The date that a template which prints today's is told, so that prompts are the same every day."""
 
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """Keywords of `apply_chat_template`."""
-        return {"strftime_now": self.today.strftime, **self.values}
+    def options(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+        """Return keywords of `apply_chat_template`: the arguments, and a template that is told the date."""
+        template = tokenizer.chat_template
+        if not isinstance(template, str) or _NOW not in template:
+            return dict(self.values)
+        directives = {f"%{one}": self.today.strftime(f"%{one}") for one in (*_DIRECTIVES, *map("-{}".format, "dmj"))}
+        replaced = "".join(f"|replace({name!r}, {value!r})" for name, value in directives.items())
+        # Functions do not get past `apply_chat_template`; the empty text keeps a line break that follows.
+        macro = f"{{% macro {_NOW}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}{{{{ '' }}}}"
+        return {"chat_template": macro + template, **self.values}
 
 
 _NO_ARGUMENTS = TemplateArguments()
@@ -62,7 +71,7 @@ def check_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Temp
             f"({', '.join(arguments.values)}); leave them out, or give a model with a chat template"
         )
     words = set(re.findall(r"[A-Za-z_]\w*", str(template)))
-    taken = {"messages", "strftime_now", *inspect.signature(type(tokenizer).apply_chat_template).parameters}
+    taken = {"messages", _NOW, *inspect.signature(type(tokenizer).apply_chat_template).parameters}
     for name in arguments.values:
         if name in taken or name not in words:
             raise ConfigError(
@@ -174,7 +183,7 @@ def _source(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _render(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, messages: Sequence[Message]) -> int:
     untyped: Any = tokenizer
-    options = {"add_generation_prompt": True, "tokenize": False, **arguments.keywords}
+    options = {"add_generation_prompt": True, "tokenize": False, **arguments.options(tokenizer)}
     try:
         return len(str(untyped.apply_chat_template(_named(messages), **options)))
     except TemplateError:
@@ -213,7 +222,7 @@ def _through_template(
     untyped: Any = tokenizer
     try:
         return untyped.apply_chat_template(
-            _named(messages), add_generation_prompt=True, **options, **arguments.keywords
+            _named(messages), add_generation_prompt=True, **options, **arguments.options(tokenizer)
         )
     except TemplateError as error:
         if [role for role, _ in messages[:2]] == ["system", "user"]:

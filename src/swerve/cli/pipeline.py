@@ -147,8 +147,8 @@ def _run_stage(
         print_text(describe(run, result))
 
 
-def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Evaluate the checkpoints of a run that lack an evaluation."""
+def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool) -> None:
+    """Evaluate the checkpoints of a run that lack an evaluation; `form` is one of a comparison's, or `table`."""
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> list[Evaluation]:
         from swerve.eval import evaluate
@@ -156,7 +156,12 @@ def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         return evaluate(config, run, progress=progress)
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
-        return "\n".join(evaluation_lines(read_evaluations(run)))
+        if form is None:
+            return "\n".join(evaluation_lines(read_evaluations(run)))
+        from swerve.cli.eval_command import comparison_text
+        from swerve.eval.evaluate_models import compare_checkpoints
+
+        return comparison_text(compare_checkpoints(run), form)
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 

@@ -140,6 +140,8 @@ def continue_run(config: Config, out: Path | None) -> RunDirectory:
 
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
+_INITIAL = ("0", "base")
+"""How the model that a run began with is called."""
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -210,8 +212,23 @@ def check_label(label: str, model: str) -> str:
     return label
 
 
+def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
+    """Return the model before training that `RUN:base` or `RUN:0` names; None where a name means something else."""
+    run_name, colon, selector = name.rpartition(":")
+    if selector not in _INITIAL or Path(name).exists() or (colon and not run_name):
+        return None
+    found = find_run(run_name) if colon else run
+    if found is None or selector in {one.stage for one in found.checkpoints()}:
+        return None
+    from swerve.train.initial import initial_model
+
+    return initial_model(load_run_config(found, ()), found)
+
+
 def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     """Return the model that `[NAME=]MODEL` names: a selector of `run`, a folder, `RUN:SELECTOR` or a hub name.
+
+    The selector `base` or `0` is the model that the run began with, unless a stage has that name.
 
     Raises:
         ConfigError: NAME is not allowed.
@@ -220,6 +237,9 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     """
     label, name = split_name(text)
     path = Path(name)
+    initial = _initial_model(name, run)
+    if initial is not None:
+        return NamedModel(label=label or _INITIAL[1], path=initial, step=0 if run is not None else None)
     if run is not None and not path.exists() and not {":", "/"} & set(name):
         return name_checkpoint(run.select_checkpoint(name), label)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():

@@ -170,10 +170,10 @@ def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | s
         try:
             named = resolve_model(text)
         except CheckpointError as error:
-            hint = nearest(_key(text), _known_keys(task)) if "=" in text else ""
-            if not hint:
+            if "=" not in text:
                 raise
-            raise CheckpointError(f"{text!r} is neither a model nor a key of the task{hint} ({error})") from None
+            hint = nearest(_key(text), _known_keys(task))
+            raise CheckpointError(f"{text!r} is neither KEY=VALUE of the task{hint} nor NAME=MODEL: {error}") from None
         if named.label in found:
             raise ConfigError(f"two models are called '{named.label}'; give them names, as in late=MODEL")
         found[check_label(named.label, text)] = named.path
@@ -214,7 +214,8 @@ def sample_settings(
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"--{str(one).replace('_', '-')}: " for one in first["loc"][:1])
-        raise ConfigError(f"{place}{first['msg'].removeprefix('Value error, ')}") from None
+        got = f", got {first['input']!r}" if place else ""
+        raise ConfigError(f"{place}{first['msg'].removeprefix('Value error, ')}{got}") from None
 
 
 def _task(task: str | None, data: str | None, changes: Sequence[str]) -> tuple[TaskConfig, int]:

@@ -43,7 +43,8 @@ class Outcomes:
     """By id."""
     statuses: Mapping[str, int]
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
-    num_truncated: int
+    num_truncated: int | None
+    """Completions cut off at the length limit; None: not recorded."""
     num_tokens: int
     """Of all completions."""
 
@@ -82,8 +83,8 @@ class ModelScores(Record):
     """Fraction of the completions without an answer."""
     ungraded: float
     """Fraction that reached a limit of the grader or made it fail."""
-    truncated: float
-    """Fraction cut off at the length limit."""
+    truncated: float | None
+    """Fraction cut off at the length limit; null: not recorded."""
     num_tokens: float
     """Mean length of a completion, tokens."""
 
@@ -218,7 +219,7 @@ def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float
         difference=difference,
         unparsed=outcomes.statuses.get("unparsed", 0) / num,
         ungraded=(outcomes.statuses.get("timeout", 0) + outcomes.statuses.get("error", 0)) / num,
-        truncated=outcomes.num_truncated / num,
+        truncated=None if outcomes.num_truncated is None else outcomes.num_truncated / num,
         num_tokens=outcomes.num_tokens / num,
     )
 
@@ -242,7 +243,7 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
             *(_pass_at(row, k) for k in ks),
             *(_difference_cells(row.difference) if compared else []),
             _percent(row.unparsed),
-            _percent(row.truncated),
+            "" if row.truncated is None else _percent(row.truncated),
             f"{row.num_tokens:.0f}",
         ]
         for row in comparison.rows

@@ -6,15 +6,16 @@ of them when all are there. A sample's seed depends on the command's seed, the p
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import remove, write_sealed
+from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
 from swerve.artifacts.problem_records import problem_record
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
@@ -48,7 +49,14 @@ from swerve.world import World, joined_world
 _INFO = "info.json"
 _NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
 """What may differ between an interrupted command and the one that continues it."""
+_DIGESTS = {
+    "model.fingerprint": "of another model, or its files have changed",
+    "tokenizer.sha256": "of another tokenizer",
+    "problems_sha256": "of other problems",
+}
+"""What it means where one of these differs."""
 _CHARS_SHOWN = 40
+_NUM_NAMED = 3
 
 
 def sample(
@@ -71,21 +79,44 @@ def sample(
         ArtifactError: the problems cannot be read, or another process works at `out`.
         DiskFullError: no room; what was sampled is kept and continued from.
     """
-    shown = progress or SilentProgress()
-    apply_runtime(settings.runtime)
-    problems = chosen_problems(settings)
     paths = sample_paths(out, list(models))
-    plans = [_plan(label, model, settings, problems, paths[label]) for label, model in models.items()]
-    for plan in plans:
-        plan.check_place()
-    with joined_world(resolve_device(settings.runtime.device), timeout=settings.runtime.collective_timeout) as world:
-        for plan in plans:
-            _sample_model(plan, world, shown)
+    run_jobs([SampleJob(label, model, settings, paths[label]) for label, model in models.items()], progress)
     return paths
 
 
-def chosen_problems(settings: SampleSettings) -> list[Problem]:
-    """Return the problems that settings name, with the system message they name.
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """One file of samples."""
+
+    label: str
+    model: Path | str
+    """Folder, or `owner/name` with an optional `#revision`."""
+    settings: SampleSettings
+    path: Path
+
+
+def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> bool:
+    """Write the files of jobs, all on the first job's problems and runtime; see `sample`.
+
+    Returns:
+        Whether this is the only process, or the first of several.
+    """
+    shown, first = progress or SilentProgress(), jobs[0].settings
+    apply_runtime(first.runtime)
+    problems = chosen_problems(first, shown)
+    models = {job.label: _prompted(job, problems) for job in jobs}
+    plans = [_plan(job, models[job.label]) for job in jobs]
+    for plan in plans:
+        plan.check_place()
+    device = resolve_device(first.runtime.device)
+    with joined_world(device, timeout=first.runtime.collective_timeout) as world:
+        for model in models.values():
+            _sample_model([plan for plan in plans if plan.model is model], world, shown)
+        return world.is_main
+
+
+def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:
+    """Return the problems that settings name, with the system message they name; what was left out is noted.
 
     Raises:
         ConfigError: there is none, the task cannot be read, or a grader does not exist or does not take its policies.
@@ -98,6 +129,8 @@ def chosen_problems(settings: SampleSettings) -> list[Problem]:
         raise ConfigError(f"there are {len(problems)} {settings.split} problems, fewer than --limit {settings.limit}")
     problems = problems[: settings.limit]
     check_graders(problems)
+    for note in getattr(family, "notes", list)():
+        progress.note(note)
     return problems if settings.system is None else [_with_system(one, settings.system) for one in problems]
 
 
@@ -125,15 +158,28 @@ def sample_paths(out: Path, labels: Sequence[str]) -> dict[str, Path]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What is sampled from one model, and where it goes."""
+class _PromptedModel:
+    """A model that was checked, and the problems as it reads them."""
 
     source: CheckpointSource
-    settings: SampleSettings
-    info: SamplesInfo
+    checked: CheckedModel
     prompts: Sequence[Prompt]
     texts: Sequence[str]
     """Of the prompts."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the problems."""
+        return [prompt.problem.id for prompt in self.prompts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is sampled from one model under some settings, and where it goes."""
+
+    model: _PromptedModel
+    settings: SampleSettings
+    info: SamplesInfo
     path: Path
 
     @property
@@ -158,7 +204,7 @@ class _Plan:
             self._check_same(read_samples_info(self.path), self.path)
         elif (self.partial / _INFO).is_file():
             self._check_same(self.begun(), self.partial)
-        elif self.partial.exists() and (not self.partial.is_dir() or any(self.partial.iterdir())):
+        elif self.partial.exists() and not _is_empty(self.partial):
             raise ConfigError(f"{self.partial} exists and is no interrupted sampling; give another name with --out")
 
     def begun(self) -> SamplesInfo:
@@ -169,12 +215,17 @@ class _Plan:
         old, new = (_flat(one.model_dump(mode="json")) for one in (there, self.info))
         names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in _NOT_COMPARED]
         if names:
-            shown = ", ".join(f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names[:3])
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = [_DIGESTS.get(one) or f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names]
+            more = [f"{len(shown) - _NUM_NAMED} more"] if len(shown) > _NUM_NAMED else []
             raise ConfigError(
-                f"{place} holds samples with other settings ({shown}{more}); give the same ones, another --out, or "
-                "delete it"
+                f"{place} holds samples with other settings ({'; '.join([*shown[:_NUM_NAMED], *more])}); give the same "
+                "ones, another --out, or delete it"
             )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether there is nothing but what a kill left of the first file."""
+    return folder.is_dir() and all(one.name.startswith(TEMPORARY_PREFIX) for one in folder.iterdir())
 
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,21 +240,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= _CHARS_SHOWN else f"{text[:_CHARS_SHOWN]}..."
 
 
-def _plan(label: str, model: Path | str, settings: SampleSettings, problems: Sequence[Problem], path: Path) -> _Plan:
-    source = checkpoint_source(label, model, settings.runtime)
+def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
+    settings = job.settings
+    source = checkpoint_source(job.label, job.model, settings.runtime)
     checked = source.check()
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
     check_template_arguments(checked.tokenizer, arguments)
     prompts = encode_prompts(checked.tokenizer, problems, arguments)
     _check_positions(source, checked, prompts, settings)
-    return _Plan(
-        source=source,
-        settings=settings,
-        info=_info(source, checked, settings, problems),
-        prompts=prompts,
-        texts=prompt_texts(checked.tokenizer, problems, arguments),
-        path=path,
-    )
+    texts = prompt_texts(checked.tokenizer, problems, arguments)
+    return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
+
+
+def _plan(job: SampleJob, model: _PromptedModel) -> _Plan:
+    problems = [prompt.problem for prompt in model.prompts]
+    info = _info(model.source, model.checked, job.settings, problems)
+    return _Plan(model=model, settings=job.settings, info=info, path=job.path)
 
 
 def _check_positions(
@@ -244,25 +296,30 @@ def _info(
     )
 
 
-def _sample_model(plan: _Plan, world: World, progress: Progress) -> None:
-    if plan.is_done:
-        progress.note(f"{plan.path} is complete: nothing to do")
+def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
+    """Write the files of one model, which is loaded once, and only if there is something to sample."""
+    load = functools.cache(lambda: replace(plans[0].model.source, device=world.device).load())
+    for plan in plans:
+        if plan.is_done:
+            progress.note(f"{plan.path} is complete: nothing to do")
+        else:
+            with _begun(plan, world):
+                _sample_rest(plan, load, world, progress)
         if world.is_main:
             remove(plan.partial)
         world.barrier()
-        return
-    with _begun(plan, world):
-        left = _left(plan, progress)
-        per_chunk = max(1, plan.settings.runtime.max_rows // plan.settings.samples_per_temperature)
-        chunks = [left[start : start + per_chunk] for start in range(0, len(left), per_chunk)]
-        _sample_chunks(plan, world.shard(chunks), len(plan.prompts) - len(left), world, progress)
-        world.barrier()
-        if world.is_main:
-            ids = [prompt.problem.id for prompt in plan.prompts]
-            join_samples(plan.path, plan.begun(), _chunk_files(plan), order=ids)
-    if world.is_main:
-        remove(plan.partial)
+
+
+def _sample_rest(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
+    """Sample what an interruption left, and write the whole file."""
+    left = _left(plan, progress)
+    per_chunk = max(1, plan.settings.runtime.max_rows // plan.settings.samples_per_temperature)
+    chunks = world.shard([left[start : start + per_chunk] for start in range(0, len(left), per_chunk)])
+    if chunks:
+        _sample_chunks(plan, load(), chunks, len(plan.model.prompts) - len(left), progress)
     world.barrier()
+    if world.is_main:
+        join_samples(plan.path, plan.begun(), _chunk_files(plan), order=plan.model.ids)
 
 
 @contextmanager
@@ -278,7 +335,7 @@ def _begun(plan: _Plan, world: World) -> Iterator[None]:
 
 
 def _chunk_files(plan: _Plan) -> list[Path]:
-    return sorted(plan.partial.glob("*.parquet"))
+    return sorted(plan.partial.glob("[0-9]*.parquet"))
 
 
 def _left(plan: _Plan, progress: Progress) -> list[int]:
@@ -291,21 +348,17 @@ def _left(plan: _Plan, progress: Progress) -> list[int]:
         except (ArtifactError, MismatchError) as error:
             progress.note(f"{error}: it is sampled again")
             remove(file)
-    return [number for number, prompt in enumerate(plan.prompts) if prompt.problem.id not in done]
+    return [number for number, name in enumerate(plan.model.ids) if name not in done]
 
 
 def _sample_chunks(
-    plan: _Plan, chunks: Sequence[Sequence[int]], num_done: int, world: World, progress: Progress
+    plan: _Plan, loaded: LoadedModel, chunks: Sequence[Sequence[int]], num_done: int, progress: Progress
 ) -> None:
     """Sample this process's chunks of problems, and write each when it is complete."""
-    if not chunks:
-        return
     settings, info = plan.settings, plan.begun()
-    source = replace(plan.source, device=world.device)
-    loaded = source.load()
     max_rows = settings.runtime.max_rows
     total = (num_done + sum(map(len, chunks))) * settings.num_samples
-    name = f"sample {plan.source.label}"
+    name = f"sample {plan.model.source.label}"
     with (
         closing(make_engine(settings.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine,
         progress.task(name, total, done=num_done * settings.num_samples) as task,
@@ -326,7 +379,7 @@ def _sampled(
     for place, temperature in enumerate(settings.temperatures):
         numbers = range(place, settings.num_samples, len(settings.temperatures))
         wanted = [(problem, number) for problem in chunk for number in numbers]
-        prompts = [plan.prompts[problem] for problem, _ in wanted]
+        prompts = [plan.model.prompts[problem] for problem, _ in wanted]
         seeds = [
             derive_seed(settings.seed, "sample", prompt.problem.id, number)
             for prompt, (_, number) in zip(prompts, wanted, strict=True)
@@ -344,8 +397,8 @@ def _sampled(
             Sample(
                 problem=group.prompt.problem,
                 index=number,
-                label=plan.source.label,
-                prompt=plan.texts[problem],
+                label=plan.model.source.label,
+                prompt=plan.model.texts[problem],
                 prompt_ids=group.prompt.token_ids,
                 completion=group.rollouts[0].completion,
                 text=group.rollouts[0].text,
@@ -355,5 +408,5 @@ def _sampled(
             )
             for group, (problem, number), seed in zip(groups, wanted, seeds, strict=True)
         ]
-    places = {plan.prompts[problem].problem.id: problem for problem in chunk}
+    places = {plan.model.prompts[problem].problem.id: problem for problem in chunk}
     return sorted(found, key=lambda one: (places[one.problem.id], one.index))
