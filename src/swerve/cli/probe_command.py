@@ -90,7 +90,12 @@ Ends = Annotated[
 
 def probe(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Run directory, or its name under runs/.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[RUN|FILE.yaml]",
+            help="Run directory, or its name under runs/; or a file that says everything of a probe.",
+            show_default=False,
+        ),
     ] = None,
     overrides: StageOverrides = None,
     use_responses: UseResponses = None,
@@ -115,18 +120,36 @@ def probe(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where to write.  [default: probe-FILE, in RUN if given]"),
     ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps",
+            metavar="STEP[,STEP]...",
+            help="With FILE.yaml, only these: prepare, sample, divergence, analysis, figures, report.  [default: all]",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the tokens that training changed, and test whether they matter.
 
     With RUN alone it reads the run's own rollouts; with --use-responses, responses from elsewhere and any models; with
-    --select, rollouts chosen from samples of two models.
+    --select, rollouts chosen from samples of two models. FILE.yaml says all of it, and what is done is not done again.
     """
     changes = list(overrides or ())
     if run is not None and "=" in run and not Path(run).exists():
         changes, run = [run, *changes], None
     models = {"reference": reference, "checkpoints": tuple(checkpoints or ()), "baseline": baseline}
     files = {"problems": problems, "fields": tuple(fields or ()), "template": template, "ends": ends, "out": out}
+    if run is not None and Path(run).suffix in (".yaml", ".yml"):
+        given = {**models, **files, "use_responses": use_responses, "select": select, "where": where, "task": task}
+        given |= {"reference_samples": reference_samples, "final_samples": final_samples}
+        _check_said_by_file(run, given)
+        from swerve.cli.probe_recipe import run_probe_recipe
+
+        run_probe_recipe(Path(run), changes, steps=steps, as_json=as_json)
+        return
+    if steps is not None:
+        raise ConfigError("--steps needs FILE.yaml; a probe of a run or of options is one step, continued where it was")
     samples = _samples(select, reference_samples, final_samples, where or ())
     if samples is not None and use_responses is not None:
         raise ConfigError("--use-responses reads every response of a file, --select chooses from samples; give one")
@@ -149,6 +172,14 @@ def probe(
     if is_main_process():
         progress.note(f"tables: {request.out.probe_path}")
         print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
+
+
+def _check_said_by_file(file: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an option is given that the file has to say."""
+    for name, value in options.items():
+        if value:
+            option = {"checkpoints": "--checkpoint", "fields": "--field"}.get(name, f"--{name.replace('_', '-')}")
+            raise ConfigError(f"{option}: {file} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
 
 
 def _samples(

@@ -108,7 +108,7 @@ class _Execution:
         digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(self.written)}
         summary = summary.model_copy(update={"notes": notes, "tables": digests})
         summary.write(path)
-        if not plan.settings.keep_states:
+        if not (plan.settings.keep_states or plan.keep_statistics):
             remove(plan.states_path)
         return summary
 

@@ -244,13 +244,13 @@ def probe_responses(request: ProbeRequest, *, progress: Progress) -> ProbeSummar
     """
     config, out = request.config, request.out
     plan = plan_responses(request)
-    _check_unoccupied(out)
+    check_unoccupied(out)
     if request.chosen is not None:
-        progress.note(_choice_line(plan.compared, request.chosen))
+        progress.note(choice_line(plan.compared, request.chosen))
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         if world.is_main:
             check_models(plan, progress=progress)
-            _record(out, _run_record(plan, request.responses.provenance))
+            record_probe(plan, request)
         world.barrier()  # a directory can only be made where nobody has put anything yet
         return execute_in(out, plan, progress=progress, world=world)
 
@@ -326,7 +326,7 @@ def _notes(plan: ProbePlan, request: ProbeRequest) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _check_unoccupied(out: RunDirectory) -> None:
+def check_unoccupied(out: RunDirectory) -> None:
     """Raise ConfigError unless `out` is new, empty, or another probe of responses, which this one replaces."""
     if (out.path / "run.json").is_file():
         if out.read_provenance().get("status") != PROBED:
@@ -335,8 +335,9 @@ def _check_unoccupied(out: RunDirectory) -> None:
         raise ConfigError(f"{out.path} exists and is no probe of responses; choose another directory with --out")
 
 
-def _record(out: RunDirectory, record: Mapping[str, Any]) -> None:
+def record_probe(plan: ProbePlan, request: ProbeRequest) -> None:
     """Say in `run.json` what is probed, unless another process is at work there."""
+    out, record = request.out, _run_record(plan, request.responses.provenance)
     if not (out.path / "run.json").is_file():
         out.create(config_yaml="", provenance=record)
         return
@@ -384,7 +385,7 @@ def _compared(request: ProbeRequest) -> Compared:
     )
 
 
-def _choice_line(compared: Compared, chosen: ChosenRollouts) -> str:
+def choice_line(compared: Compared, chosen: ChosenRollouts) -> str:
     """Return the table of right and wrong with its test, and what was chosen by it."""
     test, labels = compared.mcnemar, (compared.reference, compared.final)
     p_value = "" if test is None or test.p_value is None else f" (McNemar p {test.p_value:.2g})"

@@ -49,6 +49,8 @@ class ProbePlan:
     """What training recorded of the sequences of population `training`: rows of `signals.parquet`."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """The engine that continues rollouts in the causal tests."""
+    keep_statistics: bool = False
+    """Keep the statistics of the tokens and the results of causal tests when the probe is complete."""
     notes: tuple[str, ...] = field(default=())
     """Caveats that the way the rollouts were found calls for."""
 

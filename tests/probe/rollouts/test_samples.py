@@ -93,6 +93,8 @@ def test_other_populations_stand_beside_it() -> None:
     right = choose(samples(*CELLS), samples(*AFTER), selection="reference_right_final_right", config=ProbeConfig())
     assert {name for name, _ in texts(right)} >= {"reference_wrong", "reference_right"}
     assert ("reference_right", "d0") in texts(right)
+    wrong = choose(samples(*CELLS), samples(*AFTER), selection="reference_wrong_final_wrong", config=ProbeConfig())
+    assert [text for name, text in texts(wrong) if name == "reference_wrong_final_wrong"] == ["c0"]
 
 
 def test_what_is_read_did_not_decide() -> None:

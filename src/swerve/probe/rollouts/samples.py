@@ -163,7 +163,8 @@ def choose_rollouts(
         raise ConfigError(
             f"no rollout is {selection}: {table_line(rights[0], rights[1], labels)}; choose another --select or --where"
         )
-    wanted = [selection, *(name for name, key in _OTHERS.items() if key in config.populations and name in chosen)]
+    others = [name for name, key in _OTHERS.items() if key in config.populations and name in chosen]
+    wanted = list(dict.fromkeys([selection, *others]))
     sizes = {name: config.max_rollouts if name == selection else config.max_other_rollouts for name in wanted}
     sequences = [one for name in wanted for one in chosen[name][: sizes[name]]]
     return ChosenRollouts(
