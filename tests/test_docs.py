@@ -16,6 +16,7 @@ import typer
 import swerve
 from swerve import config as configuration
 from swerve.artifacts import tables
+from swerve.artifacts.samples import SAMPLE_FILE_SCHEMA
 from swerve.cli.app import app
 from swerve.config import objectives
 from swerve.probe.rollouts.token_categories import category_names
@@ -127,6 +128,7 @@ _TABLES = {
     "rollouts/STAGE_pairs.parquet": tables.PAIRS_SCHEMA,
     "eval/step_NNNNNN.parquet": tables.EVALUATION_SCHEMA,
     "eval/samples/step_NNNNNN.parquet": tables.SAMPLES_SCHEMA,
+    "Samples": SAMPLE_FILE_SCHEMA,
     "Imported responses": tables.RESPONSES_SCHEMA,
     "probe/sequences.parquet": tables.SEQUENCES_SCHEMA,
     "probe/tokens.parquet": tables.TOKENS_SCHEMA,

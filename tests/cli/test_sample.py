@@ -33,8 +33,9 @@ def test_samples_are_written_and_summarised(swerve: Swerve, model: str, tmp_path
     status, out, err = swerve(*command)
     assert status == 0, err
     lines = out.splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["one", "T=0.5", "2"], ["one", "T=1", "2"]]
-    assert lines[3] == "Samples: a.parquet"
+    assert lines[0] == "Percent of the samples that are right [95% interval over problems]:"
+    assert [line.split()[:3] for line in lines[2:4]] == [["one", "T=0.5", "2"], ["one", "T=1", "2"]]
+    assert lines[4] == "Samples: a.parquet"
     assert "sample one: 16/16, done" in err
     found = read_samples(tmp_path / "a.parquet")
     assert (len(found.samples), found.info.temperatures, found.info.num_problems) == (16, (0.5, 1.0), 4)
@@ -141,7 +142,8 @@ def test_eval_prints_a_table_in_any_form(swerve: Swerve, model: str, tmp_path: P
     command = ("eval", "--model", f"a={model}", "--model", f"b={model}", *TASK, "--num-samples", "2", "--out", "out")
     status, table, err = swerve(*command, "--temperature", "a=0")
     assert status == 0, err
-    assert [line.split()[:2] for line in table.splitlines()[1:4]] == [["a", "greedy"], ["b", "greedy"], ["b", "T=1"]]
+    assert "; differences from a in points, p adjusted for their number:" in table
+    assert [line.split()[:2] for line in table.splitlines()[2:5]] == [["a", "greedy"], ["b", "greedy"], ["b", "T=1"]]
     for form, ending in (("md", "md"), ("csv", "csv"), ("latex", "tex"), ("json", "json")):
         status, out, err = swerve(*command, "--temperature", "a=0", "--format", form)
         assert status == 0, err

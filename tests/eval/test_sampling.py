@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import pytest
 import torch
 
 from swerve.artifacts import files
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
-from swerve.config import AdditionTask, RuntimeConfig
+from swerve.config import AdditionTask, RuntimeConfig, TableTask
 from swerve.config.sampling import SampleSettings
-from swerve.errors import CheckpointError, ConfigError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.eval import sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
@@ -208,7 +210,7 @@ def test_a_complete_file_is_left_alone(file: Path, folder: Path, tmp_path: Path,
     [
         ({"temperatures": (0.5, 1.0)}, r"temperatures \[0.5, 1.5\], now \[0.5, 1.0\]"),
         ({"seed": 5}, "seed 0, now 5"),
-        ({"limit": 2}, "num_problems 7, now 2; of other problems"),
+        ({"limit": 2}, "num_problems 7, now 2; of other problems, or graded otherwise"),
         ({"max_new_tokens": 5}, "max_new_tokens 6, now 5"),
     ],
 )
@@ -266,6 +268,35 @@ def test_what_is_wrong_is_said_before_any_model_is_loaded(
     with pytest.raises(error, match=said):
         sample({"one": folder}, _settings(**changes), out=tmp_path / "one.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_reward_file_is_noticed(folder: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "0 5 + 7 6 =", "answer": "0 8 1"}\n')
+    reward = tmp_path / "mine.py"
+    reward.write_text("def reward(problem, text):\n    return 1.0\n")
+    task = TableTask(train=(str(rows),), heldout=(str(rows),), grader="python", reward_file=str(reward))
+    path = tmp_path / "one.parquet"
+    sample({"one": folder}, _settings(task=task), out=path)
+    assert {one.reward.value for one in read_samples(path).samples} == {1.0}
+    reward.write_text("def reward(problem, text):\n    return 0.0\n")
+    with pytest.raises(ConfigError, match="of other problems, or graded otherwise"):
+        sample({"one": folder}, _settings(task=task), out=path)
+
+
+def test_two_problems_of_one_id_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_family(TASK).problems("heldout", seed=0)[0]
+    monkeypatch.setattr(type(load_family(TASK)), "problems", lambda *_, **__: [first, replace(first, question="0 =")])
+    with pytest.raises(ConfigError, match=f"two problems have the id '{re.escape(first.id)}'"):
+        sample({"one": folder}, _settings(), out=tmp_path / "one.parquet")
+
+
+def test_two_commands_do_not_work_at_one_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "one.parquet"
+    partial = _interrupted(folder, path, monkeypatch)
+    with RunDirectory(partial).lock(), pytest.raises(ArtifactError, match=f"in use by process {os.getpid()}"):
+        sample({"one": folder}, _settings(), out=path)
+    assert not path.exists()
 
 
 def test_every_model_is_checked_before_the_first_is_loaded(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -104,7 +104,7 @@ class SamplesInfo(Record):
     num_problems: int
     """Problems sampled."""
     problems_sha256: str
-    """Of the problems, their prompts' texts included."""
+    """Of the problems, and of graders, policies and reward files."""
     num_samples: int
     """Samples per problem, over all temperatures."""
     temperatures: tuple[float, ...]

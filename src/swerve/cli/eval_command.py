@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from swerve.cli import sample
-from swerve.cli.console import print_text, table_lines
+from swerve.cli.console import print_text
 from swerve.cli.options import Json
 from swerve.errors import ConfigError, nearest
 
@@ -112,9 +112,9 @@ def check_format(form: str | None) -> None:
 
 def comparison_text(comparison: Comparison, form: str) -> str:
     """Return a comparison as `table` for the terminal, or in one of its forms."""
-    from swerve.eval.comparison import FORMATS, comparison_table
+    from swerve.eval.comparison import FORMATS
 
-    return "\n".join(table_lines(comparison_table(comparison))) if form == "table" else FORMATS[form](comparison)
+    return "\n".join(sample.comparison_lines(comparison)) if form == "table" else FORMATS[form](comparison)
 
 
 def _evaluate_run(

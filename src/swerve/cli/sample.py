@@ -19,6 +19,7 @@ from swerve.errors import CheckpointError, ConfigError, nearest
 if TYPE_CHECKING:
     from swerve.config import TaskConfig
     from swerve.config.sampling import SampleSettings
+    from swerve.eval.comparison import Comparison
 
 _WORK = ("runtime", "rollout")
 
@@ -105,7 +106,7 @@ def sample(
     )
     named = resolve_models(models, task)
     from swerve.artifacts.samples import read_samples
-    from swerve.eval.comparison import compare, comparison_table, outcomes_of
+    from swerve.eval.comparison import compare, outcomes_of
     from swerve.eval.sampling import sample as sample_models
 
     paths = sample_models(named, settings, out=out, progress=main_progress())
@@ -113,8 +114,18 @@ def sample(
         return
     comparison = compare([one for path in paths.values() for one in outcomes_of(read_samples(path))])
     files = {label: str(path) for label, path in paths.items()}
-    lines = [*table_lines(comparison_table(comparison)), *(f"Samples: {path}" for path in files.values())]
+    lines = [*comparison_lines(comparison), *(f"Samples: {path}" for path in files.values())]
     print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """Return a comparison as a table for the terminal, under a line that says what its numbers are."""
+    from swerve.eval.comparison import comparison_table
+
+    compared = any(row.difference is not None for row in comparison.rows)
+    change = f"; differences from {comparison.rows[0].model} in points, p adjusted for their number" if compared else ""
+    first = f"Percent of the samples that are right [{100 * comparison.confidence:g}% interval over problems]{change}:"
+    return [first, *table_lines(comparison_table(comparison))]
 
 
 def parse_temperatures(text: str) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from swerve.artifacts.record import Record
 from swerve.artifacts.samples import Sample, SampleFile
 from swerve.errors import MismatchError
 from swerve.estimates import Estimate, SamplingCurve, rounded
-from swerve.statistics import benjamini_hochberg, mcnemar, mean_interval, sign_flip_test
+from swerve.statistics import benjamini_hochberg, mcnemar, mean_interval, share, sign_flip_test
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
 _ACCURACY = (0.0, 1.0)
@@ -202,7 +202,11 @@ def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float
     num_samples = max(len(one.right) for one in problems)
 
     def accuracy(chosen: Sequence[ProblemOutcome]) -> Estimate:
-        found = mean_interval([_fraction(one) for one in chosen], confidence=confidence, bounds=_ACCURACY)
+        fractions = [_fraction(one) for one in chosen]
+        if num_samples == 1:
+            found = share(round(sum(fractions)), len(fractions), confidence=confidence)
+        else:
+            found = mean_interval(fractions, confidence=confidence, bounds=_ACCURACY)
         assert found is not None
         return found
 

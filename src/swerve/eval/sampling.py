@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import check_graders
+from swerve.rewards.checks import check_graders, grading_of
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
 from swerve.seeds import derive_seed
@@ -52,7 +53,7 @@ _NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
 _DIGESTS = {
     "model.fingerprint": "of another model, or its files have changed",
     "tokenizer.sha256": "of another tokenizer",
-    "problems_sha256": "of other problems",
+    "problems_sha256": "of other problems, or graded otherwise",
 }
 """What it means where one of these differs."""
 _CHARS_SHOWN = 40
@@ -119,7 +120,8 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     """Return the problems that settings name, with the system message they name; what was left out is noted.
 
     Raises:
-        ConfigError: there is none, the task cannot be read, or a grader does not exist or does not take its policies.
+        ConfigError: there is none, two have one id, the task cannot be read, or a grader does not exist or refuses its
+            policies.
     """
     family = load_family(settings.task)
     problems = family.problems(settings.split, seed=derive_seed(settings.problem_seed, "problems"))
@@ -128,6 +130,9 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     if settings.limit is not None and settings.limit > len(problems):
         raise ConfigError(f"there are {len(problems)} {settings.split} problems, fewer than --limit {settings.limit}")
     problems = problems[: settings.limit]
+    repeated = next((name for name, count in Counter(one.id for one in problems).items() if count > 1), None)
+    if repeated is not None:
+        raise ConfigError(f"two problems have the id {repeated!r}; a sample is known by it: choose others")
     check_graders(problems)
     for note in getattr(family, "notes", list)():
         progress.note(note)
@@ -276,7 +281,7 @@ def _check_positions(
 def _info(
     source: CheckpointSource, checked: CheckedModel, settings: SampleSettings, problems: Sequence[Problem]
 ) -> SamplesInfo:
-    records = json.dumps([problem_record(one) for one in problems], sort_keys=True)
+    records = json.dumps([[problem_record(one) for one in problems], grading_of(problems)], sort_keys=True)
     said = settings.model_dump(mode="json")
     same = ("task", "split", "problem_seed", "num_samples", "temperatures", "max_new_tokens", "seed", "system")
     return SamplesInfo(
