@@ -137,8 +137,8 @@ def _chosen(probe: ProbeSummary) -> str:
     if selected is None:
         return ""
     table = f"right with both {selected.both_right}, with {probe.reference} alone {selected.only_reference_right}"
-    rule = "samples of the other half" if probe.selection == "split" else "the samples that decided"
-    return f" ({table}.) Compared: {probe.num_rollouts} rollouts {selected.name}, {rule}."
+    rule = "samples of the half that did not decide" if probe.selection == "split" else "the samples that decided"
+    return f" ({table}.) Compared: {probe.num_rollouts} rollouts, selection {selected.name}, {rule}."
 
 
 def _change(probe: ProbeSummary) -> str:
