@@ -36,6 +36,14 @@ class MismatchError(SwerveError):
     """Two inputs that must belong together do not (vocabularies, fingerprints, configurations)."""
 
 
+class ProblemsError(SwerveError):
+    """Several things are wrong at once: a line for each, shown as a line each."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
+
+
 class MissingExtraError(SwerveError):
     """An optional dependency is not installed."""
 

@@ -293,9 +293,9 @@ def test_another_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_checkpoint(run, 2, "rl", 1, change=0.3, vocabulary=build_word_tokenizer(FAMILY.words[::-1]))
     write_json(run.probe_path / "summary.json", {"old": True})
-    with pytest.raises(MismatchError, match="the tokenizers of rl-1 and dpo-1 differ"):
+    with pytest.raises(MismatchError, match="the tokenizers of rl-1 and dpo-1 differ.*: [0-9]+ ids stand for other"):
         probe_run(CONFIG, run, progress=SilentProgress())
-    assert not (run.probe_path / "summary.json").exists()
+    assert (run.probe_path / "summary.json").exists()  # nothing was begun, so nothing earlier is lost
 
 
 def test_the_package_loads_without_torch() -> None:

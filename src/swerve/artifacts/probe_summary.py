@@ -54,6 +54,32 @@ class Responses(Record):
     num_problems: int | None = None
     boundaries: Mapping[str, int] | None = None
     """How many have their prompt's boundary from `joint` or `split` tokenisation, or from given `ids`."""
+    task: str | None = None
+    """The task whose grader judged them; null: as the file says, or by the graders that the problems name."""
+    num_recorded: int | None = None
+    """Of how many the file says whether they are right."""
+    num_regraded: int | None = None
+    """For how many of these the grader says otherwise, which is taken."""
+
+
+class Selected(Record):
+    """Samples of two models from files, and what was chosen of them."""
+
+    name: str
+    """The selection, which is the headline population: `reference_wrong_final_right` and the like."""
+    where: tuple[str, ...]
+    """Conditions of problems and lengths."""
+    reference: Responses
+    """Samples of the reference."""
+    final: Responses
+    """Samples of the final checkpoint."""
+    both_right: int
+    """Problems that both have right. Right is what most of the samples that decide say (`selection`)."""
+    only_reference_right: int
+    only_final_right: int
+    both_wrong: int
+    num_unshared: int
+    """Problems that one file lacks; they are left out."""
 
 
 class Compared(Record):
@@ -71,8 +97,8 @@ class Compared(Record):
     num_reference_wrong: int | None
     """Of these, the ones that the reference gets wrong."""
     num_reference_wrong_final_right: int | None
-    selection: Literal["greedy", "split", "imported"]
-    """`imported`: responses from a file."""
+    selection: Literal["greedy", "split", "imported", "single"]
+    """`imported`: responses from a file; `single`: by one sample of each problem, which is read as well."""
     num_ties: int | None = None
     """Only of `split`: verdicts, of a model on a problem, drawn by a coin as half of the deciding samples are right."""
     tie_seed: int | None = None
@@ -83,6 +109,8 @@ class Compared(Record):
     """Fraction of the selected rollouts that another draw would select again."""
     responses: Responses | None = None
     """Only of responses from a file."""
+    selected: Selected | None = None
+    """Only of rollouts chosen from two files of samples."""
 
 
 class Measured(Record):
@@ -143,8 +171,8 @@ class ProbeSummary(Tested, Measured, Compared):
 
     @property
     def is_imported(self) -> bool:
-        """Whether the probe is of responses from a file, without a selection or an evaluation."""
-        return self.selection == "imported"
+        """Whether the probe is of responses or samples from files, without an evaluation."""
+        return self.selection == "imported" or self.selected is not None
 
     @property
     def knows_no_wrong_step(self) -> bool:

@@ -25,7 +25,7 @@ from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Run, StageOverrides
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
-from swerve.errors import DiskFullError, InterruptedRunError, SwerveError
+from swerve.errors import DiskFullError, InterruptedRunError, ProblemsError, SwerveError
 from swerve.version import __version__
 
 app = typer.Typer(
@@ -158,6 +158,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return interrupted()
     if isinstance(error, InterruptedRunError):
         return f"swerve: {one_line(str(error))}", error.exit_status
+    if isinstance(error, ProblemsError):
+        return "swerve: error: " + "\n  ".join(map(one_line, error.lines)), error.exit_status
     if isinstance(error, SwerveError):
         return f"swerve: error: {one_line(str(error))}", error.exit_status
     if isinstance(error, _UsageError):

@@ -129,15 +129,14 @@ def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[Respo
     from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
     from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder
 
-    folder, _, revision = (name, "", "") if Path(name).exists() else name.partition("#")
-    tokenizer = load_tokenizer(folder, **({"revision": revision} if revision else {}))
+    tokenizer = load_tokenizer(name)
     texts = [record for record in records if record.completion_ids is not None or record.response]
     encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(texts))
     found = [
         _with_tokens(record, next(encoded)) if record.completion_ids is not None or record.response else record
         for record in records
     ]
-    label = Path(folder).name if Path(folder).exists() else name
+    label = Path(name).name if Path(name).exists() else name
     return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}
 
 

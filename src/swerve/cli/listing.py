@@ -68,11 +68,14 @@ def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fa
 
 
 @config_app.command(name="schema")
-def show_schema() -> None:
+def show_schema(
+    probe: Annotated[bool, typer.Option("--probe", help="Of the files of swerve probe instead.")] = False,
+) -> None:
     """Print the JSON schema of recipes."""
+    from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.loader import config_schema
 
-    print_json(config_schema())
+    print_json(ProbeRecipe.model_json_schema() if probe else config_schema())
 
 
 def describe_run(path: Path) -> dict[str, Any]:

@@ -127,8 +127,18 @@ def _flip_line(probe: ProbeSummary) -> str:
         return f"Problems that {reference} gets wrong and {final} gets right: {NOT_MEASURED}."
     return (
         f"Of {probe.num_problems} problems {reference} gets {wrong} wrong; {final} gets "
-        f"{'all ' if flipped == wrong else ''}{flipped} of those right.{_change(probe)}"
+        f"{'all ' if flipped == wrong else ''}{flipped} of those right.{_change(probe)}{_chosen(probe)}"
     )
+
+
+def _chosen(probe: ProbeSummary) -> str:
+    """Return the rest of the table that rollouts were chosen by, and how many were."""
+    selected = probe.selected
+    if selected is None:
+        return ""
+    table = f"right with both {selected.both_right}, with {probe.reference} alone {selected.only_reference_right}"
+    rule = "samples of the half that did not decide" if probe.selection == "split" else "the samples that decided"
+    return f" ({table}.) Compared: {probe.num_rollouts} rollouts, selection {selected.name}, {rule}."
 
 
 def _change(probe: ProbeSummary) -> str:

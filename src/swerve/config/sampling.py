@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -23,10 +23,9 @@ class WorkSettings(Model):
     runtime: RuntimeConfig = RuntimeConfig(max_rows=64)
 
 
-class SampleSettings(WorkSettings):
-    """Which problems are sampled, and how."""
+class Sampling(Model):
+    """Which of a task's problems are sampled, and how."""
 
-    task: TaskConfig
     split: Literal["train", "heldout"] = "heldout"
     problem_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Chooses and orders the task's problems, as a recipe's `seed` does."""
@@ -47,7 +46,7 @@ class SampleSettings(WorkSettings):
     """The date that a chat template which prints today's is told."""
 
     @model_validator(mode="after")
-    def _check_temperatures(self) -> SampleSettings:
+    def _check_temperatures(self) -> Self:
         count = len(self.temperatures)
         if len(set(self.temperatures)) < count:
             raise ValueError(f"temperatures {list(self.temperatures)} name one twice")
@@ -64,3 +63,9 @@ class SampleSettings(WorkSettings):
     def samples_per_temperature(self) -> int:
         """Completions of each problem at each temperature."""
         return self.num_samples // len(self.temperatures)
+
+
+class SampleSettings(Sampling, WorkSettings):
+    """Which problems are sampled, how, and by what."""
+
+    task: TaskConfig

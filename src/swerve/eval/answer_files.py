@@ -18,11 +18,10 @@ from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
-from swerve.problems.registry import TASKS
 from swerve.progress import Progress
 from swerve.recipes.loader import parse_override
 from swerve.rewards import grade_all, known_graders
-from swerve.rewards.checks import check_graders
+from swerve.rewards.checks import OUTSIDE, outside_policies
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
 from swerve.statistics.intervals import share
@@ -41,8 +40,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
 
-_OUTSIDE = ["auto"]
-"""Where the answer stands in a text that was not asked for a form."""
 _OUTSIDE_ANSWER = ["auto", "whole"]
 _MOST_UNPARSED = 0.2
 """Share of texts without an answer above which it is said which extraction reads them."""
@@ -125,7 +122,7 @@ class GradingTask:
                 f"problem {problem.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
                 f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
             )
-        default = {"extraction": _OUTSIDE} if GRADERS[own].policies is MathGrading else {}
+        default = {"extraction": OUTSIDE} if GRADERS[own].policies is MathGrading else {}
         return replace(problem, grading={**default, **problem.grading, **self.given})
 
     def _get(self, record: Record, name: str) -> Any:
@@ -182,7 +179,7 @@ def grading_task(
     given = _given_policies(grader, overrides)
     return GradingTask(
         grader=grader,
-        policies=_policies(grader, given),
+        policies=outside_policies(grader, given),
         given=given,
         names=renamed(FIELDS, fields),
         known=known,
@@ -228,35 +225,12 @@ def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:
     return _reward_file(given) if grader == "python" else given
 
 
-def _policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the policies differ in from the grader's defaults: by the task's own, or as given.
-
-    Texts of a file were not asked for a form, so the answer is looked for in all of them (`auto`).
-    """
-    if grader in ("python", "reasoning_gym"):
-        return dict(given)
-    if GRADERS[grader].policies is None:
-        return _no_policies(grader, given)
-    own = TASKS[grader].config.model_fields.get("grading") if grader in TASKS else None
-    chosen = {**(own.default.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
-    if GRADERS[grader].policies is MathGrading and "extraction" not in given:
-        chosen["extraction"] = _OUTSIDE
-    check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
-    return chosen
-
-
 def _reward_file(given: Mapping[str, Any]) -> dict[str, Any]:
     if set(given) != {"file"} or not isinstance(given["file"], str):
         raise ConfigError("--task python takes file=PATH, a Python file with a function reward(problem, text)")
     path = Path(given["file"]).absolute()
     check_reward_file(path)
     return {"file": str(path)}
-
-
-def _no_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    if given:
-        raise ConfigError(f"--task {grader} has no policies, got {', '.join(given)}")
-    return {}
 
 
 def read_known_problems(path: Path) -> dict[str, Problem]:

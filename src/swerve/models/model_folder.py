@@ -15,12 +15,20 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
 from swerve.artifacts.run import CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.models.trial import (
+    check_not_quantised,
     check_reads_a_token,
     quiet_transformers,
     said_by,
@@ -73,11 +81,9 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
             verify_manifest(folder)
         except ArtifactError as error:
             raise CheckpointError(str(error)) from error
-    name, _, revision = str(path).partition("#")
-    source = str(folder) if folder.is_dir() else name
-    options: dict[str, Any] = {} if folder.is_dir() or not revision else {"revision": revision}
+    source, options = _source_options(path)
     try_to_build(source)
-    tokenizer = load_tokenizer(source, **options)
+    tokenizer = load_tokenizer(path)
     auto_model: Any = AutoModelForCausalLM
     try:
         with quiet_transformers():
@@ -99,17 +105,42 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
-def load_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder or from the hub; a folder's is tried first, under limits.
+def _source_options(path: Path | str) -> tuple[str, dict[str, Any]]:
+    """Return a folder, or a hub name and the revision after its `#`."""
+    name, _, revision = str(path).partition("#")
+    is_name = bool(revision) and not Path(path).is_dir()
+    return (name, {"revision": revision}) if is_name else (str(path), {})
+
+
+def load_config(path: Path | str) -> PreTrainedConfig:
+    """Return the configuration of a model in a folder or on the hub, checked against the headers of a folder's weights.
+
+    Raises:
+        CheckpointError: there is no such model, it cannot be read, or its weights are quantised.
+    """
+    source, options = _source_options(path)
+    try_to_build(source)
+    try:
+        with quiet_transformers():
+            config: PreTrainedConfig = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
+        raise CheckpointError(f"cannot load a model from {path}: config.json: {said_by(error)}") from error
+    check_not_quantised(path, config)
+    return config
+
+
+def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from a folder, or from the hub (`owner/name#revision`); a folder's is tried first, under limits.
 
     Raises:
         CheckpointError: it is missing or cannot be read, reaches a limit of time or memory, or fails on plain text.
     """
+    source, options = _source_options(path)
     try_to_load_tokenizer(source)
     try:
         with quiet_transformers():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                str(source), trust_remote_code=False, padding_side="left", **options
+                source, trust_remote_code=False, padding_side="left", **options
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise CheckpointError(f"cannot load a tokenizer from {source}: {said_by(error)}") from error

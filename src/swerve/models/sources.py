@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
@@ -15,13 +15,13 @@ from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import (
     LoadedModel,
+    load_config,
     load_model,
     load_tokenizer,
     resolve_device,
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from swerve.models.trial import quiet_transformers, said_by, try_to_build
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
@@ -36,6 +36,9 @@ class ModelSource(Protocol):
     @property
     def fingerprint(self) -> str:
         """A digest of all that decides hidden states: weights, configuration, tokenizer, dtype, type of device."""
+
+    def check(self) -> CheckedModel:
+        """Return what is known of the model before its weights are loaded."""
 
     def load(self) -> LoadedModel:
         """Return the model in evaluation mode."""
@@ -82,26 +85,15 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model, a file is damaged, or tokenizer and model do not belong together.
         """
-        name, _, revision = str(self.path).partition("#")
-        is_folder = Path(self.path).is_dir()
-        source, options = (str(self.path), {}) if is_folder or not revision else (name, {"revision": revision})
-        content = self.content
-        try_to_build(source)
-        try:
-            with quiet_transformers():
-                config = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
-        except Exception as error:  # the parsers raise types of their own, without a common base
-            raise CheckpointError(f"cannot load a model from {self.path}: config.json: {said_by(error)}") from error
-        tokenizer = load_tokenizer(source, **options)
-        text = config.get_text_config()
-        rows, largest = getattr(text, "vocab_size", None), max(tokenizer.get_vocab().values(), default=-1)
-        if rows is not None and largest >= rows:
+        content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
+        found = _checked(content, config, tokenizer, self.dtype)
+        largest = max(tokenizer.get_vocab().values(), default=-1)
+        if largest >= found.vocabulary_size:
             raise CheckpointError(
-                f"{self.path}: the tokenizer has the token id {largest}, but the model has embeddings for {rows} "
-                "tokens only; the two do not belong together"
+                f"{self.path}: the tokenizer has the token id {largest}, but the model has embeddings for "
+                f"{found.vocabulary_size} tokens only; the two do not belong together"
             )
-        positions = getattr(text, "max_position_embeddings", None)
-        return CheckedModel(content=content, tokenizer=tokenizer, num_positions=positions)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +105,39 @@ class CheckedModel:
     tokenizer: PreTrainedTokenizerBase
     num_positions: int | None
     """Longest sequence, tokens; None: the configuration does not say."""
+    vocabulary_size: int
+    """Logits of its head, which may be padded beyond the tokenizer's ids."""
+    hidden_size: int | None
+    dtype: str
+    """In which it is read."""
+    stored_dtype: str | None
+    """Of its weights in the files, where the configuration says it."""
+
+
+def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, dtype: str) -> CheckedModel:
+    text: Any = config.get_text_config()
+    stored = getattr(config, "dtype", None)
+    return CheckedModel(
+        content=content,
+        tokenizer=tokenizer,
+        num_positions=max_positions(text),
+        vocabulary_size=int(text.vocab_size),
+        hidden_size=getattr(text, "hidden_size", None),
+        dtype=dtype,
+        stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
+    )
+
+
+def max_positions(config: Any) -> int | None:
+    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
+
+    >>> from types import SimpleNamespace
+    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
+    128
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
+    return None if limit is None else int(limit * max(float(factor), 1.0))
 
 
 def checkpoint_source(label: str, path: Path | str, runtime: RuntimeConfig) -> CheckpointSource:
@@ -134,6 +159,12 @@ class LoadedSource:
         config = model.config.to_json_string()
         tokenizer = tokenizer_fingerprint(self.loaded.tokenizer)
         return _digest(weights_fingerprint(model), config, tokenizer, model.device.type)
+
+    def check(self) -> CheckedModel:
+        """Return what the model says of itself."""
+        model = self.loaded.model
+        dtype = str(model.dtype).removeprefix("torch.")
+        return _checked(self.fingerprint, model.config, self.loaded.tokenizer, dtype)
 
     def load(self) -> LoadedModel:
         """Return the model."""

@@ -16,7 +16,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from swerve.artifacts.files import MANIFEST_NAME, sha256_file
@@ -94,13 +101,7 @@ def _check_built(folder: Path) -> None:
         raise
     except Exception as error:  # the parsers raise types of their own, without a common base
         raise CheckpointError(f"cannot load a model from {folder}: config.json: {said_by(error)}") from error
-    quantised = getattr(config, "quantization_config", None)
-    if quantised is not None:
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-        raise CheckpointError(
-            f"the weights in {folder} are quantised ({method or 'quantization_config'} in config.json), and quantised "
-            "weights are not read; give the model that they were made from, or a dequantised copy"
-        )
+    check_not_quantised(folder, config)
     shapes = _stored_shapes(folder)
     try:
         with torch.device("meta"):
@@ -110,6 +111,17 @@ def _check_built(folder: Path) -> None:
     except Exception as error:
         raise CheckpointError(f"cannot load a model from {folder}: config.json: {said_by(error)}") from error
     _check_shapes(folder, model, shapes)
+
+
+def check_not_quantised(source: Path | str, config: PreTrainedConfig) -> None:
+    """Raise CheckpointError if a model's configuration says that its weights are quantised."""
+    quantised = getattr(config, "quantization_config", None)
+    if quantised is not None:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        raise CheckpointError(
+            f"the weights in {source} are quantised ({method or 'quantization_config'} in config.json), and quantised "
+            "weights are not read; give the model that they were made from, or a dequantised copy"
+        )
 
 
 def _stored_shapes(folder: Path) -> Shapes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,11 +72,7 @@ def worker(plan: ProbePlan, *, world: World) -> None:
     if plan.runtime.threads is not None:
         torch.set_num_threads(plan.runtime.threads)
     if plan.headline:  # as the first process does: all of them wait for each other in there
-        measure_plan(plan, store=_states(plan), world=world, progress=SilentProgress())
-
-
-def _states(plan: ProbePlan) -> Path:
-    return plan.path / "states"
+        measure_plan(plan, store=plan.states_path, world=world, progress=SilentProgress())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,13 +108,13 @@ class _Execution:
         digests = {f"{name}.parquet": sha256_file(plan.path / f"{name}.parquet") for name in sorted(self.written)}
         summary = summary.model_copy(update={"notes": notes, "tables": digests})
         summary.write(path)
-        if not plan.settings.keep_states:
-            remove(_states(plan))
+        if not (plan.settings.keep_states or plan.keep_statistics):
+            remove(plan.states_path)
         return summary
 
     def _measure(self) -> tuple[Measured, Tested]:
         plan = self.plan
-        measured = measure_plan(plan, store=_states(plan), world=self.world, progress=self.progress)
+        measured = measure_plan(plan, store=plan.states_path, world=self.world, progress=self.progress)
         self._write("tokens", token_table(measured.pairs))
         # Spikes are found in each checkpoint against the reference, on the headline population.
         everything = measured.against(plan.reference.label)
@@ -138,7 +133,7 @@ class _Execution:
 
     def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> Tested:
         plan = self.plan
-        parts = PartStore(path=_states(plan) / "parts", key=self._key())
+        parts = PartStore(path=plan.states_path / "parts", key=self._key())
         tests = CausalTests(plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress)
         attributions, attribution = tests.attribution()
         self._write("attributions", attributions)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses
+from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses, Selected
 from swerve.artifacts.run import PROBED, RunDirectory
+from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config import Config
-from swerve.errors import ConfigError
+from swerve.errors import CheckpointError, ConfigError
 from swerve.formats.imported_problems import ProblemRecord, read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.models.sources import ModelSource, checkpoint_source
+from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in
+from swerve.probe.model_checks import check_models, check_readable
 from swerve.probe.plan import ProbePlan
-from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings
+from swerve.probe.request import ComparedModels, ProbeSettings, SampleFiles
 from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, evaluated_problems, import_responses
 from swerve.probe.rollouts.population import ProbeSequence, read_evaluation
+from swerve.probe.rollouts.samples import ChosenRollouts, choose_rollouts, parse_conditions, table_line
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
+from swerve.rewards.checks import has_grader
+from swerve.seeds import derive_seed
+from swerve.statistics.hypothesis_tests import mcnemar
+from swerve.types import Prompt
 from swerve.version import __version__
 from swerve.world import joined_world
 
@@ -49,6 +59,12 @@ class ProbeRequest:
     """At least one; those of one problem have its id."""
     out: RunDirectory
     """Where results go, in its `probe/`; it need not exist."""
+    chosen: ChosenRollouts | None = None
+    """How the rollouts were chosen from samples of two models."""
+    selected: Selected | None = None
+    """The same for the summary."""
+    notes: tuple[str, ...] = ()
+    """Caveats of the files."""
 
 
 def request_probe(
@@ -56,20 +72,22 @@ def request_probe(
     models: ComparedModels,
     *,
     run: RunDirectory | None,
-    responses: Path,
+    responses: Path | None = None,
+    samples: SampleFiles | None = None,
     problems: Path | None = None,
     fields: Sequence[str] = (),
     template: str | None = None,
     ends: str | None = None,
     out: Path | None = None,
 ) -> ProbeRequest:
-    """Read and tokenise a file of responses for models; no model is loaded.
+    """Read and tokenise a file of responses, or two files of samples, for models; no model is loaded.
 
     Args:
         config: the run's, or settings without a run.
         models: to be compared; the reference's tokenizer is used.
         run: by default its problems are those of the responses, and the results go into it.
         responses: the file; see `import_responses`.
+        samples: two files instead, of which rollouts are chosen.
         problems: a file of the responses' problems.
         fields: `NAME=FIELD` of the files.
         template: see `ImportSettings`; None for its default, as for `ends`.
@@ -81,30 +99,110 @@ def request_probe(
         ConfigError: a field, `template` or `ends` is not allowed, or the device is not there.
     """
     sources = {one.label: checkpoint_source(one.label, one.path, config.runtime) for one in models.by_step}
-    name = f"probe-{responses.name.partition('.')[0] or 'responses'}"
-    return ProbeRequest(
+    try:
+        tokenizer = load_tokenizer(models.reference.path)
+    except CheckpointError:
+        check_readable(list(sources.values()))  # what is wrong with the others is said as well
+        raise
+    given: Any = {key: value for key, value in (("template", template), ("ends", ends)) if value}
+    read = partial(
+        _responses,
+        config,
+        tokenizer,
+        run,
+        problems_path=problems,
+        fields=parse_fields(fields),
+        settings=ImportSettings(**given),
+    )
+    file = samples.reference if responses is None and samples is not None else responses
+    assert file is not None, "responses or samples"
+    name = f"probe-{file.name.partition('.')[0] or 'responses'}"
+    request = ProbeRequest(
         config=config,
         reference=sources[models.reference.label],
         baseline=sources[models.baseline.label] if models.baseline else None,
         checkpoints=tuple(sources[one.label] for one in models.checkpoints),
         steps=models.steps,
-        responses=_responses(config, models.reference, run, responses, problems, parse_fields(fields), template, ends),
+        responses=read(file, regrade=samples is not None),
         out=RunDirectory(out or (Path(name) if run is None else run.path / name)),
     )
+    return request if samples is None else _with_choice(request, samples, read(samples.final, regrade=True))
+
+
+def _with_choice(request: ProbeRequest, files: SampleFiles, final: ImportedResponses) -> ProbeRequest:
+    """Return the request with the rollouts that are chosen from samples of the reference and of the final checkpoint.
+
+    Raises:
+        ConfigError: a sample has no grader, or nothing is left.
+        MismatchError: the files are of different problems.
+    """
+    reference = request.responses
+    for path, read in ((files.reference, reference), (files.final, final)):
+        lacking = sum(not has_grader(one.problem) for one in read.sequences)
+        if lacking:
+            raise ConfigError(
+                f"{lacking} of {len(read.sequences)} samples in {path} have no gold answer or no grader, so right and "
+                "wrong are not known; name the grader with --task KIND (swerve data list)"
+            )
+    labels = (request.reference.label, request.checkpoints[-1].label)
+    chosen = choose_rollouts(
+        reference,
+        final,
+        labels=labels,
+        selection=files.selection,
+        where=parse_conditions(files.where),
+        config=request.config.probe,
+        tie_seed=_tie_seed(request),
+    )
+    cells = Counter(zip(chosen.reference_right, chosen.final_right, strict=True))
+    return replace(
+        request,
+        responses=ImportedResponses(sequences=chosen.sequences, provenance={"path": str(files.reference)}),
+        chosen=chosen,
+        selected=Selected(
+            name=files.selection,
+            where=files.where,
+            reference=Responses(**reference.provenance),
+            final=Responses(**final.provenance),
+            both_right=cells[True, True],
+            only_reference_right=cells[True, False],
+            only_final_right=cells[False, True],
+            both_wrong=cells[False, False],
+            num_unshared=chosen.num_unshared,
+        ),
+        notes=(
+            *_writer_notes(files.reference, request.reference),
+            *_writer_notes(files.final, request.checkpoints[-1]),
+        ),
+    )
+
+
+def _tie_seed(request: ProbeRequest) -> int:
+    return derive_seed(request.config.seed, "probe", "split", "ties")
+
+
+def _writer_notes(path: Path, model: ModelSource) -> list[str]:
+    """Say that a file of samples is of another model than the one that is compared."""
+    if not is_samples_file(path) or not isinstance(model, CheckpointSource):
+        return []
+    with suppress(CheckpointError):
+        writer = read_samples_info(path).model
+        if writer.fingerprint != model.content:
+            return [f"{path} was sampled from {writer.source}, whose files are not those of {model.label}"]
+    return []
 
 
 def _responses(
     config: Config | ProbeSettings,
-    reference: NamedModel,
+    tokenizer: PreTrainedTokenizerBase,
     run: RunDirectory | None,
     path: Path,
+    *,
     problems_path: Path | None,
     fields: Mapping[str, str],
-    template: str | None,
-    ends: str | None,
+    settings: ImportSettings,
+    regrade: bool,
 ) -> ImportedResponses:
-    given: Any = {name: value for name, value in (("template", template), ("ends", ends)) if value}
-    settings = ImportSettings(**given)
     problems: Mapping[str, ProblemRecord] = {}
     family: ProblemFamily | None = None
     if problems_path is not None:
@@ -112,15 +210,15 @@ def _responses(
     elif run is not None:
         problems, family = _run_problems(config, run)
     return import_responses(
-        path, tokenizer=_tokenizer(reference), problems=problems, fields=fields, settings=settings, family=family
+        path,
+        tokenizer=tokenizer,
+        problems=problems,
+        fields=fields,
+        settings=settings,
+        family=family,
+        task=config.task if isinstance(config, ProbeSettings) else None,
+        regrade=regrade,
     )
-
-
-def _tokenizer(model: NamedModel) -> PreTrainedTokenizerBase:
-    if isinstance(model.path, Path):
-        return load_tokenizer(model.path)
-    name, _, revision = model.path.partition("#")
-    return load_tokenizer(name, **({"revision": revision} if revision else {}))
 
 
 def _run_problems(
@@ -146,10 +244,13 @@ def probe_responses(request: ProbeRequest, *, progress: Progress) -> ProbeSummar
     """
     config, out = request.config, request.out
     plan = plan_responses(request)
-    _check_unoccupied(out)
+    check_unoccupied(out)
+    if request.chosen is not None:
+        progress.note(choice_line(plan.compared, request.chosen))
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         if world.is_main:
-            _record(out, _run_record(plan, request.responses.provenance))
+            check_models(plan, progress=progress)
+            record_probe(plan, request)
         world.barrier()  # a directory can only be made where nobody has put anything yet
         return execute_in(out, plan, progress=progress, world=world)
 
@@ -165,26 +266,67 @@ def plan_responses(request: ProbeRequest) -> ProbePlan:
         what = "response" if request.checkpoints else "checkpoint"
         raise ConfigError(f"there is no {what} to probe; give at least one")
     known = {one.population for one in sequences}
-    headline = next((name for name in _HEADLINES if name in known), sequences[0].population)
-    return ProbePlan(
+    chosen = request.chosen
+    headline = (
+        request.selected.name
+        if request.selected
+        else next((name for name in _HEADLINES if name in known), sequences[0].population)
+    )
+    ordered = _headline_first(sequences, headline)
+    plan = ProbePlan(
         settings=config.probe,
         runtime=config.runtime,
         seed=config.seed,
         confidence=config.eval.confidence,
-        max_new_tokens=config.max_new_tokens,
+        rollout=config.rollout,
+        max_new_tokens=config.max_new_tokens or max(len(one.completion_ids) for one in sequences),
         reference=request.reference,
         checkpoints=request.checkpoints,
         final=request.checkpoints[-1].label,
         steps=request.steps,
         baseline=request.baseline,
-        sequences=_headline_first(sequences, headline),
+        sequences=ordered,
         population=headline,
         path=request.out.probe_path,
         compared=_compared(request),
+        prompts=_prompts(sequences if chosen is None else chosen.prompts)
+        if config.probe.cross_sampling.max_problems
+        else (),
     )
+    return replace(plan, notes=_notes(plan, request))
 
 
-def _check_unoccupied(out: RunDirectory) -> None:
+def _prompts(sequences: Sequence[ProbeSequence]) -> list[Prompt]:
+    """Return the prompt of every problem that can be graded, in the order of the file."""
+    found = {one.problem.id: one for one in sequences if has_grader(one.problem)}
+    return [Prompt(problem=one.problem, token_ids=one.prompt_ids) for one in found.values()]
+
+
+def _notes(plan: ProbePlan, request: ProbeRequest) -> tuple[str, ...]:
+    """Return what must be known of graders and verdicts.
+
+    Raises:
+        ConfigError: a causal test is asked for that the responses do not allow.
+    """
+    settings, provenance, notes = plan.settings, request.responses.provenance, list(request.notes)
+    file, num_problems = provenance.get("path"), settings.cross_sampling.max_problems
+    if not plan.has_verifier:
+        lacking = sum(not has_grader(one.problem) for one in plan.headline)
+        why = f"{lacking} of {len(plan.headline)} responses in {file} have no gold answer or no grader"
+        if settings.pivots.max_rollouts or num_problems:
+            key = "cross_sampling.max_problems" if num_problems else "pivots.max_rollouts"
+            raise ConfigError(f"probe.{key}: {why}; name the grader with --task KIND (swerve data list)")
+        if settings.causal.max_rollouts:
+            notes.append(f"{why}, so there are no swaps: name the grader with --task KIND")
+    elif num_problems and len(plan.prompts) < 2:
+        raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {file} has one")
+    if provenance.get("num_regraded"):
+        num, total = provenance["num_regraded"], provenance["num_recorded"]
+        notes.append(f"{num} of {total} verdicts recorded in {file} differ from the grader's, which are used")
+    return tuple(notes)
+
+
+def check_unoccupied(out: RunDirectory) -> None:
     """Raise ConfigError unless `out` is new, empty, or another probe of responses, which this one replaces."""
     if (out.path / "run.json").is_file():
         if out.read_provenance().get("status") != PROBED:
@@ -193,8 +335,9 @@ def _check_unoccupied(out: RunDirectory) -> None:
         raise ConfigError(f"{out.path} exists and is no probe of responses; choose another directory with --out")
 
 
-def _record(out: RunDirectory, record: Mapping[str, Any]) -> None:
+def record_probe(plan: ProbePlan, request: ProbeRequest) -> None:
     """Say in `run.json` what is probed, unless another process is at work there."""
+    out, record = request.out, _run_record(plan, request.responses.provenance)
     if not (out.path / "run.json").is_file():
         out.create(config_yaml="", provenance=record)
         return
@@ -209,21 +352,53 @@ def _headline_first(sequences: Sequence[ProbeSequence], headline: str) -> tuple[
 
 
 def _compared(request: ProbeRequest) -> Compared:
-    compared = (request.reference, *request.checkpoints)
+    compared, chosen, selected = (request.reference, *request.checkpoints), request.chosen, request.selected
+    common: dict[str, Any] = {
+        "reference": request.reference.label,
+        "final": request.checkpoints[-1].label,
+        "baseline": None if request.baseline is None else request.baseline.label,
+        "checkpoints": tuple(one.label for one in request.checkpoints),
+        "weights_sha256": _fingerprints(compared),
+        "reselected": None,
+    }
+    if chosen is None or selected is None:
+        return Compared(
+            **common,
+            num_problems=len({one.problem.id for one in request.responses.sequences}),
+            num_reference_wrong=None,
+            num_reference_wrong_final_right=None,
+            selection="imported",
+            mcnemar=None,
+            responses=Responses(**request.responses.provenance),
+        )
+    is_split = chosen.rule == "split"
     return Compared(
-        reference=request.reference.label,
-        final=request.checkpoints[-1].label,
-        baseline=None if request.baseline is None else request.baseline.label,
-        checkpoints=tuple(one.label for one in request.checkpoints),
-        weights_sha256={one.label: one.fingerprint for one in compared},
-        num_problems=len({one.problem.id for one in request.responses.sequences}),
-        num_reference_wrong=None,
-        num_reference_wrong_final_right=None,
-        selection="imported",
-        mcnemar=None,
-        reselected=None,
-        responses=Responses(**request.responses.provenance),
+        **common,
+        num_problems=len(chosen.reference_right),
+        num_reference_wrong=selected.only_final_right + selected.both_wrong,
+        num_reference_wrong_final_right=selected.only_final_right,
+        selection=chosen.rule,
+        num_ties=chosen.num_ties if is_split else None,
+        tie_seed=_tie_seed(request) if is_split else None,
+        mcnemar=mcnemar(chosen.reference_right, chosen.final_right, confidence=request.config.eval.confidence),
+        selected=selected,
     )
+
+
+def choice_line(compared: Compared, chosen: ChosenRollouts) -> str:
+    """Return the table of right and wrong with its test, and what was chosen by it."""
+    test, labels = compared.mcnemar, (compared.reference, compared.final)
+    p_value = "" if test is None or test.p_value is None else f" (McNemar p {test.p_value:.2g})"
+    return f"{table_line(chosen.reference_right, chosen.final_right, labels)}{p_value}"
+
+
+def _fingerprints(models: Sequence[ModelSource]) -> dict[str, str]:
+    """Return the digest of each model that can be read; `check_models` names the others."""
+    found = {}
+    for one in models:
+        with suppress(CheckpointError):
+            found[one.label] = one.fingerprint
+    return found
 
 
 def _run_record(plan: ProbePlan, provenance: Mapping[str, Any]) -> dict[str, Any]:

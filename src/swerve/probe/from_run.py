@@ -13,6 +13,7 @@ from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.models.sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.findings.parts import Intervals
+from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import (
     POPULATION,
@@ -49,7 +50,10 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
     for line in run.missing_checkpoints(config.scheduled_steps):
         progress.note(line)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
-        return execute_in(run, plan_run(config, run), progress=progress, world=world)
+        plan = plan_run(config, run)
+        if world.is_main:
+            check_models(plan, progress=progress)
+        return execute_in(run, plan, progress=progress, world=world)
 
 
 def plan_run(config: Config, run: RunDirectory) -> ProbePlan:

@@ -20,9 +20,9 @@ from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import max_positions
 from swerve.probe.engine.forward import STATISTICS, ForcedStates, TopTokens, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
-from swerve.probe.engine.model_facts import max_positions
 
 _IN_RANKS_OR_IDS = ("rank", "rank_ref", "argmax", "argmax_ref")
 

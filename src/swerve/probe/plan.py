@@ -11,7 +11,7 @@ from swerve.artifacts.probe_summary import Compared
 from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
 from swerve.models.sources import ModelSource
 from swerve.probe.rollouts.population import ProbeSequence
-from swerve.rewards import known_graders
+from swerve.rewards.checks import has_grader
 from swerve.types import Prompt
 
 
@@ -49,8 +49,21 @@ class ProbePlan:
     """What training recorded of the sequences of population `training`: rows of `signals.parquet`."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """The engine that continues rollouts in the causal tests."""
+    keep_statistics: bool = False
+    """Keep the statistics of the tokens and the results of causal tests when the probe is complete."""
     notes: tuple[str, ...] = field(default=())
     """Caveats that the way the rollouts were found calls for."""
+
+    @property
+    def models(self) -> tuple[ModelSource, ...]:
+        """Every model of the plan once: reference, checkpoints, baseline."""
+        given = (self.reference, *self.checkpoints, *([self.baseline] if self.baseline else []))
+        return tuple({one.label: one for one in given}.values())
+
+    @property
+    def states_path(self) -> Path:
+        """Directory of hidden states, statistics and results of causal tests while they are needed."""
+        return self.path / "states"
 
     @property
     def headline(self) -> tuple[ProbeSequence, ...]:
@@ -59,8 +72,5 @@ class ProbePlan:
 
     @property
     def has_verifier(self) -> bool:
-        """Whether completions can be graded: what the causal tests need."""
-        return (
-            bool(self.sequences)
-            and (self.sequences[0].problem.grader or self.sequences[0].problem.family) in known_graders()
-        )
+        """Whether completions of the headline population can be graded: what the causal tests need."""
+        return bool(self.headline) and all(has_grader(one.problem) for one in self.headline)

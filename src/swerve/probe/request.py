@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RuntimeConfig
+from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, RuntimeConfig
 from swerve.errors import CheckpointError, ConfigError
+from swerve.problems import TaskConfig
 from swerve.settings import Model, PositiveInt
+
+SelectionName = Literal[
+    "reference_wrong_final_right",
+    "reference_right_final_right",
+    "reference_wrong_final_wrong",
+    "reference_right_final_wrong",
+    "all",
+]
+SELECTIONS: Mapping[SelectionName, tuple[bool, bool] | None] = {
+    "reference_wrong_final_right": (False, True),
+    "reference_right_final_right": (True, True),
+    "reference_wrong_final_wrong": (False, False),
+    "reference_right_final_wrong": (True, False),
+    "all": None,
+}
+"""Which rollouts of the reference are the headline population: whether reference and final have the problem right."""
 
 
 class ProbeSettings(Model):
     """What can be set where there is no run, and so no recipe."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    max_new_tokens: PositiveInt = 128
+    max_new_tokens: PositiveInt | None = None
+    """Longest completion of the causal tests; null: as many tokens as the longest response has."""
+    task: TaskConfig | None = None
+    """Its grader judges the responses and the causal tests; null: the graders that the problems name."""
+    rollout: RolloutConfig = RolloutConfig()
+    """The engine of the causal tests."""
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFiles:
+    """Samples of two models on the same problems, and which rollouts of the reference are asked for."""
+
+    reference: Path
+    final: Path
+    selection: SelectionName = "reference_wrong_final_right"
+    where: tuple[str, ...] = ()
+    """Conditions `KEY=VALUE,VALUE` or `KEY=LOW..HIGH`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

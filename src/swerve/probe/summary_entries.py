@@ -247,9 +247,10 @@ def summary_notes(summary: ProbeSummary, settings: ProbeConfig) -> list[str]:
             "are over problems and say little with so few"
         )
     found += _left_out(summary, settings) if num_rollouts else []
-    if num_rollouts and summary.selection == "greedy":
+    if num_rollouts and summary.selection in ("greedy", "single"):
+        which = "greedy completions" if summary.selection == "greedy" else "samples"
         found.append(
-            "problems were selected by the same greedy completions that are described here, so accuracies over them "
+            f"problems were selected by the same {which} that are described here, so accuracies over them "
             f"are not estimates for new problems{_again(summary)}"
         )
     return found

@@ -128,6 +128,19 @@ def _without(data: Any, keys: Sequence[str]) -> Any:
     return {**data, keys[0]: _without(data[keys[0]], keys[1:])}
 
 
+def load_document(model: type[_Settings], path: Path, overrides: Sequence[str] = ()) -> _Settings:
+    """Return what a YAML file other than a recipe says, with overrides; errors are those of `load_config`.
+
+    Raises:
+        ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
+            valid word.
+    """
+    document = parse_yaml(_read_file(path), source=str(path))
+    if not isinstance(document.data, dict):
+        raise ConfigError(f"{path}: must be a mapping of keys to values")
+    return _validated(model, document, str(path), overrides)
+
+
 def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings:
     """Return what `KEY=VALUE` overrides alone describe, where there is no recipe; all else has the model's defaults.
 

@@ -46,6 +46,10 @@ _DIRECTIONS = {
 _POPULATIONS = {
     "reference_wrong_final_right": ("{reference} wrong, {final} right", "with a wrong answer where {final} is right"),
     "reference_wrong_final_wrong": ("{reference} wrong, {final} wrong", "with a wrong answer where {final} is too"),
+    "reference_right_final_right": ("{reference} right, {final} right", "with a right answer where {final} is too"),
+    "reference_right_final_wrong": ("{reference} right, {final} wrong", "with a right answer where {final} is wrong"),
+    "all": ("all of {reference}", "of every problem"),
+    "reference_wrong": ("{reference} wrong", "with a wrong answer"),
     "reference_right": ("{reference} right", "with a right answer"),
     "checkpoint_right": ("{final} right", "with a right answer"),
     "checkpoint_wrong": ("{final} wrong", "with a wrong answer"),

@@ -47,8 +47,18 @@ def build_report(run: RunDirectory, *, options: ReportConfig) -> Path:
         ArtifactError: there is nothing to report, or an artifact is damaged.
         DiskFullError: no room.
     """
+    write_run_figures(run)
+    return write_page(run, options=options)
+
+
+def write_run_figures(run: RunDirectory) -> tuple[Path, ...]:
+    """Write `report/figures/` from a run's artifacts; see `build_report`."""
+    return write_all_figures(read_inputs(run), run.report_path / "figures")
+
+
+def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
+    """Write `report/index.html` from a run's artifacts; see `build_report`."""
     inputs = read_inputs(run)
-    write_all_figures(inputs, run.report_path / "figures")
     path = run.report_path / "index.html"
     write_text(path, render_page(inputs, options=options))
     return path

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from swerve.artifacts.files import sha256_file
 from swerve.errors import ConfigError, nearest
+from swerve.grading.policies import MathGrading
+from swerve.problems.registry import TASKS
 from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
 
@@ -28,6 +30,41 @@ def check_graders(problems: Iterable[Problem]) -> None:
         if key not in seen:
             seen.add(key)
             _check(name, problem.grading)
+
+
+OUTSIDE = ["auto"]
+"""Where the answer stands in a text that was not asked for a form."""
+
+
+def outside_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policies for texts from elsewhere: those of the grader's task, changed as given.
+
+    Such texts were not asked for a form, so the answer is looked for in all of them (`auto`), unless it is given where.
+
+    Args:
+        grader: one of `GRADERS`.
+        given: policies by name.
+
+    Raises:
+        ConfigError: the grader has no such policy.
+    """
+    if grader in ("python", "reasoning_gym"):
+        return dict(given)
+    if GRADERS[grader].policies is None:
+        if given:
+            raise ConfigError(f"--task {grader} has no policies, got {', '.join(given)}")
+        return {}
+    own = TASKS[grader].config.model_fields.get("grading") if grader in TASKS else None
+    chosen = {**(own.default.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
+    if GRADERS[grader].policies is MathGrading and "extraction" not in given:
+        chosen["extraction"] = OUTSIDE
+    check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
+    return chosen
+
+
+def has_grader(problem: Problem) -> bool:
+    """Whether the problem names a grader that exists, or its family has one."""
+    return (problem.grader or problem.family) in GRADERS
 
 
 def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:

@@ -188,6 +188,9 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "num_responses": 3,
         "num_problems": 2,
         "boundaries": {"joint": 2, "split": 1},
+        "task": None,
+        "num_recorded": 2,
+        "num_regraded": 0,
     }
 
 

@@ -165,10 +165,8 @@ def plan_measurement(
     """
     _check(models, pairs, sequences, noise_of)
     with_digests, variant = settings.store is not None, [settings.tokens_per_chunk, settings.kernel, settings.top_k]
-    labels = [label for pair in pairs for label in pair] + ([noise_of] if noise_of else [])
-    most = Counter(labels)
-    used = [model for model in models if model.label in most]
-    order = tuple(one.label for one in sorted(used, key=lambda one: most[one.label] < max(most.values())))
+    order = turn_order([one.label for one in models], pairs, noise_of=noise_of)
+    used = [model for model in models if model.label in order]
     batches = token_batches(sequences, pad_id=0, tokens_per_batch=settings.tokens_per_batch)
     units = tuple(batch.rows for batch in batches)
     content = _content(sequences, units) if with_digests else ""
@@ -186,6 +184,17 @@ def plan_measurement(
     )
     jobs = _pair_jobs(plan, pairs, variant) + _null_jobs(plan, noise_of, settings, variant)
     return replace(plan, jobs=tuple(jobs))
+
+
+def turn_order(labels: Sequence[str], pairs: Sequence[tuple[str, str]], *, noise_of: str | None) -> tuple[str, ...]:
+    """Return the labels in the order of their turns: the most compared one first, the others as given.
+
+    >>> turn_order(["sft", "dpo", "rl"], [("dpo", "sft"), ("rl", "dpo")], noise_of=None)
+    ('dpo', 'sft', 'rl')
+    """
+    num = Counter([label for pair in pairs for label in pair] + ([noise_of] if noise_of else []))
+    used = [label for label in labels if label in num]
+    return tuple(sorted(used, key=lambda label: num[label] < max(num.values())))
 
 
 def _check(

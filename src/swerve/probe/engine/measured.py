@@ -231,9 +231,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | N
         CheckpointError: a model is missing or damaged.
     """
     settings = plan.settings
-    models = [plan.reference, *plan.checkpoints]
-    if plan.baseline is not None and plan.baseline.label not in {one.label for one in models}:
-        models.append(plan.baseline)
+    models = plan.models
     lengths = [len(one.completion_ids) for one in plan.sequences]
     with progress.task("probe", len(models) * sum(lengths)) as task:
         shown = _SharedProgress(task, left=len(models) * sum(lengths), num_processes=1 if world is None else world.size)

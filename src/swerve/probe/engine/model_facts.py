@@ -10,6 +10,7 @@ from typing import Any
 from swerve.errors import MismatchError
 from swerve.models.head import model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
+from swerve.models.sources import CheckedModel, max_positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +40,15 @@ def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
     )
 
 
-def max_positions(config: Any) -> int | None:
-    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
-
-    >>> from types import SimpleNamespace
-    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
-    128
-    """
-    limit = getattr(config, "max_position_embeddings", None)
-    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
-    return None if limit is None else int(limit * max(float(factor), 1.0))
+def checked_facts(checked: CheckedModel) -> ModelFacts:
+    """Return the facts of a model that is not loaded."""
+    return ModelFacts(
+        vocabulary_size=checked.vocabulary_size,
+        largest_id=max(checked.tokenizer.get_vocab().values(), default=-1),
+        tokenizer_sha256=tokenizer_fingerprint(checked.tokenizer),
+        max_positions=checked.num_positions,
+        pieces=[],
+    )
 
 
 def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:

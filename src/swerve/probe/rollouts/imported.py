@@ -36,10 +36,11 @@ from swerve.probe.rollouts.tokenise import (
     marked_positions,
     token_spans,
 )
-from swerve.problems import ProblemFamily
+from swerve.problems import ProblemFamily, Task, load_family
 from swerve.prompts import encode_prompts, looks_words_up
-from swerve.rewards import grade_all, known_graders
-from swerve.rewards.graders import entry_for
+from swerve.rewards import grade_all
+from swerve.rewards.checks import OUTSIDE, check_graders, has_grader, outside_policies
+from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
 from swerve.types import Problem
@@ -48,6 +49,8 @@ _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
 _ANSWER_FORMS = ("boxed", "answer_tag", "hash", "phrase")
 """Where the answer is read for show, if the file says whether a response is right but not which answer was read."""
+_CONDITIONED = ("subject", "level")
+"""Other fields of responses that tell problems apart."""
 _POPULATIONS: Mapping[bool | None, str] = {True: "imported_right", False: "imported_wrong", None: "imported"}
 
 
@@ -90,6 +93,8 @@ def import_responses(
     fields: Mapping[str, str] | None = None,
     settings: ImportSettings | None = None,
     family: ProblemFamily | None = None,
+    task: Task | None = None,
+    regrade: bool = False,
 ) -> ImportedResponses:
     """Read a file of responses and tokenise each with its own problem's prompt.
 
@@ -101,11 +106,15 @@ def import_responses(
         fields: names of the file's fields, where they are others than the known ones.
         settings: chat template and end of sequence.
         family: of `problems`: its step checker marks wrong positions, and its grader decides what the file leaves open.
+        task: what the problems are of: its step checker marks wrong positions, and its grader grades every response,
+            whatever the file says, unless a problem names a grader of its own.
+        regrade: grade every response that has a grader, whatever the file says, also without a task.
 
     Raises:
         ArtifactError: the file cannot be read, responses have no prompt (none is made up), one id has two different
             prompts, or the tokenizer has no token for a text or for an id.
-        ConfigError: end-of-sequence tokens are asked for and the tokenizer has none.
+        ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; a problem has no grader that its
+            task could do without, or a grader does not exist or takes no such policy.
         MismatchError: the file was tokenised by another tokenizer.
     """
     chosen = settings or ImportSettings()
@@ -116,10 +125,16 @@ def import_responses(
     encoder = ResponseEncoder(tokenizer, chosen)
     encoded = encoder.encode_all(records)
     families = [None if one.problem.has_prompt else family for one in read]
+    policies: Mapping[str, Any] | None = None
+    if task is not None:
+        policies, families = _task_policies(path, task, records), [load_family(task)] * len(read)
     sequences = tuple(
-        _sequence(index, *parts, ends=chosen.ends)
+        _sequence(index, *parts, policies, ends=chosen.ends)
         for index, parts in enumerate(zip(records, encoded, families, strict=True))
     )
+    check_graders(one.problem for one in sequences if has_grader(one.problem))
+    graded = _with_verdicts(sequences, regrade=regrade or task is not None)
+    known = [(old, new) for old, new in zip(sequences, graded, strict=True) if old.population != IMPORTED]
     provenance = {
         "path": str(path),
         "sha256": sha256_file(path),
@@ -130,8 +145,35 @@ def import_responses(
         "num_responses": len(records),
         "num_problems": len({one.problem.id for one in records}),
         "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
+        "task": None if task is None else task.kind,
+        "num_recorded": len(known),
+        "num_regraded": sum(old.correct != new.correct for old, new in known),
     }
-    return ImportedResponses(sequences=_with_verdicts(sequences), provenance=provenance)
+    return ImportedResponses(sequences=graded, provenance=provenance)
+
+
+def _task_policies(path: Path, task: Task, records: Sequence[ResponseRecord]) -> dict[str, Any]:
+    """Return the policies of a task's grader on texts from elsewhere.
+
+    Raises:
+        ConfigError: the task has no grader, or a response without one of its own lacks the gold answer.
+    """
+    open_ones = [one for one in records if not has_grader(one.problem.as_problem())]
+    if task.kind not in GRADERS:
+        if open_ones:
+            raise ConfigError(
+                f"the task {task.kind} has no grader of its own, and {len(open_ones)} of {len(records)} responses in "
+                f"{path} name none; name a task that has one ({', '.join(sorted(GRADERS))})"
+            )
+        return {}
+    lacking = sum(one.problem.gold is None for one in open_ones)
+    if lacking and GRADERS[task.kind].needs_gold:
+        raise ConfigError(
+            f"{path}: {lacking} of {len(records)} responses have no gold answer, so {task.kind} cannot grade them; "
+            "give the problems with --problems FILE, or name the field with --field gold=FIELD"
+        )
+    grading: Any = getattr(task, "grading", None) if "grading" in task.model_fields_set else None
+    return outside_policies(task.kind, {} if grading is None else grading.model_dump(mode="json", exclude_unset=True))
 
 
 def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRecord]:
@@ -158,17 +200,28 @@ def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _sequence(
-    index: int, record: ResponseRecord, encoded: EncodedResponse, family: ProblemFamily | None, *, ends: str
+    index: int,
+    record: ResponseRecord,
+    encoded: EncodedResponse,
+    family: ProblemFamily | None,
+    policies: Mapping[str, Any] | None,
+    *,
+    ends: str,
 ) -> ProbeSequence:
     own = record.problem.as_problem(question=encoded.prompt)
     metadata = {**own.metadata, "boundary": encoded.boundary, "ends": ends}
     if record.set:
         metadata["set"] = record.set
+    metadata |= {key: record.extra[key] for key in _CONDITIONED if key in record.extra and key not in metadata}
     problem = replace(own, metadata=metadata)
-    if family is not None:
+    if family is None:
+        if record.problem.gold is None and not _needs_no_gold(problem):  # there is nothing that a grader could verify
+            problem = replace(problem, family=IMPORTED, grader="")
+    elif policies is None:
         problem = replace(problem, family=family.name)
-    elif record.problem.gold is None:  # without a right answer there is nothing that a grader could verify
-        problem = replace(problem, family=IMPORTED, grader="")
+    elif not has_grader(problem):
+        problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
+    problem = _from_outside(problem)
     return ProbeSequence(
         sequence_id=index,
         problem=problem,
@@ -185,15 +238,14 @@ def _sequence(
     )
 
 
-def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence, ...]:
-    """Grade the sequences of which the file does not say whether they are right, where there is a grader."""
-    graders = known_graders()
-    left = [
-        one
-        for one in sequences
-        if one.population == _POPULATIONS[None] and (one.problem.grader or one.problem.family) in graders
-    ]
-    rewards = grade_all([(_from_outside(one.problem), one.text) for one in left])
+def _needs_no_gold(problem: Problem) -> bool:
+    return has_grader(problem) and not entry_for(problem).needs_gold
+
+
+def _with_verdicts(sequences: tuple[ProbeSequence, ...], *, regrade: bool) -> tuple[ProbeSequence, ...]:
+    """Grade the sequences of which the file does not say whether they are right, or all, where there is a grader."""
+    left = [one for one in sequences if (regrade or one.population == IMPORTED) and has_grader(one.problem)]
+    rewards = grade_all([(one.problem, one.text) for one in left])
     graded = {
         one.sequence_id: replace(
             one,
@@ -208,9 +260,10 @@ def _with_verdicts(sequences: tuple[ProbeSequence, ...]) -> tuple[ProbeSequence,
 
 def _from_outside(problem: Problem) -> Problem:
     """Return a problem of mathematics with `extraction: auto`, unless it says where its answer stands."""
-    if entry_for(problem).policies is not MathGrading or "extraction" in problem.grading:
+    is_maths = has_grader(problem) and entry_for(problem).policies is MathGrading
+    if not is_maths or "extraction" in problem.grading:
         return problem
-    return replace(problem, grading={**problem.grading, "extraction": ["auto"]})
+    return replace(problem, grading={**problem.grading, "extraction": OUTSIDE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,11 +219,21 @@ def _draws(one: Evaluated, config: ProbeConfig, tie_seed: int) -> list[_Draw]:
                 f"probe.selection=split needs two sampled completions a problem and more; {one.label} has "
                 f"{len(samples)}: set eval.samples_per_problem=4 and run swerve eval again"
             )
-        twice = 2 * sum(bool(sample["correct"]) for sample in samples[:half])
-        tied = twice == half
-        right = twice > half or (tied and derive_seed(tie_seed, one.label, row["problem_id"]) % 2 == 1)
+        verdicts = [bool(sample["correct"]) for sample in samples[:half]]
+        right, tied = majority(verdicts, tie_seed, one.label, row["problem_id"])
         found.append(_Draw(right=right, read=samples[half:], tied=tied))
     return found
+
+
+def majority(verdicts: Sequence[bool], tie_seed: int, label: str, problem_id: str) -> tuple[bool, bool]:
+    """Return whether most verdicts on a problem are right, and whether as many are wrong, which a draw decides.
+
+    >>> majority([True, False, True], 0, "dpo", "p"), majority([True, False], 0, "dpo", "p")[1]
+    ((True, False), True)
+    """
+    twice = 2 * sum(verdicts)
+    tied = twice == len(verdicts)
+    return twice > len(verdicts) or (tied and derive_seed(tie_seed, label, problem_id) % 2 == 1), tied
 
 
 def _reselected(reference: Evaluated, final: Evaluated) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
-from swerve.artifacts.probe_summary import ProbeSummary, Responses
+from swerve.artifacts.probe_summary import ProbeSummary, Responses, Selected
 from swerve.estimates import Estimate
 from swerve.report.draw.panels import Panel, Section, Table, panel, section
 from swerve.report.format import (
@@ -28,7 +28,7 @@ from swerve.report.topics.topic import Tile, Topic, of_probe
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
-    yield _imported(summary) if summary.is_imported else _population(summary)
+    yield _imported(summary) if summary.responses is not None else _population(summary)
     yield _mcnemar(summary)
     if (again := summary.reselected) is not None:
         yield f"Another draw of completions would select {percent_interval(again)} of these problems again."
@@ -38,6 +38,13 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
 def _population(summary: ProbeSummary) -> str:
     wrong, changed = summary.num_reference_wrong, summary.num_reference_wrong_final_right
     every = "all " if changed == wrong else ""
+    if summary.selected is not None:
+        title = quoted(population_title(summary.population, summary))
+        return (
+            f"Of {count(summary.num_problems)} problems {summary.reference} gets {count(wrong)} wrong, and "
+            f"{summary.final} gets {every}{count(changed)} of those right; {count(summary.num_rollouts)} rollouts "
+            f"{title} were compared token by token."
+        )
     return (
         f"Of the {count(wrong)} problems that {summary.reference} gets wrong, {summary.final} gets "
         f"{every}{count(changed)} right; {count(summary.num_rollouts)} of these wrong rollouts of {summary.reference} "
@@ -95,7 +102,7 @@ def _tile(inputs: ReportInputs) -> Tile:
     summary = inputs.summary
     if summary is None:
         return Tile(caption="Wrong before, right after", value=NOT_MEASURED, detail="run swerve probe")
-    if summary.is_imported:
+    if summary.is_imported and summary.selected is None:
         num = None if summary.responses is None else summary.responses.num_responses
         detail = f"of {count(num)} responses from a file"
         return Tile(caption="Responses compared", value=count(summary.num_rollouts), detail=detail)
@@ -111,7 +118,9 @@ def _section(inputs: ReportInputs) -> Section | None:
     if summary is None:
         return None
     panels = [_selection_panel(summary), _population_panel(summary)]
-    if summary.is_imported:
+    if summary.selected is not None:
+        panels = [_table_panel(summary, summary.selected), *panels]
+    elif summary.is_imported:
         return section("selection", "Which responses?", [_import_panel(summary), *panels], short="Responses")
     return section("selection", "Which rollouts, and how were they selected?", panels, short="Selection")
 
@@ -122,6 +131,21 @@ def _import_panel(summary: ProbeSummary) -> Panel | None:
     rows = [(key.replace("_", " "), _shown(value)) for key, value in recorded.items() if value not in ({}, None)]
     facts = Table(id="responses", caption="Where the responses are from", header=("", "Recorded"), rows=tuple(rows))
     return panel("Responses from elsewhere", facts, note="Nothing was selected: every response was compared.")
+
+
+def _table_panel(summary: ProbeSummary, selected: Selected) -> Panel | None:
+    """Return the table of right and wrong that rollouts were chosen by."""
+    rows = (
+        (f"{summary.reference} right", count(selected.both_right), count(selected.only_reference_right)),
+        (f"{summary.reference} wrong", count(selected.only_final_right), count(selected.both_wrong)),
+    )
+    header = ("Problems", f"{summary.final} right", f"{summary.final} wrong")
+    facts = Table(id="outcomes", caption="Right and wrong of both", header=header, rows=rows)
+    files = [(one.path, one.num_responses) for one in (selected.reference, selected.final)]
+    read = " and ".join(f"{count(num)} samples in {path}" for path, num in files)
+    asked = f"; only {', '.join(selected.where)}" if selected.where else ""
+    left_out = f" {count(selected.num_unshared)} problems are in one file only." if selected.num_unshared else ""
+    return panel("Who gets which problems right?", facts, note=f"Graded anew: {read}{asked}.{left_out}")
 
 
 def _shown(value: str | int | Mapping[str, str | int]) -> str:
@@ -151,6 +175,11 @@ def _selection_panel(summary: ProbeSummary) -> Panel | None:
 
 def _selection_note(summary: ProbeSummary) -> str:
     lead = f"Problems that {summary.reference} got wrong and {summary.final} right on one"
+    if summary.selected is not None:
+        title = population_title(summary.population, summary)
+        lead = f"A problem is right where most samples are; chosen ({title}) by one"
+    if summary.selection == "single":
+        return f"{lead} sample each, which is also the rollout compared. The test is over all problems, not only those."
     if summary.selection == "split":
         ties = summary.num_ties or 0
         drawn = f" {count(ties)} verdicts were ties, drawn by a coin." if ties else ""

@@ -1,0 +1,182 @@
+"""All models of a probe, checked before the first of them is loaded: what they are, and room for their states."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from swerve.errors import ProblemsError, SwerveError
+from swerve.models.sources import CheckedModel, ModelSource
+from swerve.probe.engine.forward import STATISTICS
+from swerve.probe.engine.jobs import turn_order
+from swerve.probe.engine.measured import plan_pairs
+from swerve.probe.engine.model_facts import check_pair, check_sequences, checked_facts
+from swerve.probe.plan import ProbePlan
+from swerve.progress import Progress
+
+_STATISTIC_BYTES = 4
+_DTYPE_BYTES = {"float32": 4, "float64": 8}
+_NARROW_BYTES = 2
+_SPECIAL = ("bos_token", "eos_token")
+
+
+def check_models(plan: ProbePlan, *, progress: Progress) -> None:
+    """Check every model of a plan, and the room for what is kept on disk; no weight is read.
+
+    Each model must be readable and not quantised, have the reference's tokenizer, every token id of the rollouts and
+    positions for the longest. What is merely noteworthy is said by `progress.note`, the room on disk always.
+
+    Raises:
+        SwerveError: something is wrong; several problems are one error with a line each.
+    """
+    described, errors = _describe(plan.models)
+    notes: list[str] = []
+    reference = described.get(plan.reference.label)
+    for label, one in described.items():
+        errors += _sequence_errors(plan, label, one)
+        if reference is not None and one is not reference:
+            errors += _tokenizer_errors(plan, label, one, reference)
+            notes += _tokenizer_notes(plan, label, one, reference)
+        notes += _dtype_notes(label, one)
+    needed, free = states_bytes(plan, described), _free_bytes(plan.path)
+    room = f"about {_size(needed)} for hidden states and statistics in {plan.path}, {_size(free)} free"
+    if needed > free:
+        keep = ", leave probe.keep_states out" if plan.settings.keep_states else ""
+        errors.append(
+            ProblemsError(
+                [f"disk: {room}: free some, choose another directory{keep}, or probe fewer or shorter responses"]
+            )
+        )
+    _raise(errors, len(plan.models))
+    for note in [*notes, f"disk: {room}"]:
+        progress.note(note)
+
+
+def check_readable(sources: Sequence[ModelSource]) -> None:
+    """Raise if a model cannot be read or is quantised, with a line for each; see `check_models`."""
+    _raise(_describe(sources)[1], len(sources))
+
+
+def _describe(sources: Iterable[ModelSource]) -> tuple[dict[str, CheckedModel], list[SwerveError]]:
+    found: dict[str, CheckedModel] = {}
+    errors: list[SwerveError] = []
+    for source in sources:
+        try:
+            found[source.label] = source.check()
+        except SwerveError as error:
+            errors.append(error)
+    return found, errors
+
+
+def _raise(errors: Sequence[SwerveError], num_models: int) -> None:
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        heading = f"{len(errors)} problems with the {num_models} models of this probe; nothing was computed"
+        raise ProblemsError([heading, *map(str, errors)])
+
+
+def _sequence_errors(plan: ProbePlan, label: str, one: CheckedModel) -> list[SwerveError]:
+    pairs = [(sequence.prompt_ids, sequence.completion_ids) for sequence in plan.sequences]
+    if not pairs:
+        return []
+    try:
+        check_sequences(
+            label,
+            checked_facts(one),
+            largest_id=max(token for pair in pairs for part in pair for token in part),
+            longest=max(len(prompt) + len(completion) for prompt, completion in pairs),
+        )
+    except SwerveError as error:
+        return [error]
+    except ValueError as error:
+        return [ProblemsError([str(error)])]
+    return []
+
+
+def _tokenizer_errors(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[SwerveError]:
+    labels = (label, plan.reference.label)
+    try:
+        check_pair(labels, (checked_facts(one), checked_facts(reference)))
+    except SwerveError as error:
+        own, theirs = (
+            {index: token for token, index in each.tokenizer.get_vocab().items()} for each in (one, reference)
+        )
+        differing = sorted(index for index in {*own, *theirs} if own.get(index) != theirs.get(index))
+        if not differing:
+            return [error]
+        used = {token for row in plan.sequences for part in (row.prompt_ids, row.completion_ids) for token in part}
+        first = next((index for index in differing if index in used), differing[0])
+        return [
+            type(error)(
+                f"{error}: {len(differing)} ids stand for other tokens, {len(used & set(differing))} of them in the "
+                f"responses, such as {first}: {own.get(first)!r} in {label}, {theirs.get(first)!r} in {labels[1]}"
+            )
+        ]
+    return []
+
+
+def _tokenizer_notes(plan: ProbePlan, label: str, one: CheckedModel, reference: CheckedModel) -> list[str]:
+    tokens = {name: (getattr(one.tokenizer, name), getattr(reference.tokenizer, name)) for name in _SPECIAL}
+    return [
+        f"{label} has the {name} {mine!r}, {plan.reference.label} has {theirs!r}: each uses its own"
+        for name, (mine, theirs) in tokens.items()
+        if mine != theirs
+    ]
+
+
+def _dtype_notes(label: str, one: CheckedModel) -> list[str]:
+    stored = one.stored_dtype
+    if stored is None or _bytes_of(stored) <= _bytes_of(one.dtype):
+        return []
+    return [f"{label} is stored in {stored} and read in {one.dtype}: its weights are rounded (runtime.dtype)"]
+
+
+def _bytes_of(dtype: str) -> int:
+    return _DTYPE_BYTES.get(dtype, _NARROW_BYTES)
+
+
+def states_bytes(plan: ProbePlan, described: Mapping[str, CheckedModel]) -> int:
+    """Return about how many bytes a plan needs on disk at most, beyond those that it has there already.
+
+    At every position a model's hidden state, for as long as a pair waits for it (for good with `keep_states`); the
+    statistics of every pair and the likeliest tokens of every model, once as statistics and once as a table.
+    """
+    num_tokens = sum(len(one.completion_ids) for one in plan.sequences)
+    pairs = plan_pairs(plan)
+    statistics = (len(pairs) + 1) * len(STATISTICS) * _STATISTIC_BYTES  # one more for the null pair
+    statistics += len(plan.models) * plan.settings.top_k * 2 * _STATISTIC_BYTES
+    sizes = {label: (one.hidden_size or 0) * _bytes_of(one.dtype) for label, one in described.items()}
+    return max(0, num_tokens * (2 * statistics + _widest(plan, pairs, sizes)) - _folder_bytes(plan.states_path))
+
+
+def _widest(plan: ProbePlan, pairs: Sequence[tuple[str, str]], sizes: Mapping[str, int]) -> int:
+    """Return the most bytes of hidden states that are kept of one position at a time."""
+    if plan.settings.keep_states:
+        return sum(sizes.values())
+    kept, seen, most = set[str](), set[str](), 0
+    for label in turn_order([one.label for one in plan.models], pairs, noise_of=plan.reference.label):
+        seen.add(label)
+        waiting = {one for pair in pairs if not set(pair) <= seen for one in pair}
+        kept = (kept | {label}) & waiting  # batch by batch one goes as the other comes
+        most = max(most, sum(sizes.get(one, 0) for one in kept))
+    return most
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+
+
+def _free_bytes(path: Path) -> int:
+    existing = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _size(num_bytes: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> _size(1_500_000), _size(3 << 30)
+    ('1.4 MiB', '3.0 GiB')
+    """
+    return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.1f} MiB"

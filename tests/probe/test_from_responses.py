@@ -1,0 +1,367 @@
+"""Probes of responses from files by models in folders: no run directory anywhere."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, INTERVENTIONS_SCHEMA, PREFIX_VALUES_SCHEMA, read_table
+from swerve.cli.runs import resolve_model
+from swerve.config import AdditionTask, TinyModel
+from swerve.errors import ConfigError
+from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
+from swerve.models.sources import CheckpointSource
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.probe.from_responses import ProbeRequest, plan_responses, probe_responses, request_probe
+from swerve.probe.request import ComparedModels, ProbeSettings, SampleFiles
+from swerve.probe.rollouts.imported import import_responses
+from swerve.problems import load_family
+from swerve.progress import SilentProgress
+from swerve.recipes.loader import load_settings
+from swerve.rewards import grade
+from swerve.types import Completion
+
+FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
+TOKENIZER = build_word_tokenizer(FAMILY.words)
+SMALL = ["runtime.device=cpu", "runtime.max_rows=32", "probe.top_k=2", "probe.min_rollouts=2"]
+CAUSAL = [
+    "probe.causal.max_rollouts=2",
+    "probe.causal.num_continuations=2",
+    "probe.pivots.max_rollouts=1",
+    "probe.pivots.num_continuations=2",
+    "probe.pivots.gap=0.5",
+    "probe.cross_sampling.max_problems=2",
+    "probe.cross_sampling.shares=[0.1]",
+    "probe.cross_sampling.selectors=[js]",
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of models that differ by random changes of their weights."""
+    made = {}
+    for number, name in enumerate(("base", "dpo", "rl-1", "rl-2")):
+        model = build_tiny_model(TinyModel(hidden_size=16, intermediate_size=24), TOKENIZER, seed=0).eval()
+        generator = torch.Generator().manual_seed(number)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        made[name] = tmp_path_factory.mktemp("models") / name
+        model.save_pretrained(made[name])
+        TOKENIZER.save_pretrained(made[name])
+    return made
+
+
+def records(num: int = 6, **more: Any) -> list[dict[str, Any]]:
+    """Responses of the family's own traces with a wrong answer, but for every third, which is right."""
+    right = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=0.0, slip_rate=0.0))
+    found = []
+    for problem in FAMILY.problems("heldout", seed=1):
+        text = FAMILY.trace(problem, random.Random(0))
+        if len(found) < num and not grade(problem, text).is_right:
+            text = right.trace(problem, random.Random(0)) if len(found) % 3 == 2 else text
+            row = {"id": problem.id, "problem": problem.question, "gold": problem.answer, "response": text}
+            found.append({**row, **more})
+    return found
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def request(
+    models: Mapping[str, Path], responses: Path | None, out: Path, overrides: Sequence[str] = (), **options: Any
+) -> ProbeRequest:
+    named = [resolve_model(f"{name}={models[name]}") for name in ("dpo", "rl-1", "rl-2")]
+    compared = ComparedModels(reference=named[0], baseline=None, checkpoints=tuple(named[1:]))
+    settings = load_settings(ProbeSettings, [*SMALL, *overrides])
+    return request_probe(settings, compared, run=None, responses=responses, out=out, **options)
+
+
+def probe(*args: Any, **options: Any) -> ProbeSummary:
+    summary = probe_responses(request(*args, **options), progress=SilentProgress())
+    assert summary is not None
+    return summary
+
+
+def tables(out: Path) -> list[list[dict[str, Any]]]:
+    schemas = {
+        "interventions": INTERVENTIONS_SCHEMA,
+        "prefix_values": PREFIX_VALUES_SCHEMA,
+        "cross_samples": CROSS_SAMPLES_SCHEMA,
+    }
+    return [read_table(out / "probe" / f"{name}.parquet", one).to_pylist() for name, one in schemas.items()]
+
+
+def test_every_causal_test_runs_without_a_run(models: Mapping[str, Path], tmp_path: Path) -> None:
+    by_task = probe(models, write(tmp_path / "r.jsonl", records()), tmp_path / "task", ["task=addition", *CAUSAL])
+    own = write(tmp_path / "own.jsonl", records(family="addition"))  # a file may say it itself
+    by_problem = probe(models, own, tmp_path / "own", CAUSAL)
+    assert (by_task.population, by_task.num_rollouts) == ("imported_wrong", 4)
+    assert by_task.causal is not None
+    assert by_task.causal.num_rollouts == 2
+    assert by_task.pivots is not None
+    assert by_task.cross_sampling is not None
+    assert by_task.prediction
+    swaps, values, samples = tables(tmp_path / "task")
+    assert {row["num_continuations"] for row in swaps} == {2}
+    assert values
+    # Of six problems two are left to the pilot and two of the others are measured: right and wrong ones alike.
+    assert {row["problem_id"] for row in samples} == {row["id"] for row in records()[:2]}
+    assert tables(tmp_path / "own") == [swaps, values, samples]
+    assert by_problem.causal == by_task.causal
+    assert by_task.recovery is not None  # the task's step checker marks the mistakes
+    longest = max(len(TOKENIZER(row["response"])["input_ids"]) - 1 for row in records())
+    assert plan_responses(request(models, own, tmp_path / "x")).max_new_tokens == longest
+
+
+def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp_path: Path) -> None:
+    path = write(tmp_path / "r.jsonl", [{**row, "correct": False} for row in records()])
+    as_recorded = plan_responses(request(models, path, tmp_path / "x"))
+    assert {one.population for one in as_recorded.sequences} == {"imported_wrong"}
+    assert as_recorded.notes == (
+        f"6 of 6 responses in {path} have no gold answer or no grader, so there are no swaps: name the grader with "
+        "--task KIND",
+    )
+    regraded = plan_responses(request(models, path, tmp_path / "x", ["task=addition"]))
+    assert [one.population for one in regraded.sequences] == ["imported_wrong"] * 4 + ["imported_right"] * 2
+    assert regraded.notes == (f"2 of 6 verdicts recorded in {path} differ from the grader's, which are used",)
+    responses = regraded.compared.responses
+    assert responses is not None
+    assert (responses.task, responses.num_recorded, responses.num_regraded) == ("addition", 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "overrides", "message"),
+    [
+        (
+            {},
+            CAUSAL,
+            "probe.cross_sampling.max_problems: 4 of 4 responses in .* have no gold answer or no grader; name",
+        ),
+        ({}, CAUSAL[:5], "probe.pivots.max_rollouts: 4 of 4 responses in .*; name the grader with --task KIND"),
+        (
+            {"gold": None},
+            ["task=addition"],
+            "6 of 6 responses have no gold answer, so addition cannot grade them; give",
+        ),
+        ({}, ["task={kind: table, train: [x.jsonl]}"], "the task table has no grader of its own, and 6 of 6 responses"),
+        ({"id": "p", "problem": "0 1 + 0 2 ="}, ["task=addition", *CAUSAL], "needs two problems and more, .* has one"),
+    ],
+)
+def test_what_cannot_be_tested_is_said_before_a_model_runs(
+    models: Mapping[str, Path],
+    tmp_path: Path,
+    change: Mapping[str, Any],
+    overrides: Sequence[str],
+    message: str,
+) -> None:
+    rows = [{"correct": index % 3 == 2, **row, **change} for index, row in enumerate(records())]
+    with pytest.raises(ConfigError, match=message):
+        plan_responses(request(models, write(tmp_path / "r.jsonl", rows), tmp_path / "x", overrides))
+
+
+def test_graders_come_with_the_problems(models: Mapping[str, Path], tmp_path: Path) -> None:
+    path = write(tmp_path / "r.jsonl", [{"id": row["id"], "response": row["response"]} for row in records()])
+    known = [{"id": row["id"], "problem": row["problem"], "answer": row["gold"]} for row in records()]
+    own = {"grader": "math", "grading": {"extraction": ["auto"]}}
+    problems = write(tmp_path / "p.jsonl", [{**row, **own} for row in known])
+    found = plan_responses(request(models, path, tmp_path / "x", ["task=addition"], problems=problems))
+    assert {one.problem.grader for one in found.sequences} == {"math"}  # not the task's
+    assert found.has_verifier
+    bad = write(tmp_path / "bad.jsonl", [{**row, **own, "grading": {"extract": "auto"}} for row in known])
+    with pytest.raises(ConfigError, match="the grader math has no policy 'extract'; did you mean 'extraction'"):
+        request(models, path, tmp_path / "x", problems=bad)
+
+
+def test_real_responses_are_regraded(shared_data: Callable[[str], Path]) -> None:
+    """The recorded verdicts come from a regular expression; `correct` of the file is checked by hand."""
+    from swerve.formats.records import read_records
+
+    path = shared_data("rl_probe") / "responses.jsonl.gz"
+    tokenizer = load_tokenizer(shared_data("tiny_models") / "stories260K" / "hf")
+    task = load_settings(ProbeSettings, ["task=math"]).task
+    fields = {"correct": "recorded_correct"}
+    found = import_responses(path, tokenizer=tokenizer, fields=fields, task=task)
+    by_hand = [record.values["correct"] for record in read_records(path)]
+    assert [one.correct for one in found.sequences] == by_hand
+    assert found.provenance["num_regraded"] == sum(
+        record.values["recorded_correct"] not in (None, truth)
+        for record, truth in zip(read_records(path), by_hand, strict=True)
+    )
+    assert {one.problem.grading["extraction"][0] for one in found.sequences} == {"auto"}
+
+
+def graded(num: int, marks: str) -> list[dict[str, Any]]:
+    """Samples of the first problems, one for each mark: `+` right, `-` wrong; recorded the wrong way round."""
+    families = {sign: load_family(AdditionTask(digits=2, num_heldout=40, mistake_rate=rate)) for sign, rate in RATES}
+    found = []
+    for problem in FAMILY.problems("heldout", seed=1)[:num]:
+        for index, mark in enumerate(marks):
+            text = next(
+                text
+                for seed in range(index * 100, 10_000)
+                if grade(problem, text := families[mark].trace(problem, random.Random(seed))).is_right == (mark == "+")
+            )
+            row = {"id": problem.id, "problem": problem.question, "gold": problem.answer, "response": text}
+            found.append({**row, "correct": mark == "-", "level": 3 + len(found) % 2})
+    return found
+
+
+RATES = (("+", 0.0), ("-", 1.0))
+
+
+def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], tmp_path: Path) -> None:
+    reference = write(tmp_path / "dpo.jsonl", graded(4, "-") + graded(6, "+")[4:])
+    final = write(tmp_path / "rl.jsonl", graded(3, "+") + graded(6, "-")[3:])
+    files = SampleFiles(reference=reference, final=final)
+    options: dict[str, Any] = {"responses": None, "samples": files, "out": tmp_path / "out"}
+    asked = request(models, overrides=["task=addition", *CAUSAL], **options)
+
+    class Notes(SilentProgress):
+        lines: ClassVar[list[str]] = []
+
+        def note(self, message: str) -> None:
+            self.lines.append(message)
+
+    summary = probe_responses(asked, progress=Notes())
+    assert summary is not None
+    table = "of 6 problems 0 are right with both, 2 with dpo alone, 3 with rl-2 alone, 1 with neither"
+    assert Notes.lines[0].startswith(table + " (McNemar p ")
+    assert summary.mcnemar is not None
+    assert (summary.mcnemar.num_first_only, summary.mcnemar.num_second_only, summary.mcnemar.num) == (2, 3, 6)
+    assert (summary.selection, summary.population, summary.num_rollouts) == ("single", files.selection, 3)
+    assert (summary.num_problems, summary.num_reference_wrong, summary.num_reference_wrong_final_right) == (6, 4, 3)
+    selected = summary.selected
+    assert selected is not None
+    assert (selected.both_right, selected.only_reference_right, selected.both_wrong) == (0, 2, 1)
+    assert (selected.reference.num_recorded, selected.reference.num_regraded) == (6, 6)  # graded anew
+    assert {one.population: (one.source, one.num_rollouts) for one in summary.populations} == {
+        "reference_wrong_final_right": ("dpo", 3),
+        "reference_wrong_final_wrong": ("dpo", 1),
+        "reference_right": ("dpo", 2),
+        "checkpoint_right": ("rl-2", 3),
+        "checkpoint_wrong": ("rl-2", 3),
+    }
+    assert summary.causal is not None
+    samples = tables(tmp_path / "out")[2]  # of all problems, not of those that were chosen
+    assert {row["problem_id"] for row in samples} == {row["id"] for row in graded(2, "-")}
+    assert any("selected by the same samples that" in note for note in summary.notes)
+
+    from swerve.report import build_report
+
+    page = build_report(asked.out, options=asked.config.report).read_text()
+    assert "Who gets which problems right?" in page
+    assert "dpo wrong, rl-2 right" in page
+
+
+def test_selection_on_one_half_of_the_samples(models: Mapping[str, Path], tmp_path: Path) -> None:
+    reference = write(tmp_path / "dpo.jsonl", graded(3, "--+-"))
+    final = write(tmp_path / "rl.jsonl", graded(3, "++-"))
+    files = SampleFiles(reference=reference, final=final, where=("level=3,4",))
+    asked = request(models, overrides=["task=addition", "seed=7"], responses=None, samples=files, out=tmp_path / "out")
+    plan = plan_responses(asked)
+    texts = [row["response"] for row in graded(3, "--+-")]
+    assert [one.text for one in plan.headline] == texts[3::4]  # the wrong one of the half that did not decide
+    assert (plan.compared.selection, plan.compared.num_ties) == ("split", 0)
+    assert plan.compared.tie_seed is not None
+    ungraded = write(tmp_path / "none.jsonl", [{**row, "gold": None} for row in graded(3, "-")])
+    with pytest.raises(ConfigError, match="3 of 3 samples in .*none.jsonl have no gold answer or no grader"):
+        request(models, None, tmp_path / "x", samples=SampleFiles(reference=ungraded, final=ungraded))
+
+
+def test_files_of_swerve_sample_need_no_task(models: Mapping[str, Path], tmp_path: Path) -> None:
+    paths = {name: sample_file(tmp_path / f"{name}.parquet", models[name], mark) for name, mark in MARKS}
+    files = SampleFiles(reference=paths["dpo"], final=paths["rl-2"])
+    plan = plan_responses(request(models, None, tmp_path / "x", samples=files))
+    assert (len(plan.headline), plan.has_verifier, plan.notes) == (3, True, ())
+    assert plan.headline[0].completion_ids[-1] == TOKENIZER.eos_token_id  # the ids as they were sampled
+    other = request(models, None, tmp_path / "x", samples=SampleFiles(reference=paths["dpo"], final=paths["rl-1"]))
+    assert other.notes == (f"{paths['rl-1']} was sampled from {models['rl-1']}, whose files are not those of rl-2",)
+
+
+MARKS = (("dpo", "-"), ("rl-1", "+"), ("rl-2", "+"))
+
+
+def sample_file(path: Path, folder: Path, mark: str) -> Path:
+    """Write samples as `swerve sample` does."""
+    known = {one.id: one for one in FAMILY.problems("heldout", seed=1)}
+    samples = []
+    for row in graded(3, mark):
+        problem = known[row["id"]]
+        ids = (*TOKENIZER(row["response"], add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
+        samples.append(
+            Sample(
+                problem=problem,
+                index=0,
+                label=folder.name,
+                prompt=problem.question,
+                prompt_ids=tuple(TOKENIZER(problem.question)["input_ids"]),
+                completion=Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), finish_reason="stop"),
+                text=row["response"],
+                reward=grade(problem, row["response"]),
+                temperature=1.0,
+                seed=1,
+            )
+        )
+    source = CheckpointSource(label=folder.name, path=folder, device="cpu", dtype="float32")
+    info = SamplesInfo(
+        model=SampledModel(
+            label=folder.name, source=str(folder), fingerprint=source.content, dtype="float32", device="cpu"
+        ),
+        tokenizer=SamplesTokenizer(name=str(folder), sha256=tokenizer_fingerprint(TOKENIZER)),
+        task={"kind": "addition"},
+        split="heldout",
+        num_problems=3,
+        problems_sha256="",
+        num_samples=1,
+        temperatures=(1.0,),
+        max_new_tokens=64,
+        seed=0,
+        swerve_version="0",
+    )
+    write_samples(path, info, samples)
+    return path
+
+
+def test_the_table_of_real_samples(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    """The dev half of RL-Probe: DPO alone right on 10, RLVR alone on 11 of 117, by hand; recorded: otherwise."""
+    from swerve.formats.records import read_records
+
+    rows = [record.values for record in read_records(shared_data("rl_probe") / "responses.jsonl.gz")]
+    kept = ("problem_id", "problem", "gold", "response", "level", "subject")
+    files = {
+        name: write(
+            tmp_path / f"{name}.jsonl",
+            [
+                {**{key: row[key] for key in kept}, "correct": row["recorded_correct"]}
+                for row in rows
+                if (row["set"], row["checkpoint"]) == ("filtered", name)
+            ],
+        )
+        for name in ("dpo", "rlvr")
+    }
+    folder = shared_data("tiny_models") / "stories260K" / "hf"
+    named = [resolve_model(f"{name}={folder}") for name in ("dpo", "rlvr")]
+    compared = ComparedModels(reference=named[0], baseline=None, checkpoints=(named[1],))
+    settings = load_settings(ProbeSettings, ["task=math", "runtime.device=cpu"])
+
+    def cells(*where: str) -> tuple[int, ...]:
+        choice = SampleFiles(reference=files["dpo"], final=files["rlvr"], where=where)
+        found = request_probe(settings, compared, run=None, samples=choice).selected
+        assert found is not None
+        return found.both_right, found.only_reference_right, found.only_final_right, found.both_wrong
+
+    assert cells() == (53, 10, 11, 43)
+    by_level = [cells(f"level={level}") for level in (3, 4)]
+    assert tuple(map(sum, zip(*by_level, strict=True))) == (53, 10, 11, 43)
+    assert sum(cells("subject=Algebra,Geometry", "level=3..")) < 117
