@@ -245,7 +245,7 @@ def test_a_null_response_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:
 
 
 def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None:
-    from swerve.problems.problem_records import problem_record
+    from swerve.artifacts.problem_records import problem_record
     from swerve.types import Problem
 
     problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})
@@ -257,7 +257,7 @@ def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None
 
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
-    from swerve.problems.problem_records import problem_record
+    from swerve.artifacts.problem_records import problem_record
     from swerve.types import Problem
 
     problem = Problem(id="p1", family="gsm8k", question="?", answer="18", grading={"extraction": ["hash"]})

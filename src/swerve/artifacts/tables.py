@@ -14,6 +14,8 @@ from swerve.artifacts.parquet_size import check_parquet_size, table_limit
 from swerve.errors import ArtifactError, DiskFullError
 
 TABLE_VERSION = "1"
+PROVENANCE = "swerve_provenance"
+"""Key of a file's metadata: JSON that says where the rows are from."""
 _LABEL = pa.dictionary(pa.int32(), pa.string())
 _ADDED = {b"added": b"yes"}
 """Of columns that tables of the same version did not have at first: where one is missing it is read as null."""

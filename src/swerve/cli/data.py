@@ -154,7 +154,7 @@ def write_problems(
     import json
 
     from swerve.artifacts.files import write_text
-    from swerve.problems.problem_records import problem_record
+    from swerve.artifacts.problem_records import problem_record
 
     config, _ = _task(task, changes or ())
     check_output("--out", out, ending=".jsonl", read=_sources(config))

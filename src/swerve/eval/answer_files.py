@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.files import remove, sha256_file, write_text
+from swerve.artifacts.problem_records import read_problem
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
-from swerve.problems.problem_records import read_problem
 from swerve.problems.registry import TASKS
 from swerve.progress import Progress
 from swerve.recipes.loader import parse_override
@@ -234,7 +234,7 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     """
     known: dict[str, Problem] = {}
     for record in read_records(path):
-        problem = read_problem(record)
+        problem = read_problem(record.values, record.place)
         known[problem.id] = problem
     return known
 

@@ -16,14 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from swerve.artifacts.tables import RESPONSES_SCHEMA, write_table
+from swerve.artifacts.tables import PROVENANCE, RESPONSES_SCHEMA, write_table
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.dialects import DIALECTS, Dialect, detect
 from swerve.formats.imported_problems import ProblemRecord, problem_from_fields
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Ids, renamed
 
-_PROVENANCE = b"swerve_provenance"
 _NUM_NAMED = 5
 _EXACT_NAMES = {name: (name,) for name in (*RESPONSE_NAMES, "alternatives", "prefix", "grader", "grading")} | {
     name: (name,) for name in ("difficulty", "metadata", "token_starts", "token_ends", "boundary", "extra")
@@ -292,7 +291,7 @@ def write_responses(path: Path, records: Sequence[ResponseRecord], provenance: M
     """
     metadata = {
         "swerve_table": "responses",
-        _PROVENANCE.decode(): json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False),
+        PROVENANCE: json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False),
     }
     write_table(path, response_rows(records), RESPONSES_SCHEMA, metadata=metadata)
 
@@ -303,7 +302,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return {}
     try:
         metadata = pq.read_schema(path).metadata or {}
-        found = json.loads(metadata.get(_PROVENANCE, b"{}"))
+        found = json.loads(metadata.get(PROVENANCE.encode(), b"{}"))
     except (OSError, ValueError, RecursionError, pa.ArrowException):
         return {}
     return found if isinstance(found, dict) else {}

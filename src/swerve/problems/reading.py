@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import model_validator
 
+from swerve.artifacts.problem_records import is_problem_record
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_problems import chat_row
 from swerve.formats.records import Record
@@ -18,7 +19,6 @@ from swerve.grading.grader import GraderEntry
 from swerve.grading.policies import ExtractionForm, MathGrading
 from swerve.problems.data_specs import Sources, Specs, read_source
 from swerve.problems.family import SolvedFamily, Split, is_heldout
-from swerve.problems.problem_records import is_problem_record
 from swerve.problems.prompt import PromptConfig, PromptFormat, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
 from swerve.problems.task import Task

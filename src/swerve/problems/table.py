@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
+from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
 from swerve.problems.knights.rows import row_problem
-from swerve.problems.problem_records import is_problem_record, read_problem
 from swerve.problems.reading import DataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
 from swerve.problems.task import TaskKind
@@ -99,7 +99,7 @@ class Table(ReadFamily[TableTask]):
             ArtifactError: a field is missing or wrong; the message names the record's fields.
         """
         if is_problem_record(record.values):
-            problem = read_problem(record)
+            problem = read_problem(record.values, record.place)
             return replace(problem, grader=self._task.grader or problem.grader)
         if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
             return row_problem(record)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.problems.problem_records import is_problem_record, problem_from_record, problem_record
+from swerve.artifacts.problem_records import is_problem_record, problem_from_record, problem_record
 from swerve.types import Problem
 
 TEXT = st.text(max_size=8)

@@ -7,7 +7,6 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from swerve.errors import ArtifactError, nearest
-from swerve.formats.records import Record
 from swerve.types import Problem
 
 _FIELDS = frozenset(field.name for field in fields(Problem))
@@ -59,16 +58,16 @@ def problem_from_record(values: Mapping[str, Any]) -> Problem:
     return Problem(**found)
 
 
-def read_problem(record: Record) -> Problem:
-    """Return the problem that a file's record of `problem_record` holds.
+def read_problem(values: Mapping[str, Any], place: str) -> Problem:
+    """Return the problem that a record of `problem_record` in a file holds; `place` says where it is.
 
     Raises:
-        ArtifactError: a field is missing, unknown or of another type; the message says where.
+        ArtifactError: a field is missing, unknown or of another type.
     """
     try:
-        return problem_from_record(record.values)
+        return problem_from_record(values)
     except ValueError as error:
-        raise ArtifactError(f"{record.place}: {error}") from None
+        raise ArtifactError(f"{place}: {error}") from None
 
 
 def _is_messages(value: Any) -> bool:
