@@ -49,6 +49,12 @@ class ProblemRecord:
     difficulty: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, problem: Problem, *, prompt_ids: Ids | None = None) -> ProblemRecord:
+        """Return what is known of a problem of one's own."""
+        names = (*_AS_IN_PROBLEM, "question", "kind", "family")
+        return cls(**{name: getattr(problem, name) for name in names}, gold=problem.answer, prompt_ids=prompt_ids)
+
     @property
     def has_prompt(self) -> bool:
         """Whether it is known what the model read."""

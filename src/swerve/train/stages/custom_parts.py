@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, RlStage
+from swerve.config import Config, RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
@@ -37,6 +37,8 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
     """Yield the parts that may be the user's own: key, configuration, what loads it."""
     yield "rollout.engine", config.rollout.engine, engine_class
     for stage in config.stages:
+        if isinstance(stage, RejectStage) and stage.engine is not None:
+            yield f"stages.{stage.label}.engine", stage.engine, engine_class
         if isinstance(stage, RlStage):
             yield f"stages.{stage.label}.advantages", stage.advantages, group_advantages
             yield f"stages.{stage.label}.loss", stage.loss, ratio_loss
