@@ -59,6 +59,24 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
+def save_addition_model() -> Callable[..., Path]:
+    """Save a randomly initialised model, with 40 positions, for the words of the addition task; return its folder."""
+    from swerve.config import AdditionTask, TinyModel
+    from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+    from swerve.problems import load_family
+
+    def save(folder: Path, *, seed: int, template: str | None = None, words: tuple[str, ...] = ()) -> Path:
+        tokenizer = build_word_tokenizer([*load_family(AdditionTask()).words, *words])
+        config = TinyModel(hidden_size=32, intermediate_size=48, max_positions=40)
+        tokenizer.chat_template = template
+        build_tiny_model(config, tokenizer, seed=seed).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+@pytest.fixture(scope="session")
 def custom_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the page on custom parts shows, in a folder."""
     text = (REPOSITORY / "docs" / "custom-parts.md").read_text(encoding="utf-8")

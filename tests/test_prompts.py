@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -11,7 +12,7 @@ from swerve.config import PromptConfig
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems.prompt import with_prompt
-from swerve.prompts import encode_prompts
+from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
 from swerve.types import Message, Problem
 
 CHAT = (
@@ -97,3 +98,42 @@ def test_a_template_that_refuses_the_messages_is_named(
 def test_an_unknown_word_of_the_prompt_is_refused(tokenizer: PreTrainedTokenizerFast, config: PromptConfig) -> None:
     with pytest.raises(ConfigError, match="no token for a word of problem 'p'"):
         encode_prompts(tokenizer, [with_prompt(PROBLEM, config)])
+
+
+DATED = "\n{%- if note is defined %}{{ note }} {% endif %}" + CHAT + "{{ strftime_now('%d %b %Y, %-d.%m.%y') }}"
+
+
+def test_a_template_that_prints_the_date_prints_the_same_every_day(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.chat_template = DATED
+    assert prompt_texts(tokenizer, [PROBLEM]) == ["<| user |> one plus one <| assistant |>26 Jul 2024, 26.07.24"]
+    told = TemplateArguments(values={"note": "short"}, today=date(2026, 1, 2))
+    (text,) = prompt_texts(tokenizer, [replace(PROBLEM, prefix="<think>")], told)
+    assert text == "short <| user |> one plus one <| assistant |>02 Jan 2026, 2.01.26<think>"
+
+
+def test_a_pinned_date_leaves_the_rest_of_the_template_as_it_is(tokenizer: PreTrainedTokenizerFast) -> None:
+    for text in ("\n\n x\n", "  x ", "{%- set y = 1 %}\nx"):
+        tokenizer.chat_template = text + "{# strftime_now #}"
+        (found,) = prompt_texts(tokenizer, [PROBLEM])
+        tokenizer.chat_template = text + "{# other #}"
+        assert [found] == prompt_texts(tokenizer, [PROBLEM])
+
+
+def test_ids_are_those_of_the_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    for template in (None, CHAT):
+        tokenizer.chat_template = template
+        problem = replace(PROBLEM, prefix="<think>")
+        (text,), (prompt,) = prompt_texts(tokenizer, [problem]), encode_prompts(tokenizer, [problem])
+        expected = tokenizer(text.replace("<think>", " <think>"), add_special_tokens=template is None)["input_ids"]
+        assert list(prompt.token_ids) == expected
+
+
+def test_arguments_that_a_template_does_not_read_are_named(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.chat_template = DATED
+    check_template_arguments(tokenizer, TemplateArguments(values={"note": "short"}))
+    for name in ("noet", "messages", "tokenize", "strftime_now"):
+        with pytest.raises(ConfigError, match=f"takes no argument '{name}'"):
+            check_template_arguments(tokenizer, TemplateArguments(values={name: 1}))
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="has no chat template"):
+        check_template_arguments(tokenizer, TemplateArguments(values={"note": 1}))

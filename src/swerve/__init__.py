@@ -13,8 +13,12 @@ from swerve.version import __version__
 if TYPE_CHECKING:
     from swerve import functional, probe, rewards
     from swerve.artifacts.run import RunDirectory
+    from swerve.artifacts.samples import read_samples
     from swerve.config import Config
+    from swerve.config.sampling import SampleSettings
+    from swerve.eval.evaluate_models import evaluate_models
     from swerve.eval.heldout import evaluate
+    from swerve.eval.sampling import sample
     from swerve.probe import probe_run
     from swerve.recipes import load_config
     from swerve.report import build_report
@@ -23,24 +27,32 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "RunDirectory",
+    "SampleSettings",
     "__version__",
     "build_report",
     "evaluate",
+    "evaluate_models",
     "functional",
     "load_config",
     "probe",
     "probe_run",
+    "read_samples",
     "rewards",
+    "sample",
     "train",
 ]
 
 _HOMES = {
     "Config": "swerve.config",
     "RunDirectory": "swerve.artifacts.run",
+    "SampleSettings": "swerve.config.sampling",
     "build_report": "swerve.report",
     "evaluate": "swerve.eval.heldout",
+    "evaluate_models": "swerve.eval.evaluate_models",
     "load_config": "swerve.recipes",
     "probe_run": "swerve.probe",
+    "read_samples": "swerve.artifacts.samples",
+    "sample": "swerve.eval.sampling",
 }
 _MODULES = ("functional", "probe", "rewards", "train")
 

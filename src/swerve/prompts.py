@@ -7,7 +7,11 @@ it, under the graders' limits. A tokenizer that only looks words up needs none o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,29 +22,84 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config import Config
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, nearest
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
 from swerve.types import Message, Problem, Prompt
 
 _NUM_MEASURED = 256
+_NOW = "strftime_now"
+"""What chat templates call for the date."""
+_DIRECTIVES = "aAbBcdeHIjmMpSuUwWxXyYZ"
 _Item = TypeVar("_Item")
 
 
-def encode_prompts(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[Prompt]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateArguments:
+    """What a chat template is given beside the messages."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments by name, such as `enable_thinking`."""
+    today: date = date(2024, 7, 26)
+    """The date that a template which prints today's is told, so that prompts are the same every day."""
+
+    def options(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+        """Return keywords of `apply_chat_template`: the arguments, and a template that is told the date."""
+        template = tokenizer.chat_template
+        if not isinstance(template, str) or _NOW not in template:
+            return dict(self.values)
+        directives = {f"%{one}": self.today.strftime(f"%{one}") for one in (*_DIRECTIVES, *map("-{}".format, "dmj"))}
+        replaced = "".join(f"|replace({name!r}, {value!r})" for name, value in directives.items())
+        # Functions do not get past `apply_chat_template`; the empty text keeps a line break that follows.
+        macro = f"{{% macro {_NOW}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}{{{{ '' }}}}"
+        return {"chat_template": macro + template, **self.values}
+
+
+_NO_ARGUMENTS = TemplateArguments()
+
+
+def check_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> None:
+    """Check that the tokenizer's chat template reads the arguments by their names.
+
+    Raises:
+        ConfigError: it does not, or there is no template.
+    """
+    template = tokenizer.chat_template
+    if arguments.values and not template:
+        raise ConfigError(
+            f"the tokenizer of {_source(tokenizer)} has no chat template, so it takes no template arguments "
+            f"({', '.join(arguments.values)}); leave them out, or give a model with a chat template"
+        )
+    words = set(re.findall(r"[A-Za-z_]\w*", str(template)))
+    taken = {"messages", _NOW, *inspect.signature(type(tokenizer).apply_chat_template).parameters}
+    for name in arguments.values:
+        if name in taken or name not in words:
+            raise ConfigError(
+                f"the chat template of {_source(tokenizer)} takes no argument {name!r}{nearest(name, words - taken)}"
+            )
+
+
+def encode_prompts(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], arguments: TemplateArguments = _NO_ARGUMENTS
+) -> list[Prompt]:
     """Return each problem's messages and prefix as token ids, by the tokenizer's chat template where it has one.
 
     A chat template that refuses a system message is given that message's text at the beginning of the user's. Without a
     chat template the messages' texts and the prefix are joined by empty lines.
+
+    Args:
+        tokenizer: of the model that reads them.
+        problems: to be read.
+        arguments: of the chat template.
 
     Raises:
         ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages;
             one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
     try:
-        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer), problems)
+        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments), problems)
     except BoundedCallError as error:
-        raise _failed(tokenizer, problems[error.number], error) from None
+        raise _failed(tokenizer, arguments, problems[error.number], error) from None
     for problem, ids in zip(problems, found, strict=True):
         if not ids:
             raise ConfigError(
@@ -49,6 +108,20 @@ def encode_prompts(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Proble
                 "or another chat template"
             )
     return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(problems, found, strict=True)]
+
+
+def prompt_texts(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], arguments: TemplateArguments = _NO_ARGUMENTS
+) -> list[str]:
+    """Return the text whose tokens `encode_prompts` returns; special tokens that the tokenizer adds are not in it.
+
+    Raises:
+        ConfigError: see `encode_prompts`.
+    """
+    try:
+        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments), problems)
+    except BoundedCallError as error:
+        raise _failed(tokenizer, arguments, problems[error.number], error) from None
 
 
 def _each_bounded(
@@ -80,11 +153,13 @@ def looks_words_up(tokenizer: PreTrainedTokenizerBase) -> bool:
 _FIX = "or, if you trust it, raise runtime.grader_cpu_seconds or runtime.grader_memory_mb"
 
 
-def _failed(tokenizer: PreTrainedTokenizerBase, problem: Problem, error: BoundedCallError) -> ConfigError:
+def _failed(
+    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem, error: BoundedCallError
+) -> ConfigError:
     """Return what is to be said of a problem's prompt, after finding out whether template or tokenizer failed."""
     if tokenizer.chat_template:
         try:
-            call_each(partial(_render, tokenizer), [problem.messages or (("user", problem.question),)], shared_limits())
+            call_each(partial(_render, tokenizer, arguments), [_messages(problem)], shared_limits())
         except BoundedCallError as found:
             folder = Path(tokenizer.name_or_path)
             name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
@@ -106,44 +181,59 @@ def _source(tokenizer: PreTrainedTokenizerBase) -> str:
     return tokenizer.name_or_path or "the model"
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> int:
+def _render(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, messages: Sequence[Message]) -> int:
+    untyped: Any = tokenizer
+    options = {"add_generation_prompt": True, "tokenize": False, **arguments.options(tokenizer)}
     try:
-        return len(str(tokenizer.apply_chat_template(_named(messages), add_generation_prompt=True, tokenize=False)))
+        return len(str(untyped.apply_chat_template(_named(messages), **options)))
     except TemplateError:
         return 0
 
 
-def _encode_question(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> list[int]:
-    messages = problem.messages or (("user", problem.question),)
+def _encode_question(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem) -> list[int]:
     if tokenizer.chat_template:
         begun = tokenizer(problem.prefix, add_special_tokens=False)["input_ids"] if problem.prefix else []
-        return [*_through_template(tokenizer, messages, problem), *begun]
-    text = "\n\n".join(content for _, content in messages)
-    if problem.prefix:
-        text = f"{text}\n\n{problem.prefix}"
+        rendered = _through_template(tokenizer, arguments, _messages(problem), problem, tokenize=True, return_dict=True)
+        return [*rendered["input_ids"], *begun]
+    text = _prompt_text(tokenizer, arguments, problem)
     return _known(tokenizer, list(tokenizer(text)["input_ids"]), problem)
 
 
-def _through_template(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], problem: Problem) -> list[int]:
-    """Return the ids of messages; where the template refuses a system message, its text begins the user's message."""
+def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem) -> str:
+    messages = _messages(problem)
+    if tokenizer.chat_template:
+        return f"{_through_template(tokenizer, arguments, messages, problem, tokenize=False)}{problem.prefix}"
+    texts = [content for _, content in messages]
+    return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
+
+
+def _messages(problem: Problem) -> tuple[Message, ...]:
+    return problem.messages or (("user", problem.question),)
+
+
+def _through_template(
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    messages: Sequence[Message],
+    problem: Problem,
+    **options: bool,
+) -> Any:
+    """Return what the template makes of messages; where it refuses a system message, its text begins the user's."""
+    untyped: Any = tokenizer
     try:
-        return _rendered(tokenizer, messages)
+        return untyped.apply_chat_template(
+            _named(messages), add_generation_prompt=True, **options, **arguments.options(tokenizer)
+        )
     except TemplateError as error:
         if [role for role, _ in messages[:2]] == ["system", "user"]:
             (_, system), (_, user), *others = messages
-            return _through_template(tokenizer, [("user", f"{system}\n\n{user}"), *others], problem)
+            joined = [("user", f"{system}\n\n{user}"), *others]
+            return _through_template(tokenizer, arguments, joined, problem, **options)
         raise ConfigError(
             f"the tokenizer's chat template refuses the messages of problem {problem.id!r} "
             f"({', '.join(role for role, _ in messages)}): {error}; give messages that it takes "
             "(task.prompt.system='' leaves the system message out), or a tokenizer with another template"
         ) from None
-
-
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
-    rendered: Any = tokenizer.apply_chat_template(
-        _named(messages), add_generation_prompt=True, tokenize=True, return_dict=True
-    )
-    return list(rendered["input_ids"])
 
 
 def _named(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from swerve.artifacts.probe_summary import Compared, ProbeSummary
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SEQUENCES_SCHEMA, read_table
 from swerve.config import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig, RuntimeConfig
 from swerve.models.model_folder import LoadedModel
-from swerve.probe.engine.model_sources import LoadedSource
+from swerve.models.sources import LoadedSource
 from swerve.probe.execute import execute
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.plan import ProbePlan

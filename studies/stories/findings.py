@@ -20,10 +20,10 @@ from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
+from swerve.models.sources import CheckpointSource
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import Measurements, stack_measurements
-from swerve.probe.engine.model_sources import CheckpointSource
 from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes

@@ -12,14 +12,18 @@ def test_public_names() -> None:
     assert swerve.__all__ == [
         "Config",
         "RunDirectory",
+        "SampleSettings",
         "__version__",
         "build_report",
         "evaluate",
+        "evaluate_models",
         "functional",
         "load_config",
         "probe",
         "probe_run",
+        "read_samples",
         "rewards",
+        "sample",
         "train",
     ]
     assert dir(swerve) == sorted(swerve.__all__)
@@ -31,7 +35,7 @@ def test_import_and_configuration_need_no_torch() -> None:
     code = (
         "import sys, swerve\n"
         "assert swerve.load_config('demo_addition').name == 'demo-addition'\n"
-        "swerve.RunDirectory, swerve.Config\n"
+        "swerve.RunDirectory, swerve.Config, swerve.SampleSettings, swerve.read_samples\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -27,10 +27,10 @@ from swerve.config import (
 )
 from swerve.errors import ConfigError
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import LoadedSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan
-from swerve.probe.engine.model_sources import LoadedSource
 from swerve.probe.execute import execute, worker
 from swerve.probe.from_responses import ProbeRequest, probe_responses
 from swerve.probe.plan import ProbePlan

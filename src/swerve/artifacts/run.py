@@ -97,6 +97,11 @@ class RunDirectory:
         """Directory of the report."""
         return self.path / "report"
 
+    @property
+    def initial_path(self) -> Path:
+        """The untrained model, where it was asked for."""
+        return self.path / "initial"
+
     def rollouts_path(self, step: int) -> Path:
         """Rollouts that made the update to global step `step`."""
         return self.path / "rollouts" / f"step_{step:06d}.parquet"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.problem_records import problem_from_record, problem_record
 from swerve.artifacts.record import Record
 from swerve.artifacts.tables import PROVENANCE, read_table, write_table
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, MismatchError
 from swerve.types import Completion, Problem, Reward
 
 SAMPLES_TABLE = "samples"
@@ -98,6 +99,8 @@ class SamplesInfo(Record):
     """The task's configuration, as a recipe has it."""
     split: str
     """`train` or `heldout`."""
+    problem_seed: int = 0
+    """Chose and ordered the task's problems."""
     num_problems: int
     """Problems sampled."""
     problems_sha256: str
@@ -114,6 +117,10 @@ class SamplesInfo(Record):
     """System message in place of the task's own; null: the task's own."""
     template_args: Mapping[str, JsonValue] = {}
     """Arguments of the chat template."""
+    today: str = ""
+    """The date that the chat template was told."""
+    engine: Mapping[str, JsonValue] = {}
+    """Configuration of the engine that sampled."""
     swerve_version: str
     """That sampled."""
 
@@ -162,12 +169,50 @@ def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Sample]) -> N
         DiskFullError: no room.
         ArtifactError: the operating system refuses.
     """
+    write_table(path, list(map(_row, samples)), SAMPLE_FILE_SCHEMA, metadata=_metadata(info))
+
+
+def _metadata(info: SamplesInfo) -> dict[str, str]:
     record = sealed(info.model_dump(mode="json"))
-    metadata = {
-        "swerve_table": SAMPLES_TABLE,
-        PROVENANCE: json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False),
-    }
-    write_table(path, list(map(_row, samples)), SAMPLE_FILE_SCHEMA, metadata=metadata)
+    text = json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return {"swerve_table": SAMPLES_TABLE, PROVENANCE: text}
+
+
+def join_samples(path: Path, info: SamplesInfo, parts: Sequence[Path], *, order: Sequence[str]) -> None:
+    """Write the file of all samples from files of some of the problems each.
+
+    Args:
+        path: the file.
+        info: of the whole and of each part.
+        parts: files of samples that `sampled_problems` took.
+        order: ids of all problems.
+
+    Raises:
+        ArtifactError: a part is damaged, or a problem lacks samples or has too many.
+        DiskFullError: no room.
+    """
+    table = pa.concat_tables([read_table(part, SAMPLE_FILE_SCHEMA) for part in parts]).combine_chunks()
+    places = {name: place for place, name in enumerate(order)}
+    ids, numbers = table.column("problem_id").to_pylist(), table.column("sample").to_pylist()
+    keys = [(places[name], number) for name, number in zip(ids, numbers, strict=True)]
+    wanted = [(place, number) for place in range(len(order)) for number in range(info.num_samples)]
+    ranks = sorted(range(len(keys)), key=keys.__getitem__)
+    if [keys[rank] for rank in ranks] != wanted:
+        raise ArtifactError(f"the parts of {path} do not hold {info.num_samples} samples of each problem; sample again")
+    write_table(path, table.take(ranks).combine_chunks(), SAMPLE_FILE_SCHEMA, metadata=_metadata(info))
+
+
+def sampled_problems(part: Path, info: SamplesInfo) -> set[str]:
+    """Return the ids of the problems in a part, all of whose samples are there.
+
+    Raises:
+        ArtifactError: the part is damaged.
+        MismatchError: it is of other settings.
+    """
+    if read_samples_info(part) != info:
+        raise MismatchError(f"{part} is of other settings")
+    counts = Counter(read_table(part, SAMPLE_FILE_SCHEMA).column("problem_id").to_pylist())
+    return {name for name, count in counts.items() if count == info.num_samples}
 
 
 def is_samples_file(path: Path) -> bool:

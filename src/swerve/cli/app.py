@@ -19,10 +19,12 @@ from swerve.cli.bench import bench_app
 from swerve.cli.console import one_line
 from swerve.cli.data import list_tasks, prove_puzzles, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
+from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Run, StageOverrides
 from swerve.cli.probe_command import probe
+from swerve.cli.sample import sample
 from swerve.errors import DiskFullError, InterruptedRunError, SwerveError
 from swerve.version import __version__
 
@@ -79,14 +81,8 @@ def train(
     run_train(recipe, overrides or (), out=out, resume=resume, or_start=resume_or_start, as_json=as_json)
 
 
-@app.command(name="eval")
-def evaluate(run: Run, overrides: StageOverrides = None, as_json: Json = False) -> None:
-    """Measure every checkpoint of a run on held-out problems."""
-    from swerve.cli.pipeline import run_eval
-
-    run_eval(run, overrides or (), as_json=as_json)
-
-
+app.command(name="eval")(evaluate)
+app.command()(sample)
 app.command()(probe)
 app.command()(grade)
 

@@ -32,7 +32,7 @@ _TABLES = (".json", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _NUM_DEFECTS = 20
 
 
-def _kinds() -> dict[str, Any]:
+def task_kinds() -> dict[str, Any]:
     """Return the configuration of each kind of task."""
     from swerve.config import MixtureTask
     from swerve.problems.registry import TASKS
@@ -44,7 +44,7 @@ def list_tasks(as_json: Json = False) -> None:
     """List the kinds of task."""
     import inspect
 
-    kinds = sorted(_kinds().items())
+    kinds = sorted(task_kinds().items())
     rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0], _source(kind)) for name, kind in kinds]
     if as_json:
         print_json([dict(zip(("task", "description", "source"), row, strict=True)) for row in rows])
@@ -62,11 +62,11 @@ def _source(kind: Any) -> str:
     return "task.train=FILE" if field.is_required() else str(field.default[0])
 
 
-def _task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
+def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     """Return the task of a kind's name or of a recipe, and the seed."""
     from swerve.recipes.loader import load_config, shipped_recipes
 
-    kinds = _kinds()
+    kinds = task_kinds()
     if name in kinds:
         # Any recipe will do: only its task and seed are used.
         changes = [one if one.startswith(("task.", "seed=")) else f"task.{one}" for one in overrides]
@@ -99,7 +99,7 @@ def _problems(name: str, overrides: Sequence[str], split: str) -> tuple[ProblemF
 
     if split not in _SPLITS:
         raise ConfigError(f"--split '{split}' is not allowed{nearest(split, _SPLITS)}; use train or heldout")
-    task, seed = _task(name, overrides)
+    task, seed = load_task(name, overrides)
     family = load_family(task)
     problems = family.problems("train" if split == "train" else "heldout", seed=derive_seed(seed, "problems"))
     for note in getattr(family, "notes", list)():
@@ -156,7 +156,7 @@ def write_problems(
     from swerve.artifacts.files import write_text
     from swerve.artifacts.problem_records import problem_record
 
-    config, _ = _task(task, changes or ())
+    config, _ = load_task(task, changes or ())
     check_output("--out", out, ending=".jsonl", read=_sources(config))
     _, problems = _problems(task, changes or (), split)
     write_text(out, "".join(f"{json.dumps(problem_record(problem), allow_nan=False)}\n" for problem in problems))

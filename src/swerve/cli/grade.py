@@ -27,7 +27,7 @@ Answers = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE [KEY=VALUE]...",
-        help="JSON, JSONL, CSV (each also .gz) or Parquet; policies of the grader, such as extraction=hash.",
+        help="JSON, JSONL, CSV (each also .gz), Parquet, samples; policies of the grader, such as extraction=hash.",
     ),
 ]
 
@@ -35,7 +35,8 @@ Answers = Annotated[
 def grade(
     arguments: Answers,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="KIND", help="The grader: math, gsm8k, k_and_k, palindrome, ...")
+        str | None,
+        typer.Option("--task", metavar="KIND", help="The grader: math, gsm8k, k_and_k, ...; samples have their own."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Where the verdicts go, as JSONL.  [default: stdout]")
@@ -65,6 +66,7 @@ def grade(
 ) -> None:
     """Grade the answers of a file; interrupted with --out, the same command continues where it stopped."""
     from swerve.artifacts.files import write_text
+    from swerve.artifacts.samples import is_samples_file, read_samples
     from swerve.eval import answer_files as answers
     from swerve.eval.recorded_verdicts import check_recorded
     from swerve.formats.records import read_records
@@ -72,11 +74,20 @@ def grade(
     # Everything that can be wrong is checked before the first answer is graded.
     file, policies = _file_and_policies(arguments)
     _check_outputs(file, out, disagreements, problems, audits or ())
-    grading = _grading(policies, task, problems, fields or ())
+    samples = read_samples(file) if is_samples_file(file) else None
+    grading = (
+        _grading(policies, task, problems, fields or ())
+        if samples is None
+        else answers.samples_task(samples, task, policies)
+    )
     records = read_records(file)
     for field in audits or ():  # before hours of grading, not after
         check_recorded(records, field, file)
-    pairs = [grading.pair(record) for record in records]
+    pairs = (
+        [grading.pair(record) for record in records]
+        if samples is None
+        else answers.sample_pairs(samples, grading, is_named=task is not None)
+    )
     _configure(workers, cpu_seconds, memory_mb)
 
     # An interrupted command with the same digest continues from the verdicts beside its output.

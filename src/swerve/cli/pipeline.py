@@ -5,7 +5,6 @@ torch is imported inside the functions, so that wrong usage is reported at once.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
-from swerve.cli.console import console_progress, print_json, print_result, print_text
+from swerve.cli.console import print_json, print_result, print_text
 from swerve.cli.runs import (
     RUNS,
     check_name,
@@ -23,6 +22,7 @@ from swerve.cli.runs import (
     free_run_path,
     is_main_process,
     load_run_config,
+    main_progress,
     new_run,
     run_path,
     set_thread_environment,
@@ -31,12 +31,8 @@ from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, nearest
 from swerve.probe.request import ProbeSettings
-from swerve.progress import Progress, SilentProgress
+from swerve.progress import Progress
 from swerve.recipes.loader import load_config, load_settings, shipped_recipes
-
-
-def _progress() -> Progress:
-    return console_progress(sys.stderr) if is_main_process() else SilentProgress()
 
 
 def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress) -> RunDirectory:
@@ -70,7 +66,7 @@ def run_train(
         config = load_config(recipe, overrides)
     if or_start:
         resume = (run_path(config, out) / "run.json").is_file()
-    run = _train(config, out, resume=resume, progress=_progress())
+    run = _train(config, out, resume=resume, progress=main_progress())
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
 
@@ -113,7 +109,7 @@ def _demo_path(config: Config, *, resume: bool, progress: Progress) -> Path:
 def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_json: bool) -> None:
     """Run a shipped recipe through every stage and print what came out."""
     started = time.monotonic()
-    progress = _progress()
+    progress = main_progress()
     recipe, rest = demo_recipe(overrides)
     config = load_config(recipe, rest)
     run = _train(config, out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress)
@@ -142,7 +138,7 @@ def _run_stage(
     run = find_run(name)
     config = load_run_config(run, overrides)
     set_thread_environment(config)
-    result = stage(config, run, _progress())
+    result = stage(config, run, main_progress())
     if not is_main_process():
         return
     if as_json:
@@ -151,8 +147,8 @@ def _run_stage(
         print_text(describe(run, result))
 
 
-def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Evaluate the checkpoints of a run that lack an evaluation."""
+def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: bool) -> None:
+    """Evaluate the checkpoints of a run that lack an evaluation; `form` is one of a comparison's, or `table`."""
 
     def stage(config: Config, run: RunDirectory, progress: Progress) -> list[Evaluation]:
         from swerve.eval import evaluate
@@ -160,7 +156,12 @@ def run_eval(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         return evaluate(config, run, progress=progress)
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
-        return "\n".join(evaluation_lines(read_evaluations(run)))
+        if form is None:
+            return "\n".join(evaluation_lines(read_evaluations(run)))
+        from swerve.cli.eval_command import comparison_text
+        from swerve.eval.evaluate_models import compare_checkpoints
+
+        return comparison_text(compare_checkpoints(run), form)
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
 

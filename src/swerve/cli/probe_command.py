@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from swerve.cli.console import console_progress, print_result
+from swerve.cli.console import print_result
 from swerve.cli.options import Fields, Json, StageOverrides
 from swerve.errors import ConfigError
 
@@ -91,11 +90,10 @@ def probe(
         _probe_run(run, changes, {**models, **files}, as_json=as_json)
         return
 
-    from swerve.cli.runs import is_main_process
+    from swerve.cli.runs import is_main_process, main_progress
     from swerve.cli.summary import probe_lines
-    from swerve.progress import SilentProgress
 
-    progress = console_progress(sys.stderr) if is_main_process() else SilentProgress()
+    progress = main_progress()
     request = _request(run, changes, use_responses, models, files)
     from swerve.probe.from_responses import probe_responses
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
+from swerve.cli.console import console_progress
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.probe.request import NamedModel, name_checkpoint
+from swerve.progress import Progress, SilentProgress
 from swerve.recipes.loader import check_recorded_config, load_config
 
 RUNS = Path("runs")
@@ -49,6 +52,11 @@ def run_path(config: Config, out: Path | None) -> Path:
 def is_main_process() -> bool:
     """Whether this is the only process or, under torchrun, the first: the one that checks, writes and reports."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def main_progress() -> Progress:
+    """Return the progress on stderr; under torchrun that of the first process, the others show nothing."""
+    return console_progress(sys.stderr) if is_main_process() else SilentProgress()
 
 
 def set_thread_environment(config: Config) -> None:
@@ -132,6 +140,8 @@ def continue_run(config: Config, out: Path | None) -> RunDirectory:
 
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
+_INITIAL = ("0", "base")
+"""How the model that a run began with is called."""
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -163,6 +173,11 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{name} is a LoRA adapter, not a model; merge it into its base with peft: "
+            f"PeftModel.from_pretrained(base, {name!r}).merge_and_unload().save_pretrained(FOLDER), and give FOLDER"
+        )
     what = "has no config.json" if path.exists() else "does not exist"
     raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")
 
@@ -186,8 +201,34 @@ def split_name(text: str) -> tuple[str | None, str]:
     return label, model
 
 
+def check_label(label: str, model: str) -> str:
+    """Return a model's label if it can be the name of a file.
+
+    Raises:
+        ConfigError: it has characters that labels do not have.
+    """
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"model {model!r} has no name that a file can have; give it one: NAME={model}")
+    return label
+
+
+def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
+    """Return the model before training that `RUN:base` or `RUN:0` names; None where a name means something else."""
+    run_name, colon, selector = name.rpartition(":")
+    if selector not in _INITIAL or Path(name).exists() or (colon and not run_name):
+        return None
+    found = find_run(run_name) if colon else run
+    if found is None or selector in {one.stage for one in found.checkpoints()}:
+        return None
+    from swerve.train.initial import initial_model
+
+    return initial_model(load_run_config(found, ()), found)
+
+
 def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     """Return the model that `[NAME=]MODEL` names: a selector of `run`, a folder, `RUN:SELECTOR` or a hub name.
+
+    The selector `base` or `0` is the model that the run began with, unless a stage has that name.
 
     Raises:
         ConfigError: NAME is not allowed.
@@ -196,6 +237,9 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     """
     label, name = split_name(text)
     path = Path(name)
+    initial = _initial_model(name, run)
+    if initial is not None:
+        return NamedModel(label=label or _INITIAL[1], path=initial, step=0 if run is not None else None)
     if run is not None and not path.exists() and not {":", "/"} & set(name):
         return name_checkpoint(run.select_checkpoint(name), label)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():

@@ -12,6 +12,7 @@ from typing import Any
 
 from swerve.artifacts.files import remove, sha256_file, write_text
 from swerve.artifacts.problem_records import read_problem
+from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
@@ -186,6 +187,38 @@ def grading_task(
         names=renamed(FIELDS, fields),
         known=known,
     )
+
+
+def samples_task(file: SampleFile, grader: str | None, overrides: Sequence[str]) -> GradingTask:
+    """Return how samples are graded again: by the grader that is named, else by that of their problems.
+
+    Raises:
+        ConfigError: policies are given and the problems have several graders, or as for `grading_task`.
+    """
+    own = sorted({one.problem.grader or one.problem.family for one in file.samples})
+    if grader is None and overrides and len(own) > 1:
+        raise ConfigError(
+            f"the problems have several graders ({', '.join(own)}); say with --task whose policies these are"
+        )
+    task = grading_task(grader or own[0], overrides, fields={}, known={})
+    return replace(task, policies=task.given) if task.grader in own else task
+
+
+def sample_pairs(file: SampleFile, task: GradingTask, *, is_named: bool) -> list[tuple[Problem, str]]:
+    """Return each sample's problem and text; problems keep the grader and policies that the task does not replace.
+
+    Args:
+        file: the samples.
+        task: of `samples_task`.
+        is_named: whether its grader was named, and judges also the problems that have another.
+    """
+
+    def judged(problem: Problem) -> Problem:
+        if (problem.grader or problem.family) == task.grader:
+            return replace(problem, grading={**problem.grading, **task.given})
+        return replace(problem, grader=task.grader, grading=dict(task.policies)) if is_named else problem
+
+    return [(judged(one.problem), one.text) for one in file.samples]
 
 
 def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:

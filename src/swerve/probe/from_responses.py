@@ -16,7 +16,7 @@ from swerve.errors import ConfigError
 from swerve.formats.imported_problems import ProblemRecord, read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.probe.engine.model_sources import ModelSource, checkpoint_source
+from swerve.models.sources import ModelSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.plan import ProbePlan
 from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings

@@ -10,7 +10,7 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.probe.engine.model_sources import CheckpointSource, checkpoint_source
+from swerve.models.sources import CheckpointSource, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.plan import ProbePlan

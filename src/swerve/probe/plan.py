@@ -9,7 +9,7 @@ from typing import Any
 
 from swerve.artifacts.probe_summary import Compared
 from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
-from swerve.probe.engine.model_sources import ModelSource
+from swerve.models.sources import ModelSource
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rewards import known_graders
 from swerve.types import Prompt

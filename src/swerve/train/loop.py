@@ -29,7 +29,6 @@ from swerve.config import (
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.runtime import apply_runtime
-from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
@@ -41,6 +40,7 @@ from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.early_stopping import best_step, is_over, kept_steps
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
+from swerve.train.initial import new_tiny_model, pretrained_path
 from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
 from swerve.train.resume import cut_back_to, make_missing_again, resume_point
@@ -51,9 +51,6 @@ from swerve.train.trackers import Tracker, open_trackers
 from swerve.types import Problem
 from swerve.version import __version__
 from swerve.world import World, joined_world
-
-_OPEN_PATH = "MODEL"
-"""What shipped recipes have in the place of a trained model."""
 
 _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
@@ -202,18 +199,11 @@ class _Training:
         """Return the model and tokenizer to train: the checkpoint's, or without one the recipe's or new ones."""
         runtime, model = self.config.runtime, self.config.model
         if checkpoint is not None or not isinstance(model, TinyModel):
-            path = checkpoint.path if checkpoint is not None else _chosen_path(cast(PretrainedModel, model))
+            path = checkpoint.path if checkpoint is not None else pretrained_path(cast(PretrainedModel, model))
             loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
             return loaded.model, loaded.tokenizer
-        if self.family.is_prose:
-            raise ConfigError(
-                f"task '{self.config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
-                "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
-                "palindrome and countdown have words with task.spaced=true)"
-            )
-        tokenizer = build_word_tokenizer(self.family.words)
-        built: Any = build_tiny_model(model, tokenizer, seed=derive_seed(self.config.seed, "model"))
-        return built.to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
+        built, tokenizer = new_tiny_model(self.config, self.family)
+        return cast(Any, built).to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
 
     def _learner(self, stage: StageConfig, model: Any, tokenizer: Any) -> Learner:
         value_head = None
@@ -367,12 +357,3 @@ class _Training:
             f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
             signal_number=interruption.signal_number or 15,
         )
-
-
-def _chosen_path(model: PretrainedModel) -> str:
-    if model.path == _OPEN_PATH:
-        raise ConfigError(
-            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
-            "name of a model on the hub"
-        )
-    return model.path

@@ -23,11 +23,11 @@ from swerve.artifacts.files import read_json, sealed
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import LoadedSource
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import compare, forced_states, top_tokens
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
-from swerve.probe.engine.model_sources import LoadedSource
 
 TOKENIZER = build_word_tokenizer([str(digit) for digit in range(10)])
 SIZES: dict[str, Any] = {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
 from swerve.config import CrossSamplingConfig
 from swerve.models.model_folder import LoadedModel, stop_ids
+from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.cross_sampling import count_cross_samples, cross_sampling_rows, pilot_split, run_cross_sampling
@@ -24,7 +25,6 @@ from swerve.probe.causal.swap_effects import measured_effects, summarise_predict
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import PartStore
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores

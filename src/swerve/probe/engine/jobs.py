@@ -18,8 +18,8 @@ from torch import Tensor
 
 from swerve.batch import TokenSequence, token_batches
 from swerve.functional.divergence import DivergenceStats
+from swerve.models.sources import ModelSource
 from swerve.probe.engine.forward import TopTokens
-from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import digest_of
 
 

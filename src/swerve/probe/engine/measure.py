@@ -24,6 +24,7 @@ from swerve.functional.head_divergence import HeadBackend
 from swerve.functional.row_sums import compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import ModelSource
 from swerve.probe.engine.forward import (
     STATISTICS,
     PairStatistics,
@@ -35,7 +36,6 @@ from swerve.probe.engine.forward import (
 )
 from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, MeasureWorld, plan_measurement
 from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
-from swerve.probe.engine.model_sources import ModelSource
 from swerve.probe.engine.store import StateStore, clear_store, open_store, pack_units, unpack_units
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of

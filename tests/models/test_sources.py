@@ -11,8 +11,8 @@ import torch
 from swerve.artifacts.files import atomic_directory
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel
+from swerve.models.sources import CheckpointSource, LoadedSource, folder_fingerprint
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.engine.model_sources import CheckpointSource, LoadedSource, folder_fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPat
         asked.append((name, file, revision))
         return f"/cache/models--{name}/snapshots/{'c1' if revision is None else 'c2'}/config.json"
 
-    monkeypatch.setattr("swerve.probe.engine.model_sources.cached_file", cached)
+    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
     assert source("owner/name").fingerprint != source("owner/name#v2").fingerprint
     assert asked == [("owner/name", "config.json", None), ("owner/name", "config.json", "v2")]
 
@@ -80,7 +80,7 @@ def test_a_hub_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.Monkey
     def cached(*args: Any, **kwargs: Any) -> str:
         raise OSError("no connection\nlong story")
 
-    monkeypatch.setattr("swerve.probe.engine.model_sources.cached_file", cached)
+    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
     with pytest.raises(CheckpointError, match=r"^cannot find a model owner/name: no connection$"):
         _ = source("owner/name").fingerprint
 

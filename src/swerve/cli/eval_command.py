@@ -1,0 +1,158 @@
+"""`swerve eval`: the checkpoints of a run, or any models, on held-out problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from swerve.cli import sample
+from swerve.cli.console import print_text, table_lines
+from swerve.cli.options import Json
+from swerve.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from swerve.eval.comparison import Comparison
+
+_FORMATS = ("table", "md", "csv", "latex", "json")
+_NUM_SAMPLES = 4
+
+
+def evaluate(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN] [KEY=VALUE]...",
+            help="A run, with changes under eval. or runtime.; with --model keys of the task, such as 'people=[2, 3]'.",
+        ),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="[NAME=]MODEL",
+            help="A folder, RUN:LABEL, owner/name#revision; the first is the baseline.",
+        ),
+    ] = None,
+    task: sample.TaskOption = None,
+    data: sample.Data = None,
+    split: sample.SplitOption = "heldout",
+    limit: sample.Limit = None,
+    temperatures: Annotated[
+        list[str] | None,
+        typer.Option("--temperature", metavar="[NAME=]T[,T]", help="0: greedy.  [default: 0,1]"),
+    ] = None,
+    num_samples: Annotated[
+        int | None,
+        typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem above 0.  [default: 4]"),
+    ] = None,
+    max_new_tokens: sample.MaxNewTokens = 512,
+    seed: sample.Seed = 0,
+    batch: sample.Batch = 64,
+    system: sample.System = None,
+    template_args: sample.TemplateArgs = None,
+    today: sample.Today = None,
+    form: Annotated[
+        str | None, typer.Option("--format", metavar="|".join(_FORMATS), help="What is printed.  [default: table]")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Samples, and the table in every format.  [default: eval-TASK]"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure models on the same problems: the checkpoints of a run, or any models (--model), without a run.
+
+    Accuracy by kind of problem, pass@k and differences from the first model, with intervals. Interrupted, the same
+    command continues.
+    """
+    check_format(form)
+    given = list(arguments or ())
+    if not models:
+        _evaluate_run(given, task, data, out, form, as_json=as_json)
+        return
+    from swerve.cli.runs import is_main_process, main_progress
+
+    others, changes = sample.split_arguments(given, task)
+    if others:
+        raise ConfigError(f"{others[0]!r} is no key of the task; models are given with --model, a run without it")
+    named = sample.resolve_models(models, task)
+    settings = sample.sample_settings(
+        task,
+        data,
+        changes,
+        split=split,
+        limit=limit,
+        num_samples=num_samples or _NUM_SAMPLES,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        max_rows=batch,
+        system=system,
+        template_args=template_args or (),
+        today=today,
+    )
+    chosen = model_temperatures(temperatures or (), list(named), only_greedy=num_samples == 1)
+    from swerve.eval.evaluate_models import evaluate_models
+
+    folder = out or Path(f"eval-{Path(task or data or '').stem}")
+    progress = main_progress()
+    comparison = evaluate_models(named, settings, temperatures=chosen, out=folder, progress=progress)
+    if comparison is not None and is_main_process():
+        progress.note(f"samples and tables: {folder}")
+        print_text(comparison_text(comparison, "json" if as_json else form or "table"))
+
+
+def check_format(form: str | None) -> None:
+    """Raise ConfigError unless a form of the table is known, or none is given."""
+    if form is not None and form not in _FORMATS:
+        raise ConfigError(f"--format '{form}' is not one of {', '.join(_FORMATS)}{nearest(form, _FORMATS)}")
+
+
+def comparison_text(comparison: Comparison, form: str) -> str:
+    """Return a comparison as `table` for the terminal, or in one of its forms."""
+    from swerve.eval.comparison import FORMATS, comparison_table
+
+    return "\n".join(table_lines(comparison_table(comparison))) if form == "table" else FORMATS[form](comparison)
+
+
+def _evaluate_run(
+    arguments: Sequence[str], task: str | None, data: str | None, out: Path | None, form: str | None, *, as_json: bool
+) -> None:
+    from swerve.cli.pipeline import run_eval
+
+    given: Mapping[str, Any] = {"--task": task, "--data": data, "--out": out}
+    named = next((name for name, value in given.items() if value is not None), None)
+    if named or not arguments:
+        what = f"{named} needs --model MODEL" if named else "nothing is given to evaluate"
+        raise ConfigError(f"{what}; give a run (swerve eval RUN), or models (swerve eval --model MODEL --task TASK)")
+    run_eval(arguments[0], arguments[1:], form=form, as_json=as_json)
+
+
+def model_temperatures(
+    options: Sequence[str], labels: Sequence[str], *, only_greedy: bool
+) -> dict[str, tuple[float, ...]]:
+    """Return the temperatures of each model from `[NAME=]T[,T]` options; one without a name is for all others.
+
+    Raises:
+        ConfigError: there is no such model, or a temperature is not a number of at least 0.
+
+    >>> model_temperatures(["base=0", "0,1"], ["base", "rl"], only_greedy=False)
+    {'base': (0.0,), 'rl': (0.0, 1.0)}
+    """
+    common: tuple[float, ...] = ()
+    own: dict[str, tuple[float, ...]] = dict.fromkeys(labels, ())
+    for option in options:
+        label, equals, text = option.rpartition("=")
+        if not equals:
+            common += sample.parse_temperatures(text)
+        elif label in own:
+            own[label] += sample.parse_temperatures(text)
+        else:
+            raise ConfigError(
+                f"--temperature {option!r}: no model is called '{label}'{nearest(label, own)}; there are "
+                f"{', '.join(own)}"
+            )
+    default = common or ((0.0,) if only_greedy else (0.0, 1.0))
+    return {label: tuple(dict.fromkeys(found or default)) for label, found in own.items()}

@@ -1,0 +1,235 @@
+"""`swerve sample`: graded completions of any models on any task, without a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from swerve.cli.console import print_result, table_lines
+from swerve.cli.options import Json
+from swerve.errors import CheckpointError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from swerve.config import TaskConfig
+    from swerve.config.sampling import SampleSettings
+
+_WORK = ("runtime", "rollout")
+
+TaskOption = Annotated[
+    str | None, typer.Option("--task", metavar="TASK", help="Kind of task (swerve data list), or a recipe.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="SPEC", help="All problems of a file, folder or data set, in place of a task."),
+]
+SplitOption = Annotated[str, typer.Option("--split", metavar="train|heldout", help="Which problems of the task.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N problems.  [default: all]")]
+NumSamples = Annotated[
+    int | None, typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem, over all temperatures.")
+]
+MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Longest completion, tokens.")]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Of the sampling; seed=N is the task's own.")
+]
+Batch = Annotated[int, typer.Option("--batch", metavar="ROWS", min=1, help="Completions sampled side by side.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="System message; '' leaves the task's own out.")
+]
+TemplateArgs = Annotated[
+    list[str] | None,
+    typer.Option("--template-arg", metavar="NAME=VALUE", help="Argument of the chat template; repeatable."),
+]
+Today = Annotated[
+    str | None,
+    typer.Option("--date", metavar="YYYY-MM-DD", help="What the chat template takes for today.  [default: 2024-07-26]"),
+]
+
+
+def sample(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]MODEL... [KEY=VALUE]...",
+            help="Models (a folder, RUN:LABEL, owner/name#revision); keys of the task, such as 'levels=[3, 4]', "
+            "seed=N, runtime.dtype=bfloat16.",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE|DIR", help="FILE.parquet of one model; DIR/NAME.parquet of several.")
+    ],
+    task: TaskOption = None,
+    data: Data = None,
+    split: SplitOption = "heldout",
+    limit: Limit = None,
+    num_samples: NumSamples = None,
+    temperature: Annotated[
+        str, typer.Option("--temperature", metavar="T[,T]...", help="0: greedy. Several share the samples.")
+    ] = "1",
+    max_new_tokens: MaxNewTokens = 512,
+    seed: Seed = 0,
+    batch: Batch = 64,
+    system: System = None,
+    template_args: TemplateArgs = None,
+    today: Today = None,
+    as_json: Json = False,
+) -> None:
+    """Sample graded completions of any models on the same problems; every other command reads the files.
+
+    Interrupted, the same command continues to the same bytes. Under torchrun the processes share the problems.
+    """
+    from swerve.cli.runs import is_main_process, main_progress
+
+    temperatures = parse_temperatures(temperature)
+    models, changes = split_arguments(arguments, task)
+    settings = sample_settings(
+        task,
+        data,
+        changes,
+        split=split,
+        limit=limit,
+        num_samples=num_samples or len(temperatures),
+        temperatures=temperatures,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        max_rows=batch,
+        system=system,
+        template_args=template_args or (),
+        today=today,
+    )
+    named = resolve_models(models, task)
+    from swerve.artifacts.samples import read_samples
+    from swerve.eval.comparison import compare, comparison_table, outcomes_of
+    from swerve.eval.sampling import sample as sample_models
+
+    paths = sample_models(named, settings, out=out, progress=main_progress())
+    if not is_main_process():
+        return
+    comparison = compare([one for path in paths.values() for one in outcomes_of(read_samples(path))])
+    files = {label: str(path) for label, path in paths.items()}
+    lines = [*table_lines(comparison_table(comparison)), *(f"Samples: {path}" for path in files.values())]
+    print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)
+
+
+def parse_temperatures(text: str) -> tuple[float, ...]:
+    """Return the temperatures in `0.3,0.7`.
+
+    Raises:
+        ConfigError: one is not a number of at least 0.
+
+    >>> parse_temperatures("0.3, 1")
+    (0.3, 1.0)
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"--temperature {text!r}: {part.strip()!r} is not a number of at least 0")
+        found.append(value)
+    return tuple(found)
+
+
+def split_arguments(arguments: Sequence[str], task: str | None) -> tuple[list[str], list[str]]:
+    """Return the models and the KEY=VALUE changes among arguments; KEY is one of the task, `seed` or of the runtime."""
+    keys = _known_keys(task)
+    changes = [one for one in arguments if "=" in one and _key(one) in keys and not Path(one).exists()]
+    return [one for one in arguments if one not in changes], changes
+
+
+def _key(argument: str) -> str:
+    return argument.partition("=")[0].partition(".")[0].strip()
+
+
+def _known_keys(task: str | None) -> set[str]:
+    from swerve.cli.data import task_kinds
+
+    kind = task_kinds().get("table" if task is None else task)
+    return {"seed", "task", *_WORK, *(kind.model_fields if kind else ())}
+
+
+def resolve_models(texts: Sequence[str], task: str | None) -> dict[str, Path | str]:
+    """Return folder or hub name of each model by its label.
+
+    Raises:
+        ConfigError: none is given, two have one label, or a label cannot be the name of a file.
+        CheckpointError: there is no such model.
+    """
+    from swerve.cli.runs import check_label, resolve_model
+
+    found: dict[str, Path | str] = {}
+    for text in texts:
+        try:
+            named = resolve_model(text)
+        except CheckpointError as error:
+            if "=" not in text:
+                raise
+            hint = nearest(_key(text), _known_keys(task))
+            raise CheckpointError(f"{text!r} is neither KEY=VALUE of the task{hint} nor NAME=MODEL: {error}") from None
+        if named.label in found:
+            raise ConfigError(f"two models are called '{named.label}'; give them names, as in late=MODEL")
+        found[check_label(named.label, text)] = named.path
+    if not found:
+        raise ConfigError("no model is given; name one: a folder, RUN:LABEL or owner/name#revision")
+    return found
+
+
+def sample_settings(
+    task: str | None,
+    data: str | None,
+    changes: Sequence[str],
+    *,
+    template_args: Sequence[str],
+    today: str | None,
+    max_rows: int,
+    **options: Any,
+) -> SampleSettings:
+    """Return what the options of the command line ask for.
+
+    Raises:
+        ConfigError: an option or a change is wrong; the message names it.
+    """
+    from swerve.config.sampling import SampleSettings, WorkSettings
+    from swerve.recipes.loader import load_settings, parse_override
+
+    if (task is None) == (data is None):
+        raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
+    own = [one for one in changes if _key(one) not in _WORK]
+    config, problem_seed = _task(task, data, own)
+    work = load_settings(WorkSettings, [f"runtime.max_rows={max_rows}", *(one for one in changes if one not in own)])
+    given = {override.keys: override.value for override in map(parse_override, template_args)}
+    options["template_args"] = {".".join(keys): value for keys, value in given.items()}
+    if today is not None:
+        options["today"] = _date(today)
+    try:
+        return SampleSettings(task=config, problem_seed=problem_seed, **dict(work), **options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"--{str(one).replace('_', '-')}: " for one in first["loc"][:1])
+        got = f", got {first['input']!r}" if place else ""
+        raise ConfigError(f"{place}{first['msg'].removeprefix('Value error, ')}{got}") from None
+
+
+def _task(task: str | None, data: str | None, changes: Sequence[str]) -> tuple[TaskConfig, int]:
+    from swerve.cli.data import load_task
+
+    if data is None:
+        assert task is not None
+        return load_task(task, changes)
+    source = json.dumps([data])
+    return load_task("table", [f"train={source}", f"heldout={source}", *changes])
+
+
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--date {text!r} is not a date; write YYYY-MM-DD") from None

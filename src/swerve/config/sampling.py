@@ -1,0 +1,66 @@
+"""What `swerve sample` is asked for."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from swerve.config.engines import RolloutConfig
+from swerve.config.recipe import RuntimeConfig
+from swerve.problems import TaskConfig
+from swerve.settings import Model, PositiveInt
+
+Temperature = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+"""Divides the logits; 0 takes the most likely token."""
+
+
+class WorkSettings(Model):
+    """Where and by what is sampled."""
+
+    rollout: RolloutConfig = RolloutConfig()
+    runtime: RuntimeConfig = RuntimeConfig(max_rows=64)
+
+
+class SampleSettings(WorkSettings):
+    """Which problems are sampled, and how."""
+
+    task: TaskConfig
+    split: Literal["train", "heldout"] = "heldout"
+    problem_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Chooses and orders the task's problems, as a recipe's `seed` does."""
+    limit: PositiveInt | None = None
+    """The first so many problems; null: all."""
+    num_samples: PositiveInt = 1
+    """Completions per problem, over all temperatures."""
+    temperatures: tuple[Temperature, ...] = Field(default=(1.0,), min_length=1)
+    """Taken in turn: sample i of a problem has the temperature number i modulo their number."""
+    max_new_tokens: PositiveInt = 512
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the sampling: each sample of each problem has its own seed, derived from it."""
+    system: str | None = None
+    """System message in place of the task's own; empty: none; null: the task's own."""
+    template_args: dict[str, JsonValue] = Field(default_factory=dict)
+    """Arguments of the chat template, such as `enable_thinking`."""
+    today: date = date(2024, 7, 26)
+    """The date that a chat template which prints today's is told."""
+
+    @model_validator(mode="after")
+    def _check_temperatures(self) -> SampleSettings:
+        count = len(self.temperatures)
+        if len(set(self.temperatures)) < count:
+            raise ValueError(f"temperatures {list(self.temperatures)} name one twice")
+        if self.num_samples % count:
+            raise ValueError(f"num_samples ({self.num_samples}) must be a multiple of the {count} temperatures")
+        if 0.0 in self.temperatures and self.num_samples > count:
+            raise ValueError(
+                f"at temperature 0 all samples of a problem are the same: num_samples ({self.num_samples}) must be "
+                f"{count}, one for each temperature"
+            )
+        return self
+
+    @property
+    def samples_per_temperature(self) -> int:
+        """Completions of each problem at each temperature."""
+        return self.num_samples // len(self.temperatures)

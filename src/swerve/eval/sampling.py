@@ -1,0 +1,412 @@
+"""Sample and grade completions of any models on any task, without a run; interrupted, it continues to the same bytes.
+
+Problems are sampled in chunks. Each chunk is written to a file of its own in `OUT.partial`, and the file at OUT is made
+of them when all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
+from swerve.artifacts.problem_records import problem_record
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.samples import (
+    Sample,
+    SampledModel,
+    SamplesInfo,
+    SamplesTokenizer,
+    is_samples_file,
+    join_samples,
+    read_samples_info,
+    sampled_problems,
+    write_samples,
+)
+from swerve.config.sampling import SampleSettings
+from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
+from swerve.models.runtime import apply_runtime
+from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source
+from swerve.problems import load_family
+from swerve.progress import Progress, ProgressTask, SilentProgress
+from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
+from swerve.rewards import grade_all
+from swerve.rewards.checks import check_graders
+from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.groups import rollout_groups
+from swerve.seeds import derive_seed
+from swerve.types import Problem, Prompt
+from swerve.version import __version__
+from swerve.world import World, joined_world
+
+_INFO = "info.json"
+_NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
+"""What may differ between an interrupted command and the one that continues it."""
+_DIGESTS = {
+    "model.fingerprint": "of another model, or its files have changed",
+    "tokenizer.sha256": "of another tokenizer",
+    "problems_sha256": "of other problems",
+}
+"""What it means where one of these differs."""
+_CHARS_SHOWN = 40
+_NUM_NAMED = 3
+
+
+def sample(
+    models: Mapping[str, Path | str], settings: SampleSettings, *, out: Path, progress: Progress | None = None
+) -> dict[str, Path]:
+    """Sample and grade completions of each model on the same problems; return each model's file by label.
+
+    Every model is checked before the first is loaded: its configuration, tokenizer, prompts and positions, and what is
+    at its place already. A file that holds these samples is left alone; an interrupted one is continued.
+
+    Args:
+        models: by label; each is a folder in the Hugging Face layout or `owner/name` with an optional `#revision`.
+        settings: problems, sampling and runtime.
+        out: the file (`.parquet`) of one model; else the folder of the files `LABEL.parquet`.
+        progress: told what is done; None: nobody.
+
+    Raises:
+        ConfigError: there is no problem, a prompt is too long for a model, or what is at `out` has other settings.
+        CheckpointError: there is no such model, or it is damaged.
+        ArtifactError: the problems cannot be read, or another process works at `out`.
+        DiskFullError: no room; what was sampled is kept and continued from.
+    """
+    paths = sample_paths(out, list(models))
+    run_jobs([SampleJob(label, model, settings, paths[label]) for label, model in models.items()], progress)
+    return paths
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """One file of samples."""
+
+    label: str
+    model: Path | str
+    """Folder, or `owner/name` with an optional `#revision`."""
+    settings: SampleSettings
+    path: Path
+
+
+def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> bool:
+    """Write the files of jobs, all on the first job's problems and runtime; see `sample`.
+
+    Returns:
+        Whether this is the only process, or the first of several.
+    """
+    shown, first = progress or SilentProgress(), jobs[0].settings
+    apply_runtime(first.runtime)
+    problems = chosen_problems(first, shown)
+    models = {job.label: _prompted(job, problems) for job in jobs}
+    plans = [_plan(job, models[job.label]) for job in jobs]
+    for plan in plans:
+        plan.check_place()
+    device = resolve_device(first.runtime.device)
+    with joined_world(device, timeout=first.runtime.collective_timeout) as world:
+        for model in models.values():
+            _sample_model([plan for plan in plans if plan.model is model], world, shown)
+        return world.is_main
+
+
+def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Problem]:
+    """Return the problems that settings name, with the system message they name; what was left out is noted.
+
+    Raises:
+        ConfigError: there is none, the task cannot be read, or a grader does not exist or does not take its policies.
+    """
+    family = load_family(settings.task)
+    problems = family.problems(settings.split, seed=derive_seed(settings.problem_seed, "problems"))
+    if not problems:
+        raise ConfigError(f"task '{settings.task.kind}' has no {settings.split} problems; choose others")
+    if settings.limit is not None and settings.limit > len(problems):
+        raise ConfigError(f"there are {len(problems)} {settings.split} problems, fewer than --limit {settings.limit}")
+    problems = problems[: settings.limit]
+    check_graders(problems)
+    for note in getattr(family, "notes", list)():
+        progress.note(note)
+    return problems if settings.system is None else [_with_system(one, settings.system) for one in problems]
+
+
+def _with_system(problem: Problem, text: str) -> Problem:
+    messages = problem.messages or (("user", problem.question),)
+    others = tuple(message for message in messages if message[0] != "system")
+    return replace(problem, messages=(("system", text), *others) if text else others)
+
+
+def sample_paths(out: Path, labels: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each model's samples.
+
+    Raises:
+        ConfigError: `out` is one file for several models, or a file where a folder is needed.
+    """
+    if out.suffix == ".parquet" and not out.is_dir():
+        if len(labels) > 1:
+            raise ConfigError(
+                f"--out {out} is one file for {len(labels)} models; give a folder, in which each model has its own file"
+            )
+        return {labels[0]: out}
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is neither a folder nor a name that ends in .parquet")
+    return {label: out / f"{label}.parquet" for label in labels}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PromptedModel:
+    """A model that was checked, and the problems as it reads them."""
+
+    source: CheckpointSource
+    checked: CheckedModel
+    prompts: Sequence[Prompt]
+    texts: Sequence[str]
+    """Of the prompts."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the problems."""
+        return [prompt.problem.id for prompt in self.prompts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is sampled from one model under some settings, and where it goes."""
+
+    model: _PromptedModel
+    settings: SampleSettings
+    info: SamplesInfo
+    path: Path
+
+    @property
+    def partial(self) -> Path:
+        """Folder of what was sampled before an interruption."""
+        return self.path.with_name(f"{self.path.name}.partial")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
+
+    def check_place(self) -> None:
+        """Check that what is at the file's place is these samples, whole or begun.
+
+        Raises:
+            ConfigError: it is something else; the message names the settings that differ.
+        """
+        if self.path.exists():
+            if not is_samples_file(self.path):
+                raise ConfigError(f"--out {self.path} exists and is no file of samples; give another name")
+            self._check_same(read_samples_info(self.path), self.path)
+        elif (self.partial / _INFO).is_file():
+            self._check_same(self.begun(), self.partial)
+        elif self.partial.exists() and not _is_empty(self.partial):
+            raise ConfigError(f"{self.partial} exists and is no interrupted sampling; give another name with --out")
+
+    def begun(self) -> SamplesInfo:
+        """Return what the interrupted command wrote down of itself."""
+        return SamplesInfo.read(self.partial / _INFO, remedy=f"delete {self.partial}")
+
+    def _check_same(self, there: SamplesInfo, place: Path) -> None:
+        old, new = (_flat(one.model_dump(mode="json")) for one in (there, self.info))
+        names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in _NOT_COMPARED]
+        if names:
+            shown = [_DIGESTS.get(one) or f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names]
+            more = [f"{len(shown) - _NUM_NAMED} more"] if len(shown) > _NUM_NAMED else []
+            raise ConfigError(
+                f"{place} holds samples with other settings ({'; '.join([*shown[:_NUM_NAMED], *more])}); give the same "
+                "ones, another --out, or delete it"
+            )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether there is nothing but what a kill left of the first file."""
+    return folder.is_dir() and all(one.name.startswith(TEMPORARY_PREFIX) for one in folder.iterdir())
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a mapping, those of `model` and `tokenizer` under dotted names."""
+    parts = {name: one for name, one in value.items() if name in ("model", "tokenizer")}
+    inner = {f"{name}.{key}": one for name, part in parts.items() for key, one in part.items()}
+    return {**{name: one for name, one in value.items() if name not in parts}, **inner}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _CHARS_SHOWN else f"{text[:_CHARS_SHOWN]}..."
+
+
+def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
+    settings = job.settings
+    source = checkpoint_source(job.label, job.model, settings.runtime)
+    checked = source.check()
+    arguments = TemplateArguments(values=settings.template_args, today=settings.today)
+    check_template_arguments(checked.tokenizer, arguments)
+    prompts = encode_prompts(checked.tokenizer, problems, arguments)
+    _check_positions(source, checked, prompts, settings)
+    texts = prompt_texts(checked.tokenizer, problems, arguments)
+    return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
+
+
+def _plan(job: SampleJob, model: _PromptedModel) -> _Plan:
+    problems = [prompt.problem for prompt in model.prompts]
+    info = _info(model.source, model.checked, job.settings, problems)
+    return _Plan(model=model, settings=job.settings, info=info, path=job.path)
+
+
+def _check_positions(
+    source: CheckpointSource, checked: CheckedModel, prompts: Sequence[Prompt], settings: SampleSettings
+) -> None:
+    limit = checked.num_positions
+    longest = max(prompts, key=lambda prompt: len(prompt.token_ids))
+    length = len(longest.token_ids)
+    if limit is not None and length + settings.max_new_tokens > limit:
+        room = f"; at most {limit - length} new tokens fit" if length < limit else ""
+        raise ConfigError(
+            f"the prompt of problem {longest.problem.id!r} has {length} tokens for model '{source.label}' and may grow "
+            f"by {settings.max_new_tokens}, together more than the model's {limit} positions{room}; lower "
+            "--max-new-tokens, or leave long questions out"
+        )
+
+
+def _info(
+    source: CheckpointSource, checked: CheckedModel, settings: SampleSettings, problems: Sequence[Problem]
+) -> SamplesInfo:
+    records = json.dumps([problem_record(one) for one in problems], sort_keys=True)
+    said = settings.model_dump(mode="json")
+    same = ("task", "split", "problem_seed", "num_samples", "temperatures", "max_new_tokens", "seed", "system")
+    return SamplesInfo(
+        **{name: said[name] for name in (*same, "template_args", "today")},
+        model=SampledModel(
+            label=source.label,
+            source=str(source.path),
+            fingerprint=checked.content,
+            dtype=source.dtype,
+            device=source.device.partition(":")[0],
+        ),
+        tokenizer=SamplesTokenizer(name=str(source.path), sha256=tokenizer_fingerprint(checked.tokenizer)),
+        num_problems=len(problems),
+        problems_sha256=hashlib.sha256(records.encode()).hexdigest(),
+        engine=said["rollout"]["engine"],
+        swerve_version=__version__,
+    )
+
+
+def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
+    """Write the files of one model, which is loaded once, and only if there is something to sample."""
+    load = functools.cache(lambda: replace(plans[0].model.source, device=world.device).load())
+    for plan in plans:
+        if plan.is_done:
+            progress.note(f"{plan.path} is complete: nothing to do")
+        else:
+            with _begun(plan, world):
+                _sample_rest(plan, load, world, progress)
+        if world.is_main:
+            remove(plan.partial)
+        world.barrier()
+
+
+def _sample_rest(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
+    """Sample what an interruption left, and write the whole file."""
+    left = _left(plan, progress)
+    per_chunk = max(1, plan.settings.runtime.max_rows // plan.settings.samples_per_temperature)
+    chunks = world.shard([left[start : start + per_chunk] for start in range(0, len(left), per_chunk)])
+    if chunks:
+        _sample_chunks(plan, load(), chunks, len(plan.model.prompts) - len(left), progress)
+    world.barrier()
+    if world.is_main:
+        join_samples(plan.path, plan.begun(), _chunk_files(plan), order=plan.model.ids)
+
+
+@contextmanager
+def _begun(plan: _Plan, world: World) -> Iterator[None]:
+    """Write down what is sampled, and hold the folder; a full disk is noticed here, before any work."""
+    place = RunDirectory(plan.partial)
+    if world.is_main and not (plan.partial / _INFO).is_file():
+        write_sealed(plan.partial / _INFO, plan.info.model_dump(mode="json"))
+    world.barrier()
+    with place.lock() if world.is_main else nullcontext():
+        world.barrier()
+        yield
+
+
+def _chunk_files(plan: _Plan) -> list[Path]:
+    return sorted(plan.partial.glob("[0-9]*.parquet"))
+
+
+def _left(plan: _Plan, progress: Progress) -> list[int]:
+    """Return the numbers of the problems that are not sampled yet; damaged files are sampled again."""
+    begun = plan.begun()
+    done: set[str] = set()
+    for file in _chunk_files(plan):
+        try:
+            done |= sampled_problems(file, begun)
+        except (ArtifactError, MismatchError) as error:
+            progress.note(f"{error}: it is sampled again")
+            remove(file)
+    return [number for number, name in enumerate(plan.model.ids) if name not in done]
+
+
+def _sample_chunks(
+    plan: _Plan, loaded: LoadedModel, chunks: Sequence[Sequence[int]], num_done: int, progress: Progress
+) -> None:
+    """Sample this process's chunks of problems, and write each when it is complete."""
+    settings, info = plan.settings, plan.begun()
+    max_rows = settings.runtime.max_rows
+    total = (num_done + sum(map(len, chunks))) * settings.num_samples
+    name = f"sample {plan.model.source.label}"
+    with (
+        closing(make_engine(settings.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine,
+        progress.task(name, total, done=num_done * settings.num_samples) as task,
+    ):
+        num_right = num = 0
+        for chunk in chunks:
+            samples = _sampled(plan, chunk, loaded, engine, task)
+            write_samples(plan.partial / f"{chunk[0]:06d}.parquet", info, samples)
+            num_right, num = num_right + sum(one.reward.is_right for one in samples), num + len(samples)
+            task.advance(0, right=num_right / num)
+
+
+def _sampled(
+    plan: _Plan, chunk: Sequence[int], loaded: LoadedModel, engine: Engine, task: ProgressTask
+) -> list[Sample]:
+    """Return the samples of some problems, by problem and number."""
+    settings, found = plan.settings, list[Sample]()
+    for place, temperature in enumerate(settings.temperatures):
+        numbers = range(place, settings.num_samples, len(settings.temperatures))
+        wanted = [(problem, number) for problem in chunk for number in numbers]
+        prompts = [plan.model.prompts[problem] for problem, _ in wanted]
+        seeds = [
+            derive_seed(settings.seed, "sample", prompt.problem.id, number)
+            for prompt, (_, number) in zip(prompts, wanted, strict=True)
+        ]
+        params = SamplingParams(
+            num_samples=1,
+            max_new_tokens=settings.max_new_tokens,
+            temperature=temperature,
+            stop_ids=stop_ids(loaded.model, loaded.tokenizer),
+        )
+        groups = rollout_groups(
+            engine, loaded.tokenizer, prompts, params, seeds=seeds, grade=grade_all, on_finished=task.advance
+        )
+        found += [
+            Sample(
+                problem=group.prompt.problem,
+                index=number,
+                label=plan.model.source.label,
+                prompt=plan.model.texts[problem],
+                prompt_ids=group.prompt.token_ids,
+                completion=group.rollouts[0].completion,
+                text=group.rollouts[0].text,
+                reward=group.rollouts[0].reward,
+                temperature=temperature,
+                seed=seed,
+            )
+            for group, (problem, number), seed in zip(groups, wanted, seeds, strict=True)
+        ]
+    places = {plan.model.prompts[problem].problem.id: problem for problem in chunk}
+    return sorted(found, key=lambda one: (places[one.problem.id], one.index))

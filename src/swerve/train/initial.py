@@ -1,0 +1,76 @@
+"""The model that a run begins with: the recipe's, or a new tiny one, which can be made again at any time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
+from swerve.artifacts.run import RunDirectory
+from swerve.config import Config, PretrainedModel, TinyModel
+from swerve.errors import CheckpointError, ConfigError
+from swerve.models.model_folder import tensors_fingerprint, tokenizer_fingerprint
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.models.trial import quiet_transformers
+from swerve.problems import ProblemFamily, load_family
+from swerve.seeds import derive_seed
+
+_OPEN_PATH = "MODEL"
+"""What shipped recipes have in the place of a trained model."""
+
+
+def pretrained_path(model: PretrainedModel) -> str:
+    """Return the model's folder or hub name.
+
+    Raises:
+        ConfigError: the recipe leaves it open.
+    """
+    if model.path == _OPEN_PATH:
+        raise ConfigError(
+            f"the recipe leaves the model open (model.path: {_OPEN_PATH}); give one with model.path=FOLDER, or the "
+            "name of a model on the hub"
+        )
+    return model.path
+
+
+def new_tiny_model(config: Config, family: ProblemFamily) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Return the recipe's tiny model with its first weights, and the tokenizer of the task's words.
+
+    Raises:
+        ConfigError: the task's texts have no fixed vocabulary.
+    """
+    if family.is_prose:
+        raise ConfigError(
+            f"task '{config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
+            "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
+            "palindrome and countdown have words with task.spaced=true)"
+        )
+    tokenizer = build_word_tokenizer(family.words)
+    model = build_tiny_model(cast(TinyModel, config.model), tokenizer, seed=derive_seed(config.seed, "model"))
+    return model, tokenizer
+
+
+def initial_model(config: Config, run: RunDirectory) -> Path | str:
+    """Return the model that a run began with: the recipe's, or the tiny one, made again in the run's `initial/`.
+
+    Raises:
+        CheckpointError: the recipe's model is no longer where it was.
+        ArtifactError: the folder cannot be written.
+    """
+    if isinstance(config.model, PretrainedModel):
+        path = pretrained_path(config.model)
+        if path.startswith((".", "/", "~")) and not Path(path).is_dir():
+            raise CheckpointError(f"{run.path} began with {path}, which is not there any more; give its copy's folder")
+        return path
+    if not (run.initial_path / MANIFEST_NAME).is_file():
+        model, tokenizer = new_tiny_model(config, load_family(config.task))
+        digests = {
+            "weights_sha256": tensors_fingerprint(model.state_dict()),
+            "tokenizer_sha256": tokenizer_fingerprint(tokenizer),
+        }
+        with atomic_directory(run.initial_path, **digests) as folder, quiet_transformers():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    return run.initial_path

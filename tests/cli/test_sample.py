@@ -1,0 +1,211 @@
+"""`swerve sample` and `swerve eval --model`: what is printed, and one clear line for every wrong input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swerve.artifacts.samples import read_samples
+from swerve.cli.eval_command import model_temperatures
+from swerve.cli.sample import split_arguments
+from swerve.errors import ConfigError
+
+Swerve = Callable[..., tuple[int, str, str]]
+TASK = ("--task", "addition", "digits=2", "num_heldout=4", "--max-new-tokens", "6", "--batch", "8")
+
+
+@pytest.fixture(scope="module")
+def model(save_addition_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_addition_model(tmp_path_factory.mktemp("cli") / "one", seed=1))
+
+
+def test_samples_are_written_and_summarised(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    command = ("sample", model, *TASK, "--num-samples", "4", "--temperature", "0.5,1", "--out", "a.parquet")
+    status, out, err = swerve(*command)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [["one", "T=0.5", "2"], ["one", "T=1", "2"]]
+    assert lines[3] == "Samples: a.parquet"
+    assert "sample one: 16/16, done" in err
+    found = read_samples(tmp_path / "a.parquet")
+    assert (len(found.samples), found.info.temperatures, found.info.num_problems) == (16, (0.5, 1.0), 4)
+    before = (tmp_path / "a.parquet").read_bytes()
+    status, again, err = swerve(*command)
+    assert (status, again) == (0, out)
+    assert err.strip() == "a.parquet is complete: nothing to do"
+    assert (tmp_path / "a.parquet").read_bytes() == before
+
+
+def test_several_models_have_a_file_each(swerve: Swerve, model: str) -> None:
+    status, out, err = swerve("sample", f"a={model}", f"b={model}", *TASK, "--out", "both", "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    assert found["files"] == {"a": "both/a.parquet", "b": "both/b.parquet"}
+    assert found["rows"][1]["difference"]["estimate"]["mean"] == 0.0
+
+
+def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    status, _, err = swerve("data", "write", "addition", "digits=2", "num_train=5", "--out", "mine.jsonl")
+    assert status == 0, err
+    command = ("sample", model, "--data", "mine.jsonl", "--max-new-tokens", "6", "--num-samples", "2")
+    status, _, err = swerve(*command, "--out", "mine.parquet")
+    assert status == 0, err
+    ids = {json.loads(line)["id"] for line in (tmp_path / "mine.jsonl").read_text().splitlines()}
+    assert {one.problem.id for one in read_samples(tmp_path / "mine.parquet").samples} == ids
+    (tmp_path / "mine.jsonl").unlink()  # the samples have all that grading needs
+    status, out, err = swerve("grade", "mine.parquet", "--audit", "correct", "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    assert (found["num_records"], found["graders"]) == (10, {"addition": 10})
+    assert found["audits"][0]["disagreements"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["MODEL", "nothere", *TASK, "--out", "o"], 1, "checkpoint nothere does not exist"),
+        (["MODEL", "owner/none", *TASK, "--out", "o"], 1, "cannot find a model owner/none: We couldn't connect"),
+        (["MODEL", "--task", "adition", "--out", "o"], 2, "did you mean 'addition'?"),
+        (
+            ["MODEL", *TASK, "digit=2", "--out", "o"],
+            1,
+            "'digit=2' is neither KEY=VALUE of the task; did you mean 'digits'",
+        ),
+        (["MODEL", *TASK, "digits=x", "--out", "o"], 2, "override 'task.digits=x'"),
+        (["MODEL", *TASK, "runtime.dtyp=x", "--out", "o"], 2, "did you mean 'dtype'?"),
+        (["MODEL", *TASK, "--temperature", "0.3;1", "--out", "o"], 2, "--temperature '0.3;1': '0.3;1' is not a number"),
+        (["MODEL", *TASK, "--temperature", "-1", "--out", "o"], 2, "'-1' is not a number of at least 0"),
+        (
+            ["MODEL", *TASK, "--split", "test", "--out", "o"],
+            2,
+            "--split: Input should be 'train' or 'heldout', got 'test'",
+        ),
+        (["MODEL", *TASK, "--limit", "9", "--out", "o"], 2, "there are 4 heldout problems, fewer than --limit 9"),
+        (["MODEL", *TASK, "--date", "today", "--out", "o"], 2, "--date 'today' is not a date; write YYYY-MM-DD"),
+        (["MODEL", *TASK, "--template-arg", "x=1", "--out", "o"], 2, "has no chat template, so it takes no template"),
+        (["MODEL", *TASK, "--max-new-tokens", "40", "--out", "o"], 2, "more than the model's 40 positions"),
+        (["MODEL", "--out", "o"], 2, "give either --task TASK (see: swerve data list) or --data SPEC"),
+        (["MODEL", *TASK, "--data", "x.jsonl", "--out", "o"], 2, "give either --task TASK"),
+        (["digits=2", "--task", "addition", "--out", "o"], 2, "no model is given"),
+        (["MODEL", "MODEL", *TASK, "--out", "o"], 2, "two models are called 'one'; give them names"),
+        (["a=MODEL", "b=MODEL", *TASK, "--out", "o.parquet"], 2, "one file for 2 models; give a folder"),
+        (["MODEL", *TASK, "--out", "MODEL/config.json"], 2, "is neither a folder nor a name that ends in .parquet"),
+    ],
+)
+def test_wrong_input_is_one_line_and_nothing_is_written(
+    swerve: Swerve, model: str, tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    found, out, err = swerve("sample", *(one.replace("MODEL", model) for one in arguments))
+    assert (found, out) == (status, "")
+    assert said in err.replace(model, "MODEL")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_of_samples_is_not_replaced(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.parquet"
+    path.write_text("mine")
+    status, _, err = swerve("sample", model, *TASK, "--out", "notes.parquet")
+    assert (status, path.read_text()) == (2, "mine")
+    assert "--out notes.parquet exists and is no file of samples; give another name" in err
+
+
+def test_an_adapter_is_refused_with_what_to_do(swerve: Swerve, tmp_path: Path) -> None:
+    folder = tmp_path / "lora"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    status, _, err = swerve("sample", "lora", *TASK, "--out", "o")
+    assert status == 1
+    assert "lora is a LoRA adapter, not a model; merge it into its base with peft" in err
+
+
+def test_keys_of_the_task_and_models_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits=3").mkdir()
+    given = ["owner/a#main", "b=owner/b", "digits=2", "runtime.dtype=bfloat16", "seed=3", "digits=3", "late=x/y"]
+    models, changes = split_arguments(given, "addition")
+    assert models == ["owner/a#main", "b=owner/b", "digits=3", "late=x/y"]
+    assert changes == ["digits=2", "runtime.dtype=bfloat16", "seed=3"]
+
+
+def test_eval_prints_a_table_in_any_form(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    command = ("eval", "--model", f"a={model}", "--model", f"b={model}", *TASK, "--num-samples", "2", "--out", "out")
+    status, table, err = swerve(*command, "--temperature", "a=0")
+    assert status == 0, err
+    assert [line.split()[:2] for line in table.splitlines()[1:4]] == [["a", "greedy"], ["b", "greedy"], ["b", "T=1"]]
+    for form, ending in (("md", "md"), ("csv", "csv"), ("latex", "tex"), ("json", "json")):
+        status, out, err = swerve(*command, "--temperature", "a=0", "--format", form)
+        assert status == 0, err
+        assert out == (tmp_path / "out" / f"comparison.{ending}").read_text()
+        assert err.count("is complete: nothing to do") == 3
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "comparison.csv").read_text())))
+    assert {row["kind"] for row in rows} >= {"all"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing is given to evaluate; give a run (swerve eval RUN), or models"),
+        (["--task", "addition"], "--task needs --model MODEL"),
+        (["--model", "MODEL", "MODEL", *TASK], "is no key of the task; models are given with --model"),
+        (["--model", "MODEL", *TASK, "--temperature", "b=1"], "no model is called 'b'; there are one"),
+        (
+            ["--model", "MODEL", *TASK, "--format", "tex"],
+            "--format 'tex' is not one of table, md, csv, latex, json",
+        ),
+    ],
+)
+def test_wrong_questions_to_eval_are_one_line(
+    swerve: Swerve, model: str, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    status, out, err = swerve("eval", *(one.replace("MODEL", model) for one in arguments))
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_the_same_table_and_its_first_model(swerve: Swerve, small_run: Any, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(small_run.path, tmp_path / "run")
+    status, out, err = swerve("eval", "run", "--format", "md")
+    assert status == 0, err
+    assert [line.split(" | ")[0] for line in out.splitlines()[2:5]] == ["| sft-100", "| sft-100", "| sft-220"]
+    command = ("eval", "--model", "run:base", "--model", "run:sft", "--task", "run/config.yaml", "--temperature", "0")
+    status, out, err = swerve(*command, "--max-new-tokens", "8", "--limit", "3", "--out", "out", "--json")
+    assert status == 0, err
+    assert [row["model"] for row in json.loads(out)["rows"]] == ["base", "sft-220"]
+    assert (tmp_path / "run" / "initial" / "MANIFEST.json").is_file()
+
+
+def test_temperatures_of_unknown_models_are_named() -> None:
+    with pytest.raises(ConfigError, match="no model is called 'bas'; did you mean 'base'?"):
+        model_temperatures(["bas=0"], ["base"], only_greedy=False)
+    assert model_temperatures([], ["base"], only_greedy=True) == {"base": (0.0,)}
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_two_processes_share_the_problems_and_write_the_same_file(model: str, tmp_path: Path) -> None:
+    command = ["-m", "swerve", "sample", model, *TASK, "--num-samples", "4"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name, before in (("one", []), ("two", launch)):
+        subprocess.run(
+            [sys.executable, *before, *command, "--out", str(tmp_path / f"{name}.parquet")],
+            check=True,
+            capture_output=True,
+            env=environment,
+        )
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["one.parquet", "two.parquet"]

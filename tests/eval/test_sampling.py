@@ -1,0 +1,319 @@
+"""Samples of any model: what a row says is so, and neither batches nor kills change it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from swerve.artifacts import files
+from swerve.artifacts.samples import read_samples
+from swerve.config import AdditionTask, RuntimeConfig
+from swerve.config.sampling import SampleSettings
+from swerve.errors import CheckpointError, ConfigError
+from swerve.eval import sampling
+from swerve.eval.sampling import sample
+from swerve.models.model_folder import load_model
+from swerve.problems import load_family
+from swerve.rewards import grade
+
+TASK = AdditionTask(digits=2, num_heldout=7)
+TEMPLATE = (
+    "{% for m in messages %}{{ m.content }} {% endfor %}{{ strftime_now('%d') }}"
+    "{% if thinking is defined and thinking %} step{% endif %}"
+)
+
+
+def _settings(**changes: Any) -> SampleSettings:
+    given: dict[str, Any] = {
+        "task": TASK,
+        "num_samples": 4,
+        "temperatures": (0.5, 1.5),
+        "max_new_tokens": 6,
+        "runtime": RuntimeConfig(max_rows=4),
+    }
+    return SampleSettings(**{**given, **changes})
+
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def folder(save_addition_model: Save, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_addition_model(tmp_path_factory.mktemp("models") / "one", seed=1)
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven problems, four samples each, in four chunks; treat it as read-only."""
+    path = tmp_path_factory.mktemp("samples") / "one.parquet"
+    assert sample({"one": folder}, _settings(), out=path) == {"one": path}
+    return path
+
+
+def test_every_problem_has_its_samples_in_order(file: Path) -> None:
+    found = read_samples(file)
+    problems = load_family(TASK).problems("heldout", seed=sampling.derive_seed(0, "problems"))
+    assert list(found.by_problem()) == [problem.id for problem in problems]
+    for problem in problems:
+        rows = found.by_problem()[problem.id]
+        assert [row.problem for row in rows] == [problem] * 4
+        assert [row.index for row in rows] == [0, 1, 2, 3]
+        assert [row.temperature for row in rows] == [0.5, 1.5, 0.5, 1.5]
+        assert len({row.seed for row in rows}) == 4
+    assert not file.with_name("one.parquet.partial").exists()
+
+
+def test_a_row_can_be_graded_and_its_logprobs_found_again(file: Path, folder: Path) -> None:
+    model = load_model(folder, device="cpu", dtype="float32").model
+    for row in read_samples(file).samples:
+        assert grade(row.problem, row.text) == row.reward
+        ids = torch.tensor([row.prompt_ids + row.completion.token_ids])
+        with torch.inference_mode():
+            logits = model(ids).logits[0, len(row.prompt_ids) - 1 : -1] / row.temperature
+        expected = torch.log_softmax(logits.double(), -1).gather(1, ids[0, len(row.prompt_ids) :, None]).squeeze(1)
+        assert row.completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_neither_batch_nor_number_of_samples_changes_a_sample(file: Path, folder: Path, tmp_path: Path) -> None:
+    expected = {(row.problem.id, row.index): row.completion.token_ids for row in read_samples(file).samples}
+    changes = (
+        _settings(runtime=RuntimeConfig(max_rows=100)),
+        _settings(num_samples=2),
+        _settings(limit=3),
+    )
+    for number, settings in enumerate(changes):
+        path = sample({"one": folder}, settings, out=tmp_path / f"{number}.parquet")["one"]
+        found = {(row.problem.id, row.index): row.completion.token_ids for row in read_samples(path).samples}
+        assert len(found) == settings.num_samples * (settings.limit or 7)
+        assert found == {key: expected[key] for key in found}
+
+
+def test_another_seed_gives_other_samples(file: Path, folder: Path, tmp_path: Path) -> None:
+    other = read_samples(sample({"one": folder}, _settings(seed=1), out=tmp_path / "b.parquet")["one"])
+    same = [
+        row.completion.token_ids == before.completion.token_ids
+        for row, before in zip(other.samples, read_samples(file).samples, strict=True)
+    ]
+    assert sum(same) < len(same) / 2
+
+
+def test_models_share_the_problems(save_addition_model: Save, folder: Path, tmp_path: Path) -> None:
+    other = save_addition_model(tmp_path / "other", seed=2)
+    settings = _settings(num_samples=1, temperatures=(0.0,))
+    paths = sample({"a": folder, "b": other}, settings, out=tmp_path / "out")
+    assert paths == {"a": tmp_path / "out" / "a.parquet", "b": tmp_path / "out" / "b.parquet"}
+    first, second = (read_samples(path) for path in paths.values())
+    assert [one.problem for one in first.samples] == [one.problem for one in second.samples]
+    assert first.info.tokenizer.sha256 == second.info.tokenizer.sha256
+    assert first.info.model.fingerprint != second.info.model.fingerprint
+    assert first.info.problems_sha256 == second.info.problems_sha256
+
+
+_POINTS = 9
+
+
+@pytest.mark.parametrize("point", range(_POINTS))
+def test_killed_at_any_write_it_continues_to_the_same_bytes(
+    file: Path, folder: Path, tmp_path: Path, point: int
+) -> None:
+    path = tmp_path / "one.parquet"
+    child = os.fork()
+    if child == 0:  # killed before or after the rename number point // 2
+        _kill_at(point)
+        sample({"one": folder}, _settings(), out=path)
+        os._exit(0)  # not reached: there are more renames than points
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not path.exists()
+    written = list(path.with_name("one.parquet.partial").glob("[0-9]*.parquet"))
+    sample({"one": folder}, _settings(), out=path)
+    assert path.read_bytes() == file.read_bytes()
+    assert len(written) == max(0, (point - 1) // 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["one.parquet"]
+
+
+def _kill_at(point: int) -> None:
+    rename, number = os.replace, iter(range(_POINTS + 1))
+
+    def replace_or_die(source: Any, target: Any) -> None:
+        for act in (lambda: None, lambda: rename(source, target)):
+            act()
+            if next(number) == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    files.os.replace = replace_or_die  # type: ignore[attr-defined]
+
+
+def test_ctrl_c_keeps_what_was_sampled(
+    file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "one.parquet", sampling.write_samples
+
+    def interrupted(place: Path, *rest: Any) -> None:
+        write(place, *rest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sampling, "write_samples", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sample({"one": folder}, _settings(), out=path)
+    sampled: list[Path] = []
+    monkeypatch.setattr(sampling, "write_samples", lambda *rest: (sampled.append(rest[0]), write(*rest)))
+    sample({"one": folder}, _settings(), out=path)
+    assert [one.name for one in sampled] == ["000002.parquet", "000004.parquet", "000006.parquet"]
+    assert path.read_bytes() == file.read_bytes()
+
+
+def _interrupted(folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sample all chunks and stop before they are joined; return the folder of the chunks."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sampling, "join_samples", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sample({"one": folder}, _settings(), out=path)
+    return path.with_name(f"{path.name}.partial")
+
+
+def test_a_damaged_part_is_sampled_again(
+    file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one.parquet"
+    partial = _interrupted(folder, path, monkeypatch)
+    damaged = partial / "000002.parquet"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 6] ^= 0xFF
+    damaged.write_bytes(data)
+    (partial / "000006.parquet").unlink()
+    sample({"one": folder}, _settings(), out=path)
+    assert path.read_bytes() == file.read_bytes()
+
+
+def test_a_complete_file_is_left_alone(file: Path, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    path = shutil.copy2(file, tmp_path / "one.parquet")
+    before = path.stat().st_mtime_ns
+    monkeypatch.setattr(sampling, "make_engine", None)
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    sample({"one": moved}, _settings(), out=path)  # the same files in another place are the same model
+    assert path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"temperatures": (0.5, 1.0)}, r"temperatures \[0.5, 1.5\], now \[0.5, 1.0\]"),
+        ({"seed": 5}, "seed 0, now 5"),
+        ({"limit": 2}, "num_problems 7, now 2; of other problems"),
+        ({"max_new_tokens": 5}, "max_new_tokens 6, now 5"),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_other_settings_are_refused_by_name(
+    file: Path, folder: Path, tmp_path: Path, monkeypatch: Any, changes: Any, said: str, whole: bool
+) -> None:
+    path = tmp_path / "one.parquet"
+    if whole:
+        shutil.copy2(file, path)
+    else:
+        partial = path.with_name("one.parquet.partial")
+        partial.mkdir()
+        info = read_samples(file).info.model_dump(mode="json")
+        files.write_sealed(partial / "info.json", info)
+    with pytest.raises(ConfigError, match=rf"holds samples with other settings \({said}"):
+        sample({"one": folder}, _settings(**changes), out=path)
+
+
+def test_another_model_is_refused(save_addition_model: Save, file: Path, tmp_path: Path) -> None:
+    path = shutil.copy2(file, tmp_path / "one.parquet")
+    other = save_addition_model(tmp_path / "other", seed=2)
+    with pytest.raises(ConfigError, match="of another model, or its files have changed"):
+        sample({"one": other}, _settings(), out=path)
+
+
+def test_a_template_takes_arguments_and_the_same_date_every_day(save_addition_model: Save, tmp_path: Path) -> None:
+    folder = save_addition_model(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
+    settings = _settings(num_samples=1, temperatures=(0.0,), template_args={"thinking": True}, limit=1)
+    found = read_samples(sample({"chat": folder}, settings, out=tmp_path / "a.parquet")["chat"])
+    (row,) = found.samples
+    assert row.prompt == f"{row.problem.question} 26 step"
+    tokenizer = load_model(folder, device="cpu", dtype="float32").tokenizer
+    assert tokenizer.convert_ids_to_tokens(list(row.prompt_ids))[-2:] == ["26", "step"]
+    assert (found.info.template_args, found.info.today) == ({"thinking": True}, "2024-07-26")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        (
+            {"max_new_tokens": 60},
+            ConfigError,
+            r"tokens for model 'one' and may grow by 60, together more than .* 40 po",
+        ),
+        ({"template_args": {"thinking": True}}, ConfigError, "has no chat template, so it takes no template arguments"),
+        ({"limit": 8}, ConfigError, "there are 7 heldout problems, fewer than --limit 8"),
+        ({"system": "Be brief."}, ConfigError, "no token for a word"),
+    ],
+)
+def test_what_is_wrong_is_said_before_any_model_is_loaded(
+    folder: Path, tmp_path: Path, monkeypatch: Any, changes: Any, error: type[Exception], said: str
+) -> None:
+    monkeypatch.setattr("swerve.models.sources.load_model", None)
+    with pytest.raises(error, match=said):
+        sample({"one": folder}, _settings(**changes), out=tmp_path / "one.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_model_is_checked_before_the_first_is_loaded(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("swerve.models.sources.load_model", None)
+    wrong = shutil.copytree(folder, tmp_path / "wrong")
+    config = json.loads((wrong / "config.json").read_text())
+    (wrong / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
+    with pytest.raises(CheckpointError, match="the two files are not of one model"):
+        sample({"one": folder, "wrong": wrong}, _settings(), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_template_that_does_not_take_an_argument_is_named(save_addition_model: Save, tmp_path: Path) -> None:
+    folder = save_addition_model(tmp_path / "chat", seed=1, template=TEMPLATE, words=("26", "step"))
+    with pytest.raises(ConfigError, match="takes no argument 'thinkng'; did you mean 'thinking'"):
+        sample({"chat": folder}, _settings(template_args={"thinkng": True}), out=tmp_path / "a.parquet")
+
+
+def test_a_full_disk_is_noticed_before_any_sampling(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from swerve.errors import DiskFullError
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("swerve.models.sources.load_model", None)
+    monkeypatch.setattr(files, "fsync", full)
+    with pytest.raises(DiskFullError, match=r"disk full while writing .*info.json"):
+        sample({"one": folder}, _settings(), out=tmp_path / "one.parquet")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_samples": 3}, r"num_samples \(3\) must be a multiple of the 2 temperatures"),
+        ({"temperatures": (0.0, 1.0)}, "at temperature 0 all samples of a problem are the same"),
+        ({"temperatures": (1.0, 1.0)}, "name one twice"),
+        ({"temperatures": (float("nan"),)}, "finite number"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _settings(**changes)
+
+
+def test_a_system_message_takes_the_place_of_the_tasks_own() -> None:
+    problem = load_family(TASK).problems("heldout", seed=0)[0]
+    asked = (("user", problem.question),)
+    assert sampling._with_system(problem, "S").messages == (("system", "S"), *asked)
+    own = replace(problem, messages=(("system", "old"), ("user", "q")))
+    assert sampling._with_system(own, "S").messages == (("system", "S"), ("user", "q"))
+    assert sampling._with_system(own, "").messages == (("user", "q"),)
