@@ -9,6 +9,8 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError, SwerveError
 from swerve.formats.imported_responses import read_provenance, read_responses
+from swerve.models.model_folder import load_model
+from swerve.models.tiny import build_word_tokenizer
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
@@ -116,6 +118,32 @@ def test_a_stage_resumed_inside_learns_from_what_it_sampled_and_from_nothing_els
     path.write_bytes(content)
     run = _train(config, tmp_path / "run", resume=True)
     assert run.select_checkpoint("rl").weights_sha256 == whole.select_checkpoint("rl").weights_sha256
+
+
+def _with_other_ids(checkpoint, folder):
+    """Write the model again with its words numbered backwards: the same texts by other token ids."""
+    loaded = load_model(checkpoint, device="cpu", dtype="float32")
+    words = [word for word in loaded.tokenizer.get_vocab() if not word.startswith("<")]
+    tokenizer = build_word_tokenizer(sorted(words, reverse=True))
+    known = loaded.tokenizer.get_vocab()
+    order = [known[word] for word, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    assert order != sorted(order)
+    weight = loaded.model.get_input_embeddings().weight  # tied: also the output head
+    weight.data = weight.data[order].clone()
+    loaded.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def test_a_teacher_of_another_tokenizer_is_learned_by_its_texts(load, small_run, tmp_path):
+    _with_other_ids(small_run.checkpoint_path(226), tmp_path / "teacher")
+    same = _train(load(teacher=str(small_run.checkpoint_path(226)), num_prompts=60), tmp_path / "same")
+    other = _train(load(teacher=str(tmp_path / "teacher"), num_prompts=60), tmp_path / "other")
+    names = [read_provenance(run.selected_path("reject"))["tokenizer"]["sha256"] for run in (same, other)]
+    assert names[0] != names[1]
+    for run in (same, other):  # the student would not know what is learned at all, were the ids taken as they are
+        first = next(record for record in read_metrics(run.metrics_path) if record["stage"] == "reject")
+        assert first["loss"] < 0.5
+    assert len(read_responses(other.selected_path("reject"))) > 20
 
 
 def test_nothing_right_is_said(load, tmp_path):

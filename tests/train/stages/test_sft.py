@@ -12,12 +12,15 @@ import yaml
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError
+from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
 from swerve.train.examples import ExampleReader
 from swerve.train.stages.sft import SftRunner
+from swerve.types import Completion, Problem, Reward
 
 STAGE = {
     "kind": "sft",
@@ -210,6 +213,31 @@ def test_responses_are_learned_after_their_prompts(tiny, tmp_path):
     for name, row in {"chat": chat, "plain": plain, "own_ids": own_ids, "foreign": foreign}.items():
         (found,) = _reader(tiny).read([_write(tmp_path / f"{name}.jsonl", row)])
         assert found.tokens == expected[name], name
+
+
+def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_models(tiny, tmp_path):
+    _, tokenizer = tiny
+    model = SampledModel(label="m", source="owner/m", fingerprint="", dtype="float32", device="cpu")
+    info = SamplesInfo(
+        **{"model": model, "task": {}, "split": "train", "num_problems": 1, "problems_sha256": "", "num_samples": 1},
+        **{"temperatures": (1.0,), "max_new_tokens": 4, "seed": 0, "swerve_version": "0"},
+        tokenizer=SamplesTokenizer(name="owner/m", sha256=tokenizer_fingerprint(tokenizer)),
+    )
+    sample = Sample(
+        problem=Problem(id="p", family="addition", question="1 + 1 =", answer="2"),
+        **{"index": 0, "label": "m", "prompt": "1 + 1 =", "text": "2", "temperature": 1.0, "seed": 0},
+        prompt_ids=(3, 4),
+        completion=Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason="length"),
+        reward=Reward(value=1.0, status="graded"),
+    )
+    write_samples(tmp_path / "own.parquet", info, [sample])
+    (own,) = _reader(tiny).read([str(tmp_path / "own.parquet")])
+    assert own.tokens == ((3, 4), (5, 6))  # as they are, cut off at the limit
+    other = info.model_copy(update={"tokenizer": SamplesTokenizer(name="owner/n", sha256="other")})
+    write_samples(tmp_path / "other.parquet", other, [sample])
+    (encoded,) = _reader(tiny).read([str(tmp_path / "other.parquet")])
+    assert tokenizer.decode(encoded.tokens[1]) == f"2 {tokenizer.eos_token}"
+    assert tokenizer.decode(encoded.tokens[0], skip_special_tokens=True) == "1 + 1 ="
 
 
 def test_what_is_too_long_or_recorded_as_wrong_is_said(tiny, tmp_path):
