@@ -268,3 +268,7 @@ def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_pa
     records = read_metrics(_train(load(other), tmp_path / "other").metrics_path)
     assert records[1]["epoch"] == 0.8
     assert "val_loss" in records[-1]
+    with open(held, "a") as stream:
+        stream.write("\n")
+    with pytest.raises(ConfigError, match=r"the code or data of stages\.sft\.validation has changed since"):
+        _train(load(other), tmp_path / "other", resume=True)

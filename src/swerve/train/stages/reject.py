@@ -123,6 +123,7 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
     counts: Counter[str] = Counter()
     for path in parts:
         counts.update(read_provenance(path)["counts"])
+    context.world.barrier()
     context.progress.note(
         f"{stage.label}: {counts['num_right']} of {counts['num_responses']} completions are right, of "
         f"{counts['num_problems_right']} of {counts['num_problems']} problems; {counts['num_duplicates']} are "
