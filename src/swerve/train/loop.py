@@ -306,6 +306,7 @@ class _Training:
             path = self.run_directory.checkpoint_path(context.first_step + best)
             kept = load_model(path, device=self.world.device, dtype=self.config.runtime.dtype)
             context.learner.weights.load_weights(kept.model)
+            self.world.barrier()  # the first process removes the checkpoint as soon as it has saved
             self.progress.note(f"{stage.label}: ends after {position.label} with the weights of step {best}, the best")
         return self._position(stage, context.first_step, stage.steps)
 
