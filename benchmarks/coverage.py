@@ -27,6 +27,7 @@ from swerve.statistics import (
     mean_interval,
     paired_wilcoxon,
     pearson,
+    ranking_intervals,
     ratio_interval,
     share,
     sign_flip_test,
@@ -73,7 +74,11 @@ def _rates(rng: Rng, mean: float, alike: float | None, num: int) -> Any:
     return np.full(num, mean) if alike is None else rng.beta(mean * alike, (1 - mean) * alike, size=num)
 
 
-_ROLLOUTS = ((2, None, "2 rollouts, problems alike"), (16, 0.5, "16 rollouts, most problems always or never solved"))
+_ROLLOUTS = (
+    (1, None, "1 rollout"),
+    (2, None, "2 rollouts, problems alike"),
+    (16, 0.5, "16 rollouts, most problems always or never solved"),
+)
 
 
 def _accuracy(num: int) -> Iterator[Cell]:
@@ -159,25 +164,46 @@ def _ratios(num: int) -> Iterator[Cell]:
         family = f"fraction {part:.2f} of lognormal sums"
         yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=once)
 
-    def hits(rng: Rng) -> bool | None:
-        spikes = rng.poisson(1.5, size=num)
-        return _holds(ratio_interval(rng.binomial(spikes, 0.95), spikes), 0.95)
+    for part, alike in ((0.95, None), (0.99, None), (0.95, 0.5)):
 
-    yield Cell(method="ratio", family="hits 0.95 of 1.5 spikes per problem", num_problems=num, bar=0.88, once=hits)
+        def hits(rng: Rng, part: float = part, alike: float | None = alike) -> bool | None:
+            spikes = rng.poisson(1.5, size=num)
+            return _holds(ratio_interval(rng.binomial(spikes, _rates(rng, part, alike, num)), spikes), part)
+
+        family = f"hits {part:.2f} of 1.5 spikes per problem" + ", most problems always or never" * (alike is not None)
+        yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=hits)
+
+    def one_problem(rng: Rng) -> bool | None:
+        return _holds(ratio_interval(np.where(rng.random(num) < 0.02, 0.9, 0.001), np.ones(num)), 0.01898)
+
+    family = "fraction 0.02, nearly all in one problem of fifty"
+    yield Cell(method="ratio", family=family, num_problems=num, bar=0.88, once=one_problem)
+
+
+_RANKED = ((0.5, 0.5, 1, 0.5), (0.97, 0.5, 1, 0.9706), (0.97, 0.1, 1, 0.8476), (0.97, 0.02, 20, 0.6465),
+           (0.8, 0.2, 8, 0.5307), (0.9995, 0.02, 40, 0.9861))  # fmt: skip
+"""AUC, fraction of positives, rows per problem, average precision (of ten million rows)."""
 
 
 def _aucs(num: int) -> Iterator[Cell]:
-    for truth, positives, rows in ((0.5, 0.5, 1), (0.97, 0.5, 1), (0.97, 0.1, 1), (0.97, 0.02, 20), (0.8, 0.2, 8)):
+    for truth, positives, rows, precision in _RANKED:
 
-        def once(rng: Rng, truth: float = truth, positives: float = positives, rows: int = rows) -> bool | None:
+        def drawn(rng: Rng, truth: float = truth, positives: float = positives, rows: int = rows) -> dict[str, Any]:
             names = np.repeat(np.arange(num), rows)
             labels = rng.random(num * rows) < positives
             common = rng.standard_normal(num)[names] if rows > 1 else 0.0
             scores = (rng.standard_normal(num * rows) + common) / math.sqrt(2 if rows > 1 else 1)
-            return _holds(auc_interval(scores + math.sqrt(2) * ndtri(truth) * labels, labels, clusters=names), truth)
+            return {"scores": scores + math.sqrt(2) * ndtri(truth) * labels, "labels": labels, "clusters": names}
 
-        family = f"{truth:.2f}, {positives:.0%} positives, {rows} row{'s' * (rows > 1)} per problem"
-        yield Cell(method="AUC", family=family, num_problems=num, bar=0.90, once=once)
+        def auc(rng: Rng, draw: Any = drawn, truth: float = truth) -> bool | None:
+            return _holds(auc_interval(**draw(rng)), truth)
+
+        def ranked(rng: Rng, draw: Any = drawn, truth: float = precision) -> bool | None:
+            return _holds(ranking_intervals(**draw(rng)).average_precision, truth)
+
+        family = f"{truth}, {positives:.0%} positives, {rows} row{'s' * (rows > 1)} per problem"
+        yield Cell(method="AUC", family=family, num_problems=num, bar=0.90, once=auc)
+        yield Cell(method="average precision", family=f"AUC {family}", num_problems=num, bar=0.90, once=ranked)
 
 
 def _skewed(num: int) -> Iterator[Cell]:
@@ -231,6 +257,18 @@ def _tests(num: int) -> Iterator[Cell]:
             family = f"20% ones against lognormal, {rows} row{'s' * (rows > 1)} per problem"
             name = function.__name__.capitalize()
             yield Cell(method=name, family=family, num_problems=num, bar=bar, once=correlated, is_test=True)
+
+    for effects in (0.1, 0.3):
+
+        def sparse(rng: Rng, effects: float = effects) -> bool | None:
+            names = rng.integers(num, size=2 * num)
+            ranks = rng.choice(3, 2 * num, p=(0.5, 0.35, 0.15))
+            sizes = rng.choice((0.02, 0.05, 0.1), 2 * num, p=(0.6, 0.3, 0.1)) * rng.choice((-1, 1), 2 * num)
+            tested = spearman(ranks, sizes * (ranks > 0) * (rng.random(2 * num) < 2 * effects), clusters=names)
+            return None if tested is None else tested.p_value <= 0.05
+
+        family = f"effects at {effects:.0%} of two positions per problem, none where the score is least"
+        yield Cell(method="Spearman", family=family, num_problems=num, bar=0.075, once=sparse, is_test=True)
 
 
 def measure(cell: Cell, draws: int, seed: int) -> dict[str, Any]:

@@ -13,10 +13,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from studies.grading.tables import stale_reasons, tables
+from studies.grading.tables import numbers, stale_reasons, tables
 from studies.study import Study, append_record, read_records
 
-STUDY = Study(results="grading.jsonl", page="graded-data.md", tables=tables)
+STUDY = Study(
+    results="grading.jsonl",
+    page="graded-data.md",
+    tables=tables,
+    numbers=numbers,
+    other_pages=("docs/k-and-k.md",),
+)
 
 
 def measure(out: Path, data: Path) -> None:

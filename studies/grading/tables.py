@@ -38,6 +38,27 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     return found
 
 
+def numbers(records: Sequence[Record]) -> dict[str, str]:
+    """Return the numbers that sentences quote, by name."""
+    compared = {(one["kind"], one.get("text") or one.get("reading")): one for one in records if "agreement" in one}
+    text, pred = compared["gsm8k", "response"], compared["gsm8k", "pred"]
+    logic_rl, plain = compared["formulas", "logic_rl"], compared["formulas", "plain"]
+    full = sum(one["recorded"] == _FULL_REWARD for one in plain["disagreements"])
+    proved, puzzles = (sum(one[name] for one in _of(records, "knights")) for name in ("proved", "puzzles"))
+    return {
+        "gsm8k: pred right": percent(pred["graded_right"] / pred["num_compared"]),
+        "gsm8k: fewer from the text": str(pred["graded_right"] - text["graded_right"]),
+        "formulas: logic_rl": f"{logic_rl['num_same']} of {logic_rl['num_compared']}",
+        "formulas: plain differs": str(plain["num_compared"] - plain["num_same"]),
+        "formulas: had the full reward": str(full),
+        "knights: proved": f"{proved:,} of {puzzles:,}",
+    }
+
+
+_FULL_REWARD = 3
+"""Of the rule for knights and knaves: form and answer right."""
+
+
 def stale_reasons(records: Sequence[Record]) -> list[str]:
     """Return the reasons' sets and names that stand for no disagreement."""
     known = {(one["set"], one["id"]) for one in _disagreements(records)}

@@ -44,7 +44,8 @@ def _config(stage: str, seed: int, model: Path | None, overrides: Sequence[str])
 
 
 def _final(run: RunDirectory) -> Path | None:
-    finals = [checkpoint.path for checkpoint in run.checkpoints() if checkpoint.final]
+    begun = run.config_path.is_file()
+    finals = [checkpoint.path for checkpoint in (run.checkpoints() if begun else ()) if checkpoint.final]
     return finals[0] if finals else None
 
 
@@ -52,7 +53,7 @@ def sft_checkpoint(work: Path, seed: int) -> tuple[Path, Record]:
     """Return the checkpoint every run of this seed begins with, trained if need be, and its evaluation."""
     config, run = _config(SFT, seed, None, ()), RunDirectory(work / f"seed{seed}" / "sft")
     if _final(run) is None:
-        train(config, run, resume=run.path.exists(), progress=SilentProgress())
+        train(config, run, resume=run.config_path.is_file(), progress=SilentProgress())
     path = _final(run)
     assert path is not None
     return path, _evaluation(evaluate(config, run, progress=SilentProgress())[-1])

@@ -21,7 +21,7 @@ from swerve.probe.findings.parts import Intervals, category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
-from swerve.statistics import share
+from swerve.statistics import mean_interval
 from swerve.types import Problem
 
 SETTINGS = ProbeConfig(min_rollouts=3)
@@ -283,7 +283,7 @@ def test_several_rollouts_of_a_problem_are_one_observation() -> None:
     sequences = tuple(replace(one, problem=problem) for one, problem in zip(data.sequences, problems, strict=True))
     twice = replace(data, sequences=sequences)
     figure = spike_hits(twice, all_spikes(twice, SpikeConfig()), confidence=0.95)[2]
-    assert figure.top_on_wrong == share(1, 2)  # one problem has all, the other none
+    assert figure.top_on_wrong == mean_interval([1, 0], bounds=(0.0, 1.0))  # one problem has all, the other none
 
 
 def test_categories_have_intervals_over_problems() -> None:
@@ -292,7 +292,7 @@ def test_categories_have_intervals_over_problems() -> None:
     # of two problems, 0 and all of what is there
     assert symbol.share_divergence_interval.low < 0.01 < 0.99 < symbol.share_divergence_interval.high
     assert symbol.spike_rate_interval.mean == symbol.spike_rate == 0.2
-    assert symbol.spike_rate_interval.low < 0.001
+    assert symbol.spike_rate_interval.low < 0.01
     assert symbol.spike_rate_interval.high > 1 / 3  # the rate in the one problem that has any
 
 

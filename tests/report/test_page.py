@@ -227,6 +227,7 @@ ROWS = {
             "not measured",
             "+31.0 (+22.0 to +40.0)",
             "not measured",
+            "not measured",
         ],
     ),
     "table-prediction-1": (

@@ -15,22 +15,39 @@ X = np.round(RNG.normal(size=60) + 0.5 * CLUSTERS, 1)
 Y = np.round(0.4 * X + RNG.normal(size=60), 1)
 
 
-@pytest.mark.parametrize(("found", "ranked"), [(pearson, False), (spearman, True)])
-def test_intervals_are_the_jackknife_on_fishers_z(found: Callable[..., Correlation], ranked: bool) -> None:
-    x, y = (stats.rankdata(X), stats.rankdata(Y)) if ranked else (X, Y)
+@pytest.mark.parametrize("found", [pearson, spearman])
+def test_intervals_are_the_jackknife_on_fishers_z(found: Callable[..., Correlation]) -> None:
     result = found(X, Y, clusters=CLUSTERS, confidence=0.9)
-    value = stats.pearsonr(x, y)[0]
+    by_scipy = stats.pearsonr if found is pearson else stats.spearmanr
+    value = by_scipy(X, Y)[0]
     names = np.unique(CLUSTERS)
-    without = np.array([stats.pearsonr(x[one != CLUSTERS], y[one != CLUSTERS])[0] for one in names])
+    without = np.array([by_scipy(X[one != CLUSTERS], Y[one != CLUSTERS])[0] for one in names])  # ranked anew
     deviations, num = without - without.mean(), len(names)
     error = math.sqrt((num - 1) / num * (deviations**2).sum())
-    degrees = min(num - 1, 2 * num / (num * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1))
-    reach = error / (1 - value**2) * stats.t.ppf(0.95, degrees)
-    expected = (value, math.tanh(math.atanh(value) - reach), math.tanh(math.atanh(value) + reach))
-    assert (result.mean, result.low, result.high) == pytest.approx(expected)
+    z, reach = math.atanh(value), error / (1 - value**2)
+    assert result.mean == pytest.approx(value)
     assert result.num_clusters == num
-    if ranked:
-        assert result.p_value == pytest.approx(2 * stats.t.sf(math.atanh(value) / error * (1 - value**2), degrees))
+    reaches = (math.atanh(result.high) - z) / reach, (z - math.atanh(result.low)) / reach
+    assert reaches[0] == pytest.approx(reaches[1])
+    if found is pearson:
+        products = [((X - X.mean()) * (Y - Y.mean()))[one == CLUSTERS].sum() for one in names]
+        many = np.abs(products).sum() ** 2 / np.square(products).sum() - 2
+        degrees = min(many, 2 * num / (num * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1))
+        assert reaches[0] == pytest.approx(stats.t.ppf(0.95, degrees))
+    else:  # the infinitesimal jackknife is near the one that ranks anew
+        assert stats.t.ppf(0.95, num - 1) < reaches[0] < stats.t.ppf(0.95, 4)
+        assert 2 * stats.t.sf(z / reach, num - 1) < result.p_value < 2 * stats.t.sf(z / reach, 4)
+
+
+def test_ranks_of_others_count_in_the_error_of_a_rank_correlation() -> None:
+    """Most y are equal: with ranks held as they are, the error would be too small."""
+    rng = np.random.default_rng(5)
+    scores = rng.choice(3, 400, p=(0.5, 0.35, 0.15))
+    products = rng.choice((-2, -1, 1, 2), 400) * (scores > 0) * (rng.random(400) < 0.6)
+    found = spearman(scores, products)
+    without = np.array([stats.spearmanr(np.delete(scores, i), np.delete(products, i))[0] for i in range(400)])
+    error = math.sqrt(399 / 400 * ((without - without.mean()) ** 2).sum())
+    assert (math.atanh(found.high) - math.atanh(found.low)) / 2 == pytest.approx(1.97 * error, rel=0.02)
 
 
 def test_the_p_value_of_rows_of_their_own_is_the_usual_one() -> None:

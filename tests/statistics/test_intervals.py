@@ -6,7 +6,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import expit, logit
 from scipy.stats import binom, binomtest
 
 from swerve.estimates import Estimate
@@ -14,6 +13,7 @@ from swerve.statistics import (
     difference_interval,
     mean_interval,
     median_interval,
+    ranking_intervals,
     ratio_interval,
     share,
     skewed_mean_interval,
@@ -68,12 +68,16 @@ def test_accuracy_of_several_rollouts_adds_a_problem_at_either_bound():
     assert solved.low < 0.6
 
 
-def test_one_rollout_per_problem_has_wilsons_interval():
-    assert mean_interval([1, 0, 1, 1], bounds=(0.0, 1.0)) == share(3, 4)
+def test_one_rollout_per_problem_has_wilsons_interval_with_t():
+    found = mean_interval([1, 0, 1, 1], bounds=(0.0, 1.0))
+    for end in (found.low, found.high):
+        assert abs(0.75 - end) / math.sqrt(end * (1 - end) / 4) == pytest.approx(stats.t.ppf(0.975, 3))
+    many = mean_interval(np.arange(4000) % 4 > 0, bounds=(0.0, 1.0))
+    assert (many.low, many.high) == pytest.approx((share(3000, 4000).low, share(3000, 4000).high), abs=1e-5)
     scaled = mean_interval([3, 1, 3, 3], bounds=(1.0, 3.0))
-    assert (scaled.low, scaled.high) == pytest.approx((1 + 2 * share(3, 4).low, 1 + 2 * share(3, 4).high))
+    assert (scaled.low, scaled.high) == pytest.approx((1 + 2 * found.low, 1 + 2 * found.high))
     twice = mean_interval([1, 1, 0, 0, 1, 1, 1, 1], clusters=[*"aabbccdd"], bounds=(0.0, 1.0))
-    assert twice == share(3, 4)
+    assert twice == found
 
 
 def test_copies_within_a_cluster_add_no_certainty():
@@ -188,21 +192,32 @@ OTHERS = [5.0, 2.0, 6.0, 4.0, 7.0, 9.5, 2.0]
 CLUSTERS = ["b", "a", "b", "c", "a", "d", "c"]
 
 
-def test_a_ratio_has_the_jackknife_interval_on_the_logit():
+def test_a_ratio_has_the_interval_of_a_share_of_as_many_trials_as_have_its_jackknife_variance():
     tops, bottoms, names = np.array(VALUES), np.array(OTHERS), np.array(CLUSTERS)
     value = tops.sum() / bottoms.sum()
     without = np.array([tops[names != one].sum() / bottoms[names != one].sum() for one in "abcd"])
     deviations = without - without.mean()
     error = math.sqrt(3 / 4 * (deviations**2).sum())
     spread = 4 * (deviations**4).sum() / (deviations**2).sum() ** 2 - 1
-    reach = error * stats.t.ppf(0.975, min(3, 8 / spread)) / (value * (1 - value))
     found = ratio_interval(VALUES, OTHERS, clusters=CLUSTERS)
-    assert asdict(found) == pytest.approx(
-        {"mean": value, "low": expit(logit(value) - reach), "high": expit(logit(value) + reach)}
-    )
+    for end in (found.low, found.high):  # as far from the value as t standard errors of a share of that size are
+        distance = abs(end - value) / (error * math.sqrt(end * (1 - end) / (value * (1 - value))))
+        assert distance == pytest.approx(stats.t.ppf(0.975, 3))
+    assert found.low < value < found.high
     positive = ratio_interval(VALUES, OTHERS, clusters=CLUSTERS, bounds=(0.0, math.inf))
-    assert positive.high == pytest.approx(value * math.exp(reach * (1 - value)))
+    assert positive.high == pytest.approx(value * math.exp(error * stats.t.ppf(0.975, min(3, 8 / spread)) / value))
     assert positive.low * positive.high == pytest.approx(value**2)
+
+
+def test_one_problem_that_fails_leaves_an_interval_that_says_something():
+    """19 of 20 hits: Wilson's interval, [0.764, 0.991], with three degrees of freedom."""
+    found = ratio_interval([1.0] * 19 + [0.0], [1.0] * 20)
+    assert (found.low, found.high) == pytest.approx((0.591, 0.996), abs=1e-3)
+    scores, labels = np.concatenate([np.arange(20), [0.5], 100 + np.arange(19)]), np.arange(40) >= 20
+    ranked = ranking_intervals(scores, labels, clusters=np.repeat(np.arange(20), 2))
+    assert ranked.auc.mean < 1
+    assert ranked.auc.low > 0.4
+    assert ranked.average_precision.low > 0.7
 
 
 def test_the_share_of_the_complement_is_the_complement():

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import pytest
 
+from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics, truncate_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError, ConfigError
@@ -305,6 +306,20 @@ def test_a_checkpoint_that_would_come_out_otherwise_stays_missing_and_is_named(m
     assert note.startswith("step_000002 stays missing: it could not be made again: other values than those in metrics")
     assert [one.step for one in run.checkpoints()] == [1, 3, 4]
     assert not list(run.path.glob(".tmp-*"))
+
+
+def test_a_run_of_an_earlier_version_with_a_removed_key_is_continued_as_the_run_it_is(micro, tmp_path):
+    """Its files stay marked with the hash of the configuration it began with, whatever that of today's would be."""
+    from swerve.recipes import dump_yaml, load_config
+
+    config, whole = micro
+    run = RunDirectory(tmp_path / "run")
+    text = dump_yaml(config).replace("  causal:\n", "  causal:\n    num_bootstrap: 500\n")
+    run.create(config_yaml=text, provenance={**whole.read_provenance(), "config_hash": "0123456789abcdef"})
+    train(load_config(run.config_path), run, resume=True, progress=SilentProgress())
+    assert run.config_path.read_text() == text
+    assert {read_manifest(one.path)["config_hash"] for one in run.checkpoints()} == {"0123456789abcdef"}
+    assert [one.weights_sha256 for one in run.checkpoints()] == [one.weights_sha256 for one in whole.checkpoints()]
 
 
 def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_power_of_two(tmp_path):

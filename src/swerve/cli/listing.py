@@ -42,19 +42,21 @@ def show_recipe(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
 @config_app.command(name="show")
 def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
     """Print the resolved configuration, defaults included."""
-    from swerve.recipes.loader import dump_yaml, load_config
+    from swerve.cli.runs import read_recipe
+    from swerve.recipes.loader import dump_yaml
 
-    config = load_config(recipe, overrides or ())
+    config = read_recipe(recipe, overrides or ())
     print_result(config.model_dump(mode="json"), dump_yaml(config), as_json=as_json)
 
 
 @config_app.command(name="check")
 def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
     """Say whether a recipe is valid, and what its presets leave out."""
+    from swerve.cli.runs import read_recipe
     from swerve.config import preset_notes
-    from swerve.recipes.loader import config_hash, has_custom, load_config
+    from swerve.recipes.loader import config_hash, has_custom
 
-    config = load_config(recipe, overrides or ())
+    config = read_recipe(recipe, overrides or ())
     if has_custom(config):
         from swerve.train.stages.custom_parts import custom_digests
 

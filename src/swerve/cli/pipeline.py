@@ -24,6 +24,7 @@ from swerve.cli.runs import (
     load_run_config,
     main_progress,
     new_run,
+    read_recipe,
     run_path,
     set_thread_environment,
 )
@@ -56,14 +57,14 @@ def run_train(
     run_paths = [path for path in candidates if (path / "run.json").is_file()]
     if run_paths:
         out = out or run_paths[0]
-        config = load_config(run_paths[0] / "config.yaml", overrides)
+        config = read_recipe(run_paths[0] / "config.yaml", overrides)
     elif resume and not or_start and recipe not in shipped_recipes() and not Path(recipe).is_file():
         raise ConfigError(
             f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
             "new run starts without --resume"
         )
     else:
-        config = load_config(recipe, overrides)
+        config = read_recipe(recipe, overrides)
     if or_start:
         resume = (run_path(config, out) / "run.json").is_file()
     run = _train(config, out, resume=resume, progress=main_progress())

@@ -116,7 +116,7 @@ def _file(path: str) -> tuple[ModuleType, str]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a Python file as FILE.py:NAME") from None
     digest = hashlib.sha256(source).hexdigest()
     name = f"{_PREFIX}{Path(path).stem}_{digest[:8]}"
-    loader = _Source(source, path)
+    loader = SourceLoader(source, path)
     module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=path))
     sys.modules[name] = module  # data classes look themselves up there
     try:
@@ -128,16 +128,18 @@ def _file(path: str) -> tuple[ModuleType, str]:
     return module, digest
 
 
-class _Source(importlib.abc.InspectLoader):
+class SourceLoader(importlib.abc.InspectLoader):
     """Imports what was read and hashed; the loader of files may take bytecode from before an edit."""
 
     def __init__(self, source: bytes, path: str) -> None:
         self._source, self._path = source, path
 
     def get_source(self, fullname: str) -> str:
+        """Return what was read, as text."""
         return importlib.util.decode_source(self._source)
 
     def get_code(self, fullname: str) -> CodeType:
+        """Return what was read, compiled."""
         return self.source_to_code(self._source, self._path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -77,12 +77,18 @@ def _read_source(source: str | Path) -> tuple[str, str]:
     return str(path), _read_file(path)
 
 
-def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+def load_config(
+    source: str | Path, overrides: Sequence[str] = (), *, note: Callable[[str], object] = lambda line: None
+) -> Config:
     """Return the configuration of a recipe with `KEY=VALUE` overrides applied in order.
+
+    Keys that an earlier version had are refused with what is done in their place; in the `config.yaml` of a run, which
+    is not changed after it began, they are left out.
 
     Args:
         source: path of a YAML file, or the name of a shipped recipe.
         overrides: such as `seed=1`, `task=knights_knaves` or `stages.rl.optimizer.lr=1e-4`; values are YAML.
+        note: is given a line about what was left out, such as `print`.
 
     Raises:
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
@@ -96,7 +102,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if not isinstance(document.data, dict):
         raise ConfigError(f"{name}: a recipe is a mapping with the keys task, model and stages")
     if _is_of_run(Path(source)):
-        document = replace(document, data=_without_removed(document.data))
+        document = replace(document, data=_without_removed(document.data, name, note))
     return _validated(Config, document, name, overrides)
 
 
@@ -104,11 +110,22 @@ def _is_of_run(path: Path) -> bool:
     return path.name == "config.yaml" and (path.parent / "run.json").exists()
 
 
-def _without_removed(data: Any) -> Any:
+def _without_removed(data: Any, source: str, note: Callable[[str], object]) -> Any:
     """Return the configuration of a run of an earlier version without the keys that no longer do anything."""
-    if isinstance(data, dict):
-        return {key: _without_removed(value) for key, value in data.items() if key not in REMOVED_KEYS}
-    return [_without_removed(value) for value in data] if isinstance(data, list) else data
+    for key, reason in REMOVED_KEYS.items():
+        rest = _without(data, key.split("."))
+        if rest != data:
+            note(f"{source}: '{key}' of an earlier version is left out: {reason}")
+        data = rest
+    return data
+
+
+def _without(data: Any, keys: Sequence[str]) -> Any:
+    if not isinstance(data, dict) or keys[0] not in data:
+        return data
+    if len(keys) == 1:
+        return {key: value for key, value in data.items() if key != keys[0]}
+    return {**data, keys[0]: _without(data[keys[0]], keys[1:])}
 
 
 def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings:

@@ -46,10 +46,11 @@ def spearman(
 ) -> Correlation | None:
     """Return the rank correlation of rows with its jackknife interval over clusters, on Fisher's z.
 
-    Ties share their mean rank; ranks are those among all rows, not made anew without each cluster. The p-value is of t
-    = z / se(z), from the same jackknife; simulated size at 5%: 3 to 5%, coverage at 95%: .94 and more. None with fewer
-    than three rows or two clusters, or where x or y is constant. Source: Spearman, American Journal of Psychology 15
-    (1904).
+    Ties share their mean rank. The jackknife is the infinitesimal one: without a cluster its rows' products of ranks
+    are left out, and what they add to the products of others by being counted in their ranks. The p-value is of t = z
+    / se(z), from the same jackknife. Simulated size at 5%: 3 to 5.6%, also where four fifths of y are equal. None with
+    fewer than three rows or two clusters, or where x or y is constant. Source: Spearman, American Journal of
+    Psychology 15 (1904).
 
     Raises:
         ValueError: the lengths differ, or a number is not finite.
@@ -68,22 +69,45 @@ def _correlation(
 ) -> Correlation | None:
     if x.size < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    x, y = (x - x.mean()) / np.ptp(x), (y - y.mean()) / np.ptp(y)
-    sums = cluster_sums([np.ones(x.size), x, y, x * x, y * y, x * y], clusters)
+    widths = float(np.ptp(x)), float(np.ptp(y))
+    x, y = (x - x.mean()) / widths[0], (y - y.mean()) / widths[1]
+    columns = [np.ones(x.size), x, y, x * x, y * y, x * y]
+    sums = cluster_sums(columns, clusters)
     if len(sums) < 2:
         return None
+    if ranked:
+        of_x, of_y = _counted(x, x) / widths[0], _counted(y, y) / widths[1]
+        of_both = _counted(x, y) / widths[0] + _counted(y, x) / widths[1]
+        sums += cluster_sums([np.zeros(x.size), -x, -y, 2 * of_x, 2 * of_y, of_both], clusters)
     totals = sums.sum(axis=0)
     values = _of_moments(np.concatenate([totals[None], totals - sums]))
-    estimate = jackknife_interval(float(values[0]), values[1:], bounds=_BOUNDS, confidence=confidence)
+    degrees = _effective_degrees(sums[:, 5])
+    estimate = jackknife_interval(
+        float(values[0]), values[1:], bounds=_BOUNDS, confidence=confidence, most_degrees=degrees
+    )
     if estimate is None:
         return None
+    if 1 - abs(estimate.mean) < 1e-12:
+        p_value = _p_of_order(cluster_sums(columns, clusters))
+    elif ranked:
+        p_value = _jackknife_p(estimate.mean, values[1:], degrees)
+    else:
+        p_value = _null_p(estimate.mean, sums)
     return Correlation(
-        mean=estimate.mean,
-        low=estimate.low,
-        high=estimate.high,
-        p_value=_p_value(estimate.mean, values[1:], sums, ranked=ranked),
-        num_clusters=len(sums),
+        mean=estimate.mean, low=estimate.low, high=estimate.high, p_value=p_value, num_clusters=len(sums)
     )
+
+
+def _counted(ranked: Array, values: Array) -> Array:
+    """Return `[N]`: by how much each row, counted in the ranks of the others, changes the sum of rank times value.
+
+    It is the sum of the values of the rows ranked above it, half of those ranked with it, less the mean of that.
+    """
+    order = np.argsort(ranked, kind="stable")
+    below = np.concatenate([[0.0], np.cumsum(values[order])])
+    left, right = (np.searchsorted(ranked[order], ranked, side=side) for side in ("left", "right"))
+    found = below[-1] - (below[left] + below[right]) / 2
+    return np.asarray(found - found.mean())
 
 
 def _of_moments(sums: Array) -> Array:
@@ -97,22 +121,30 @@ def _of_moments(sums: Array) -> Array:
     return np.where(defined, np.clip((sum_xy - sum_x * sum_y / size) / scale, -1.0, 1.0), np.nan)
 
 
-def _p_value(value: float, without: Array, sums: Array, *, ranked: bool) -> float:
-    if 1 - abs(value) < 1e-12:
-        # Of all orders of the clusters' means one rises and one falls with them: 2 m_1! m_2! ... / C!, m the ties.
-        _, ties = np.unique(np.round(sums[:, 1] / sums[:, 0], 12), return_counts=True)
-        return min(1.0, 2 * math.exp(math.fsum(map(math.lgamma, ties + 1.0)) - math.lgamma(len(sums) + 1)))
-    return _jackknife_p(value, without) if ranked else _null_p(value, sums)
+def _effective_degrees(products: Array) -> float:
+    """Return two fewer than the clusters whose products count, (sum |u|)^2 / sum u^2, and at least one.
+
+    Where most products are near 0 (effects of tokens, most of which have none) few clusters make the correlation, and
+    signs of few clusters agree by chance more often than the t distribution of all of them knows.
+    """
+    squares = float(products @ products)
+    return max(1.0, float(np.abs(products).sum()) ** 2 / squares - 2) if squares > 0 else 1.0
 
 
-def _jackknife_p(value: float, without: Array) -> float:
+def _p_of_order(sums: Array) -> float:
+    """Return how rarely the clusters' means rise or fall together: 2 m_1! m_2! ... / C! of C, m the ties."""
+    _, ties = np.unique(np.round(sums[:, 1] / sums[:, 0], 12), return_counts=True)
+    return min(1.0, 2 * math.exp(math.fsum(map(math.lgamma, ties + 1.0)) - math.lgamma(len(sums) + 1)))
+
+
+def _jackknife_p(value: float, without: Array, most_degrees: float) -> float:
     """Return the two-sided p-value of t = z / se(z); 1 where a cluster is needed for there to be a correlation."""
     deviations = without - without.mean()
     error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
     if not error > 0:
         return 1.0
     t = math.atanh(value) * (1 - value**2) / error
-    return float(2 * stdtr(degrees_of_freedom(deviations), -abs(t)))
+    return float(2 * stdtr(min(degrees_of_freedom(deviations), most_degrees), -abs(t)))
 
 
 def _null_p(value: float, sums: Array) -> float:

@@ -18,6 +18,7 @@ Bounds = tuple[float, float]
 
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 _ROUNDING = 1e-9
+_LEAST_DEGREES = 3.0
 
 
 def quantile(confidence: float, degrees: float = math.inf) -> float:
@@ -50,21 +51,30 @@ def degrees_of_freedom(deviations: Array) -> float:
 
 
 def jackknife_interval(
-    value: float, without: Array, *, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
+    value: float,
+    without: Array,
+    *,
+    bounds: Bounds = UNBOUNDED,
+    confidence: float = 0.95,
+    most_degrees: float = math.inf,
 ) -> Estimate | None:
     """Return a statistic with the t interval of its delete-one jackknife; None where the value is not finite.
 
     se^2 = (C - 1) / C sum over c of (T_c - mean T)^2
 
-    with T_c the statistic without cluster c. Between two bounds the interval is made on the logit, with one bound on
-    the log, so that its ends stay inside; degrees of freedom as `degrees_of_freedom` has them. Where all T_c are equal,
-    or a cluster is needed for there to be a value, the interval is that of `equal_values`.
+    with T_c the statistic without cluster c, and Student's t with the degrees of freedom of `degrees_of_freedom`. Ends
+    stay within the bounds: between two of one sign (shares) the interval is that of a share of p (1 - p) / se^2 trials,
+    between two around 0 (correlations) it is made on the logit, which is Fisher's z, with one bound on the log. A share
+    has at least three degrees of freedom: with fewer, one cluster that makes all the variation of 19 in 20 would leave
+    everything open. Where all T_c are equal, or a cluster is needed for there to be a value, the interval is that of
+    `equal_values`.
 
     Args:
         value: the statistic of all clusters.
         without: `[C]`, the statistic without each cluster; NaN where it is not defined.
         bounds: of the statistic.
         confidence: coverage of the interval.
+        most_degrees: of freedom, where more is known of the clusters than their jackknife values say.
     """
     if not math.isfinite(value):
         return None
@@ -74,12 +84,35 @@ def jackknife_interval(
     error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
     if error <= _ROUNDING * max(abs(value), _scale(bounds)) or value in bounds:
         return equal_values(value, len(without), bounds=bounds, confidence=confidence)
-    reach = error * quantile(confidence, degrees_of_freedom(deviations))
-    return transformed(value, reach, bounds)
+    degrees = min(degrees_of_freedom(deviations), most_degrees)
+    low, width = bounds[0], bounds[1] - bounds[0]
+    if low < 0 or not math.isfinite(width):
+        return transformed(value, error * quantile(confidence, degrees), bounds)
+    t = quantile(confidence, max(degrees, min(_LEAST_DEGREES, len(without) - 1.0)))
+    part = (value - low) / width
+    found = share_of_trials(part, part * (1 - part) / (error / width) ** 2, t)
+    return Estimate(mean=value, low=low + width * found.low, high=low + width * found.high)
 
 
 def _scale(bounds: Bounds) -> float:
     return bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else 0.0
+
+
+def share_of_trials(share: float, num: float, z: float) -> Estimate:
+    """Return a share with the score interval of so many independent trials, which need not be a whole number.
+
+    The ends are the q with (share - q)^2 = z^2 q (1 - q) / num. Source: Wilson, Journal of the American Statistical
+    Association 22 (1927); with the number of trials that has the variance of a sample of clusters: Korn and Graubard,
+    Survey Methodology 24 (1998).
+
+    >>> found = share_of_trials(0.9, 50, 1.96)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.786, 0.957)
+    """
+    scale = 2 * (num + z**2)
+    center = (2 * num * share + z**2) / scale
+    reach = z / scale * math.sqrt(4 * num * share * (1 - share) + z**2)
+    return Estimate(mean=share, low=0.0 if share == 0 else center - reach, high=1.0 if share == 1 else center + reach)
 
 
 def transformed(value: float, reach: float, bounds: Bounds) -> Estimate:

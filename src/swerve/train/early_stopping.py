@@ -27,7 +27,7 @@ def validation_metrics(
         records: the lines before this step's.
         settings: of early stopping; None: there is none.
 
-    >>> records = [{"val_loss": 0.5, "best_step": 2}]
+    >>> records = [{"stage_step": 2, "val_loss": 0.5, "best_step": 2}]
     >>> validation_metrics(0.495, 4, records, EarlyStoppingConfig(min_delta=0.01))
     {'val_loss': 0.495, 'best_step': 2}
     """

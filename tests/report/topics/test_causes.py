@@ -22,14 +22,6 @@ def test_the_sentences_on_causes(entries: dict[str, Any], told: Any) -> None:
         "fresh continuations exclude a smaller change (on average at most 0.45 of these change it by less); 88.9% "
         "(68.9 to 100.0) of them are spikes (by chance 1.9%).",
     )
-    into, out = told(entries)["Dose"]
-    assert into == (
-        "dpo-8 with tokens of rl-80: with JS choosing 2.2% of the tokens, accuracy goes from 51.0% (42.0 to 60.0) to "
-        "82.2% (75.2 to 89.2), which is 80.0% (70.0 to 90.0) of the gap to 90.0% (81.0 to 99.0); over all budgets it "
-        "is "
-        "above random choice, +0.800 (+0.710 to +0.890) of the gap."
-    )
-    assert out.startswith("rl-80 with tokens of dpo-8: with JS choosing 2.2% of the tokens, accuracy goes from 90.0%")
 
 
 def spikes(low: float, high: float) -> dict[str, Any]:
@@ -115,9 +107,15 @@ def test_what_was_not_measured_beside_an_effect_is_said(told: Any) -> None:
 
 def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None:
     other = {"mean": 0.6, "low": 0.5, "high": 0.7}
-    selections = [{**spikes(0.2, 0.4), "alternative_effect": other}]
+    ranks = {"num_pairs": 40, "median_difference": 0.0, "statistic": 300.0, "p_value": 0.002, "effect_size": 0.4}
+    test = {**ranks, "p_adjusted": 0.004, "sign_flip_p": 0.25}
+    selections = [{**spikes(0.2, 0.4), "alternative_effect": other, "test": test}]
     policies = [
-        {"policy": name, "selections": selections, "differences": [{"control": "random", "difference": other}]}
+        {
+            "policy": name,
+            "selections": selections,
+            "differences": [{"control": "random", "difference": other, "test": ranks}],
+        }
         for name in ("reference", "checkpoint")
     ]
     rho = {"mean": 0.9, "low": 0.8, "high": 1.0, "p_value": 0.001, "num_clusters": 50}
@@ -132,14 +130,20 @@ def test_every_policy_and_token_has_its_panel(inputs_of: Any, told: Any) -> None
         "Forced tokens, continued by dpo-8",
         "Forced tokens, continued by rl-80",
     ]
-    plot, _, differences = causes.panels[1].parts
+    plot, effects, differences = causes.panels[1].parts
     assert isinstance(plot, DotPlot)
     assert [row.name for row in plot.rows] == [
         "Top spike, token of rl-80 against another",
         "Top spike, token of rl-80",
         "Top spike, another token",
     ]
+    assert isinstance(effects, Table)
     assert isinstance(differences, Table)
+    # The test of the mean beside that of the ranks, which says something else here; earlier files lack both.
+    heads = ("p of the mean (sign flips)", "Adjusted p of the ranks (Wilcoxon)")
+    assert effects.header[-2:] == differences.header[-2:] == heads
+    assert (effects.rows[0][-2:], differences.rows[0][-2:]) == (("0.25", "0.0040"), ("not measured",) * 2)
+    assert all("Sign flips test whether the mean is 0" in one.note for one in (effects, differences))
     assert (differences.id, differences.rows[0][0]) == ("causal-checkpoint-differences", "spike minus random")
 
 

@@ -41,7 +41,7 @@ ENDS: dict[str, tuple[Callable[[int], Any], str]] = {
     "computes": (lambda _: 9**9**9, "CPU time limit 0.3 s"),
     "sleeps": (lambda _: time.sleep(60), "wall clock limit 0.5 s"),
     "takes memory": (lambda _: len("x" * 10**11), "memory limit 64 MiB"),
-    "returns much": (lambda _: "x" * 10**8, "memory limit 64 MiB"),
+    "returns much": (lambda _: "x" * 10**9, "memory limit 64 MiB"),
     "recurses": (recurse, f"recursion limit {sys.getrecursionlimit()}"),
     "aborts": (lambda _: os.abort(), "aborted, as where memory ends; memory limit 64 MiB"),
     "is killed": (lambda _: os.kill(os.getpid(), signal.SIGKILL), "its process died of SIGKILL"),
@@ -55,7 +55,8 @@ ENDS: dict[str, tuple[Callable[[int], Any], str]] = {
 @pytest.mark.parametrize(("function", "said"), ENDS.values(), ids=ENDS)
 def test_the_first_item_that_fails_is_named_with_the_reason(function: Callable[[int], Any], said: str) -> None:
     wall = 0.5 if "wall" in said else 20.0
-    limits = GraderLimits(cpu_seconds=0.3, wall_seconds=wall, memory_bytes=64 << 20)
+    cpu = 0.3 if "CPU" in said else 10.0
+    limits = GraderLimits(cpu_seconds=cpu, wall_seconds=wall, memory_bytes=64 << 20)
     with pytest.raises(BoundedCallError) as raised:
         call_each(lambda number: function(number) if number == 2 else number, [0, 1, 2, 3], limits)
     assert str(raised.value) == said

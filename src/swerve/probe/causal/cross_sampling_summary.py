@@ -18,7 +18,6 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.estimates import Estimate
 from swerve.probe.findings.parts import Intervals
-from swerve.statistics import share
 from swerve.statistics.intervals import mean_interval
 from swerve.statistics.jackknife import jackknife_interval
 
@@ -218,8 +217,6 @@ class _Direction:
         return min(counted, default=None)
 
     def _accuracy(self, dose: _Dose) -> Estimate | None:
-        if self.num_samples == 1:
-            return share(int(dose.correct.sum()), len(dose.correct), confidence=self.how.confidence)
         return self.how.share(dose.correct / self.num_samples)
 
     def _difference(self, dose: _Dose, base: _Dose) -> Estimate | None:

@@ -64,8 +64,8 @@ class Pivot:
 
         The interval is Newcombe's for two independent fractions. By enumeration of all outcomes of 10 to 200
         continuations a true jump below a gap of .2 or .3 passes with probability 2.7% or less at confidence .95: one
-        side of the interval. With 51 continuations and a gap of .2 true jumps of .15 pass in .6%, of .4 in 53 to 58%,
-        of .5 in 93 to 99%.
+        side of the interval. With 51 continuations and a gap of .2 true jumps of .15 pass in .6%, of .4 in 53 to 80%,
+        of .5 in 89 to 99%.
         """
         ends = (self.after, self.before) if self.search > 0 else (self.before, self.after)
         counts = (count for one in ends for count in (one.num_successes, one.num_continuations))

@@ -320,14 +320,13 @@ def summarise_prediction(
 
         product = (effect in the even continuations) * (effect in the odd ones),   E[product] = effect^2
 
-    A sampled effect is never exactly 0: |effect| grows with the noise p (1 - p) / n of its two fractions, and so with
-    every score of how undecided a model is. Ranked by |effect|, entropy has a mean AUC of .79 where no token has an
-    effect. The two halves are independent, so their product is above 0 as often as below without an effect, whatever
-    the noise. `spearman` is the rank correlation of the score with the product, `mean_square_effect` the mean product,
-    both over problems; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there is nothing to
-    rank. Simulated with scores that are functions of p, 16 continuations and 100 or 300 positions without effects, the
-    correlation is significant at 5% in 5 to 7% of draws; a score that knows real effects (0 to .5) has a correlation of
-    .5 and is found in all.
+    A sampled effect is never exactly 0: |effect| grows with the noise p (1 - p) / n of its two fractions, and so
+    with every score of how undecided a model is. Ranked by |effect|, entropy has a mean AUC of .79 where no token
+    has an effect. The two halves are independent, so their product is above 0 as often as below without an effect,
+    whatever the noise. `spearman` is the rank correlation of the score with the product, `mean_square_effect` the
+    mean product, both over problems; `p_adjusted` is Benjamini and Hochberg's over the selectors. None where there
+    is nothing to rank. Without effects the correlation is significant at 5% in at most 6% of draws
+    (`benchmarks.coverage`); a score that knows real effects (0 to .5) has a correlation of .5 and is found in all.
 
     A position counts once for each policy however often it was selected; several looks leave only the first, whose
     number of continuations is fixed. Where the checkpoint chooses the rollout's own token the product is exactly 0

@@ -16,6 +16,7 @@ _NAMES = (
     "spikes",
     "where",
     "causes",
+    "dose",
     "training",
     "checkpoints",
     "training_curves",

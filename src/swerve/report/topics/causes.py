@@ -1,31 +1,19 @@
-"""Causes: does the token at a spike cause the correction, and how few tokens of the other model are enough?"""
+"""Causes: does the token at a spike cause the correction, and does a score predict the effect of a token?"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from swerve.artifacts.probe_causes import (
-    CrossSamplingDirection,
-    CrossSamplingPoint,
-    CrossSamplingSelector,
-    Prediction,
-    SwapDifference,
-    SwapPositions,
-    Swaps,
-    SwapSelection,
-)
+from swerve.artifacts.probe_causes import Prediction, SwapDifference, SwapPositions, Swaps, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.estimates import Estimate
-from swerve.report.draw.curves import Chart, Curve, Level
-from swerve.report.draw.figures import GREY, Drawing, dose_drawing, estimate_rows
+from swerve.estimates import Estimate, WilcoxonResult
+from swerve.report.draw.figures import GREY, Drawing, estimate_rows
 from swerve.report.draw.panels import (
     CORRELATION_ENDS,
     POINT_ENDS,
     Absent,
-    ChartPart,
     DotPlot,
     DotRow,
     Panel,
@@ -41,17 +29,15 @@ from swerve.report.format import (
     compared,
     count,
     listed,
-    number,
-    number_interval,
     p_value,
     percent,
-    percent_interval,
     points,
     points_interval,
     signed_interval,
 )
-from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, direction_title, named, selector_word
+from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.read import ReportInputs
+from swerve.report.topics.dose import dose_panel, pivot_panel, pivot_sentence
 from swerve.report.topics.topic import Tile, Topic, of_probe
 
 if TYPE_CHECKING:
@@ -62,7 +48,7 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _headline(summary)
     yield _effect(summary)
     yield from (_prediction(one, rate=1 - summary.confidence) for one in summary.prediction)
-    yield _pivots(summary)
+    yield pivot_sentence(summary)
 
 
 def _at_spike(summary: ProbeSummary | None) -> SwapSelection | None:
@@ -149,65 +135,6 @@ def _prediction(entry: Prediction, *, rate: float) -> str:
     )
 
 
-def _pivots(summary: ProbeSummary) -> str:
-    pivots = summary.pivots
-    if pivots is None:
-        return ""
-    spike, on = pivots.on_spike, ""
-    if spike is not None and spike.share is not None:
-        on = f"; {percent_interval(spike.share)} of them are spikes (by chance {percent(spike.chance)})"
-    return (
-        f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} single tokens change the success by "
-        f"{percent(pivots.gap)} or more where they were found; for {count(pivots.num_confirmed)} of them fresh "
-        f"continuations exclude a smaller change (on average at most {number(pivots.max_confirmed_below_gap, 2)} of "
-        f"these change it by less){on}."
-    )
-
-
-def _directions(summary: ProbeSummary) -> tuple[CrossSamplingDirection, ...]:
-    return () if summary.cross_sampling is None else summary.cross_sampling.directions
-
-
-def _doses(summary: ProbeSummary) -> Iterator[str]:
-    """Yield what few tokens of the other model recover."""
-    for entry in _directions(summary):
-        title, best = direction_title(entry.direction, summary), _least_dose(entry)
-        if entry.gap is None or entry.base is None or entry.other is None:
-            continue
-        if not entry.gap.excludes(0):
-            yield (
-                f"{title}: the two models alone are not distinguishable ({points_interval(entry.gap)}), so nothing can "
-                "be recovered."
-            )
-        elif best is not None:
-            selector, point = best
-            yield (
-                f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the "
-                f"tokens, accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, "
-                f"which is {percent_interval(point.recovered)} of the gap to {percent_interval(entry.other)}"
-                f"{_against_random(selector)}."
-            )
-
-
-def _least_dose(entry: CrossSamplingDirection) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
-    """Return the selector and point that recover most of the gap at the least budget, random ones left out."""
-    found = [
-        (point.budget, -point.recovered.mean, selector, point)
-        for selector in entry.selectors
-        if selector.selector != "random"
-        for point in selector.points
-        if point.recovered is not None and point.accuracy is not None
-    ]
-    return min(found, key=lambda one: one[:2])[2:] if found else None
-
-
-def _against_random(selector: CrossSamplingSelector) -> str:
-    more = selector.auc_over_random
-    if more is None:
-        return ""
-    return f"; over all budgets it is {compared(more, 0.0)} random choice, {signed_interval(more)} of the gap"
-
-
 def _tile(inputs: ReportInputs) -> Tile:
     caption, spike = "Token at the spike against another there", _at_spike(inputs.summary)
     if spike is None:
@@ -228,7 +155,7 @@ def _section(inputs: ReportInputs) -> Section | None:
     if summary is not None:
         if summary.causal is not None:
             panels += _effect_panels(summary, summary.causal)
-        panels += [*_prediction_panels(summary), _dose_panel(summary), _pivot_panel(summary)]
+        panels += [*_prediction_panels(summary), dose_panel(summary), pivot_panel(summary)]
     return section("causes", title, panels, short="Causes")
 
 
@@ -263,6 +190,18 @@ def _effect_panels(summary: ProbeSummary, swaps: Swaps) -> Iterator[Panel | None
         )
 
 
+_P_VALUES = "p of the mean (sign flips)", "Adjusted p of the ranks (Wilcoxon)"
+_TESTS = (
+    "Sign flips test whether the mean is 0; their p is not adjusted. Wilcoxon's signed ranks test whether differences "
+    "lean to one side; their p is adjusted for the number of tests. Both are over problems, and can contradict each "
+    "other where few problems have most of the effect."
+)
+
+
+def _p_values(test: WilcoxonResult | None) -> tuple[str, str]:
+    return (NOT_MEASURED, NOT_MEASURED) if test is None else (p_value(test.sign_flip_p), p_value(test.p_adjusted))
+
+
 def _effect_table(
     summary: ProbeSummary, swaps: Swaps, selections: Sequence[SwapSelection], *, id: str, model: str
 ) -> Table:
@@ -278,7 +217,7 @@ def _effect_table(
             f"{count(one.num_positions - one.num_different)} of {count(one.num_positions)}",
             points_interval(one.different_tokens.effect),
             points_interval(one.headline),
-            p_value(None if one.test is None else one.test.p_adjusted),
+            *_p_values(one.test),
         )
         for one in selections
     )
@@ -286,14 +225,14 @@ def _effect_table(
     header = (
         "Position", "Success with own token", f"Token of {final}", "Another token", f"Effect, {final}",
         "Effect, another", "Difference of these", "Same token", f"Effect, {final}, where tokens differ",
-        "Difference, where tokens differ", "Adjusted p",
+        "Difference, where tokens differ", *_P_VALUES,
     )  # fmt: skip
     return Table(
         id=id,
         caption="Success and effects (points)",
         note=f"{count(swaps.num_rollouts)} rollouts, {count(swaps.num_continuations)} continuations by {model} after "
-        f"each forced token. Same token: {final} chooses the rollout's own. Tests are paired Wilcoxon tests over "
-        "problems.",
+        f"each forced token. Same token: {final} chooses the rollout's own. Tests are of the effect of {final}'s "
+        f"token. {_TESTS}",
         header=header,
         rows=rows,
     )
@@ -305,12 +244,13 @@ def _difference_table(differences: Sequence[SwapDifference], *, id: str) -> Tabl
             f"spike minus {one.control}",
             count(one.num_pairs),
             points_interval(one.difference),
-            p_value(None if one.test is None else one.test.p_adjusted),
+            *_p_values(one.test),
         )
         for one in differences
     )
-    header = ("Effect", "Pairs", "Difference", "Adjusted p")
-    return Table(id=id, caption="Spikes against their controls (points)", header=header, rows=rows)
+    header = ("Effect", "Pairs", "Difference", *_P_VALUES)
+    caption = "Spikes against their controls (points)"
+    return Table(id=id, caption=caption, note=_TESTS, header=header, rows=rows)
 
 
 def _prediction_panels(summary: ProbeSummary) -> Iterator[Panel | None]:
@@ -348,112 +288,9 @@ def _prediction_table(entry: Prediction, *, id: str) -> Table:
     return Table(id=id, caption="Scores against effects", header=header, rows=rows, folded=True)
 
 
-def _dose_panel(summary: ProbeSummary) -> Panel | None:
-    sampling = summary.cross_sampling
-    if sampling is None:
-        return None
-    charts = [ChartPart(chart=chart) for chart in _dose_charts(summary)]
-    tables = [_dose_table(one, summary, id=f"dose-{index}") for index, one in enumerate(sampling.directions)]
-    return panel(
-        "How few tokens of the other model are enough?",
-        *charts,
-        *tables,
-        note=f"One model writes and takes the other's token wherever the score fires, on "
-        f"{count(sampling.num_problems)} problems that were not selected. The lines across are the two models "
-        "alone; bars are intervals.",
-        wide=True,
-    )
-
-
-def _dose_table(entry: CrossSamplingDirection, summary: ProbeSummary, *, id: str) -> Table:
-    budgets = sorted({point.budget for one in entry.selectors for point in one.points})
-    rows = []
-    for one in entry.selectors:
-        recovered = {point.budget: point.recovered for point in one.points}
-        over = "\N{EN DASH}" if one.selector == "random" else signed_interval(one.auc_over_random)
-        cells = (percent_interval(recovered.get(budget)) for budget in budgets)
-        rows.append((named(SELECTORS, one.selector), number_interval(one.auc), over, *cells))
-    return Table(
-        id=id,
-        caption=f"{direction_title(entry.direction, summary)}: fraction of the gap recovered",
-        note=f"The gap between the two models is {points_interval(entry.gap)} points. AUC is the mean fraction "
-        f"recovered up to {percent(entry.largest_common_share)} of the tokens.",
-        header=("Score", "AUC", "AUC over random", *(f"At {100 * budget:g}%" for budget in budgets)),
-        rows=tuple(rows),
-    )
-
-
-def _dose_charts(summary: ProbeSummary) -> tuple[Chart, ...]:
-    """Return accuracy against the fraction of tokens taken for each direction of cross-sampling.
-
-    The lines across are the two ends: the base, from which every curve starts, and the other model.
-    """
-    return tuple(_dose_chart(one, summary) for one in _directions(summary))
-
-
-def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
-    names = summary.reference, summary.final
-    base, other = names if entry.direction == "checkpoint_into_reference" else names[::-1]
-    curves = [(named(SELECTORS, one.selector), _dose_points(one, entry.base)) for one in entry.selectors]
-    steps = sorted({x for _, places in curves for x in places})
-    ends = ((base, entry.base), (other, entry.other))
-    return Chart(
-        id=f"dose-{re.sub(r'[^a-z0-9]+', '-', entry.direction.lower()).strip('-')}",
-        title=direction_title(entry.direction, summary),
-        unit="share",
-        labels=tuple(f"{100 * x:.1f}%" for x in steps),
-        steps=tuple(steps),
-        x_title="fraction of tokens taken",
-        x_unit="share",
-        curves=tuple(Curve(name=name, points=tuple(places.get(x) for x in steps)) for name, places in curves),
-        stages=(),
-        levels=tuple(Level(name=f"{name} alone", value=value) for name, value in ends if value is not None),
-    )
-
-
-def _dose_points(selector: CrossSamplingSelector, base: Estimate | None) -> dict[float, Estimate]:
-    found = {} if base is None else {0.0: base}
-    return found | {one.share_swapped: one.accuracy for one in selector.points if one.accuracy is not None}
-
-
-def _pivot_panel(summary: ProbeSummary) -> Panel | None:
-    pivots = summary.pivots
-    if pivots is None:
-        return None
-    hits = (
-        ("a spike", pivots.on_spike),
-        ("a wrong step", pivots.on_wrong),
-        ("the first wrong step", pivots.on_first_wrong),
-    )
-    found = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
-    most = f"{pivots.max_confirmed_below_gap:.1f}"
-    rows = (
-        ("tokens that change the success by the gap", f"{found} rollouts"),
-        ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
-        ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
-        ("of these with a smaller change, on average at most", most),
-        ("size where found (points)", points_interval(pivots.size_search)),
-        ("size on fresh continuations (points)", points_interval(pivots.size_estimate)),
-        *(
-            (f"on {what} (by chance {percent(hit.chance)})", percent_interval(hit.share))
-            for what, hit in hits
-            if hit is not None
-        ),
-    )
-    return panel(
-        "Which single tokens decide the outcome?",
-        Table(id="pivots", caption="Pivotal tokens", header=("", "Measured"), rows=rows),
-        note=f"Bisection along the rollouts for a change of {percent(pivots.gap)} or more, with "
-        f"{count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two equal "
-        f"rates differ by so much with probability {percent(pivots.false_positive_rate)}.",
-    )
-
-
 def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if effects := _all_effects(summary):
         yield Drawing(name="causal", draw=partial(_draw_effects, effects=effects), size=(7.0, 1.3 + 0.3 * len(effects)))
-    if charts := [chart for chart in _dose_charts(summary) if chart.measured]:
-        yield dose_drawing("dose_response", charts)
 
 
 def _all_effects(summary: ProbeSummary) -> list[tuple[str, Estimate]]:
@@ -473,7 +310,7 @@ def _draw_effects(figure: Figure, effects: list[tuple[str, Estimate]]) -> None:
 
 
 TOPIC = Topic(
-    sentences={"Cause": of_probe(_sentences), "Dose": of_probe(_doses)},
+    sentences={"Cause": of_probe(_sentences)},
     tile=_tile,
     section=_section,
     drawings=of_probe(_drawings),

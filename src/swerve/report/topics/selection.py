@@ -139,7 +139,7 @@ def _selection_panel(summary: ProbeSummary) -> Panel | None:
             (f"right only with {summary.reference}", count(test.num_first_only)),
             (f"right only with {summary.final}", count(test.num_second_only)),
             ("difference of accuracy (points)", points_interval(test.difference)),
-            ("p-value (McNemar, exact)", p_value(test.p_value)),
+            ("p-value (McNemar, mid-p)", p_value(test.p_value)),
         ]
     if again is not None:
         rows.append(("of those selected, another draw would select", percent_interval(again)))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from numbers import Real
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from swerve.errors import ConfigError
+from swerve.recipes.custom import SourceLoader
 from swerve.rewards.sandbox.wire import describe, grader_failed
 from swerve.types import Problem, Reward
 
@@ -66,15 +68,14 @@ def _reward_function(problem: Problem) -> RewardFunction | Reward:
 
 
 def _load(path: str, source: bytes, problem: Problem) -> RewardFunction | Reward:
-    """Run what was read; the importer may take bytecode from before an edit (same second, same length)."""
     if not path.endswith(".py"):
         return grader_failed(f"reward file {path}: the name of a Python file ends in .py")
     name = f"swerve_reward_file_{Path(path).stem}"
-    module = ModuleType(name)
-    module.__file__ = path
+    loader = SourceLoader(source, path)
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=path))
     sys.modules[name] = module  # data classes of the file look themselves up there
     try:
-        exec(compile(source, path, "exec"), module.__dict__)
+        loader.exec_module(module)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:

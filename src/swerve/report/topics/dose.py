@@ -1,0 +1,196 @@
+"""Dose: how few tokens of the other model are enough, and which single tokens decide the outcome?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from swerve.artifacts.probe_causes import CrossSamplingDirection, CrossSamplingPoint, CrossSamplingSelector
+from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.estimates import Estimate
+from swerve.report.draw.curves import Chart, Curve, Level
+from swerve.report.draw.figures import Drawing, dose_drawing
+from swerve.report.draw.panels import ChartPart, Panel, Table, panel
+from swerve.report.format import (
+    compared,
+    count,
+    number,
+    number_interval,
+    percent,
+    percent_interval,
+    points_interval,
+    signed_interval,
+)
+from swerve.report.names import SELECTORS, direction_title, named, selector_word
+from swerve.report.topics.topic import Topic, of_probe
+
+
+def pivot_sentence(summary: ProbeSummary) -> str:
+    """Say how many single tokens decide the outcome; empty where none were searched."""
+    pivots = summary.pivots
+    if pivots is None:
+        return ""
+    spike, on = pivots.on_spike, ""
+    if spike is not None and spike.share is not None:
+        on = f"; {percent_interval(spike.share)} of them are spikes (by chance {percent(spike.chance)})"
+    return (
+        f"Along {count(pivots.num_rollouts)} rollouts {count(pivots.num_pivots)} single tokens change the success by "
+        f"{percent(pivots.gap)} or more where they were found; for {count(pivots.num_confirmed)} of them fresh "
+        f"continuations exclude a smaller change (on average at most {number(pivots.max_confirmed_below_gap, 2)} of "
+        f"these change it by less){on}."
+    )
+
+
+def _directions(summary: ProbeSummary) -> tuple[CrossSamplingDirection, ...]:
+    return () if summary.cross_sampling is None else summary.cross_sampling.directions
+
+
+def _doses(summary: ProbeSummary) -> Iterator[str]:
+    """Yield what few tokens of the other model recover."""
+    for entry in _directions(summary):
+        title, best = direction_title(entry.direction, summary), _least_dose(entry)
+        if entry.gap is None or entry.base is None or entry.other is None:
+            continue
+        if not entry.gap.excludes(0):
+            yield (
+                f"{title}: the two models alone are not distinguishable ({points_interval(entry.gap)}), so nothing can "
+                "be recovered."
+            )
+        elif best is not None:
+            selector, point = best
+            yield (
+                f"{title}: with {selector_word(selector.selector)} choosing {percent(point.share_swapped)} of the "
+                f"tokens, accuracy goes from {percent_interval(entry.base)} to {percent_interval(point.accuracy)}, "
+                f"which is {percent_interval(point.recovered)} of the gap to {percent_interval(entry.other)}"
+                f"{_against_random(selector)}."
+            )
+
+
+def _least_dose(entry: CrossSamplingDirection) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
+    """Return the selector and point that recover most of the gap at the least budget, random ones left out."""
+    found = [
+        (point.budget, -point.recovered.mean, selector, point)
+        for selector in entry.selectors
+        if selector.selector != "random"
+        for point in selector.points
+        if point.recovered is not None and point.accuracy is not None
+    ]
+    return min(found, key=lambda one: one[:2])[2:] if found else None
+
+
+def _against_random(selector: CrossSamplingSelector) -> str:
+    more = selector.auc_over_random
+    if more is None:
+        return ""
+    return f"; over all budgets it is {compared(more, 0.0)} random choice, {signed_interval(more)} of the gap"
+
+
+def dose_panel(summary: ProbeSummary) -> Panel | None:
+    """Return the curves of cross-sampling; None where it was not asked for."""
+    sampling = summary.cross_sampling
+    if sampling is None:
+        return None
+    charts = [ChartPart(chart=chart) for chart in _dose_charts(summary)]
+    tables = [_dose_table(one, summary, id=f"dose-{index}") for index, one in enumerate(sampling.directions)]
+    return panel(
+        "How few tokens of the other model are enough?",
+        *charts,
+        *tables,
+        note=f"One model writes and takes the other's token wherever the score fires, on "
+        f"{count(sampling.num_problems)} problems that were not selected. The lines across are the two models "
+        "alone; bars are intervals.",
+        wide=True,
+    )
+
+
+def _dose_table(entry: CrossSamplingDirection, summary: ProbeSummary, *, id: str) -> Table:
+    budgets = sorted({point.budget for one in entry.selectors for point in one.points})
+    rows = []
+    for one in entry.selectors:
+        recovered = {point.budget: point.recovered for point in one.points}
+        over = "\N{EN DASH}" if one.selector == "random" else signed_interval(one.auc_over_random)
+        cells = (percent_interval(recovered.get(budget)) for budget in budgets)
+        rows.append((named(SELECTORS, one.selector), number_interval(one.auc), over, *cells))
+    return Table(
+        id=id,
+        caption=f"{direction_title(entry.direction, summary)}: fraction of the gap recovered",
+        note=f"The gap between the two models is {points_interval(entry.gap)} points. AUC is the mean fraction "
+        f"recovered up to {percent(entry.largest_common_share)} of the tokens.",
+        header=("Score", "AUC", "AUC over random", *(f"At {100 * budget:g}%" for budget in budgets)),
+        rows=tuple(rows),
+    )
+
+
+def _dose_charts(summary: ProbeSummary) -> tuple[Chart, ...]:
+    """Return accuracy against the fraction of tokens taken for each direction of cross-sampling.
+
+    The lines across are the two ends: the base, from which every curve starts, and the other model.
+    """
+    return tuple(_dose_chart(one, summary) for one in _directions(summary))
+
+
+def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
+    names = summary.reference, summary.final
+    base, other = names if entry.direction == "checkpoint_into_reference" else names[::-1]
+    curves = [(named(SELECTORS, one.selector), _dose_points(one, entry.base)) for one in entry.selectors]
+    steps = sorted({x for _, places in curves for x in places})
+    ends = ((base, entry.base), (other, entry.other))
+    return Chart(
+        id=f"dose-{re.sub(r'[^a-z0-9]+', '-', entry.direction.lower()).strip('-')}",
+        title=direction_title(entry.direction, summary),
+        unit="share",
+        labels=tuple(f"{100 * x:.1f}%" for x in steps),
+        steps=tuple(steps),
+        x_title="fraction of tokens taken",
+        x_unit="share",
+        curves=tuple(Curve(name=name, points=tuple(places.get(x) for x in steps)) for name, places in curves),
+        stages=(),
+        levels=tuple(Level(name=f"{name} alone", value=value) for name, value in ends if value is not None),
+    )
+
+
+def _dose_points(selector: CrossSamplingSelector, base: Estimate | None) -> dict[float, Estimate]:
+    found = {} if base is None else {0.0: base}
+    return found | {one.share_swapped: one.accuracy for one in selector.points if one.accuracy is not None}
+
+
+def pivot_panel(summary: ProbeSummary) -> Panel | None:
+    """Return what the search for pivots found; None where it was not asked for."""
+    pivots = summary.pivots
+    if pivots is None:
+        return None
+    hits = (
+        ("a spike", pivots.on_spike),
+        ("a wrong step", pivots.on_wrong),
+        ("the first wrong step", pivots.on_first_wrong),
+    )
+    found = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
+    most = f"{pivots.max_confirmed_below_gap:.1f}"
+    rows = (
+        ("tokens that change the success by the gap", f"{found} rollouts"),
+        ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
+        ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
+        ("of these with a smaller change, on average at most", most),
+        ("size where found (points)", points_interval(pivots.size_search)),
+        ("size on fresh continuations (points)", points_interval(pivots.size_estimate)),
+        *(
+            (f"on {what} (by chance {percent(hit.chance)})", percent_interval(hit.share))
+            for what, hit in hits
+            if hit is not None
+        ),
+    )
+    return panel(
+        "Which single tokens decide the outcome?",
+        Table(id="pivots", caption="Pivotal tokens", header=("", "Measured"), rows=rows),
+        note=f"Bisection along the rollouts for a change of {percent(pivots.gap)} or more, with "
+        f"{count(pivots.num_continuations)} continuations of each of {count(pivots.num_prefixes)} prefixes; two equal "
+        f"rates differ by so much with probability {percent(pivots.false_positive_rate)}.",
+    )
+
+
+def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+    if charts := [chart for chart in _dose_charts(summary) if chart.measured]:
+        yield dose_drawing("dose_response", charts)
+
+
+TOPIC = Topic(sentences={"Dose": of_probe(_doses)}, drawings=of_probe(_drawings))
