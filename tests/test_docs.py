@@ -196,6 +196,8 @@ _MODELS = {
     "Entropy": objectives.EntropyConfig,
     "Collapse": configuration.CollapseConfig,
     "Distillation stage": configuration.DistillStage,
+    "Rejection sampling stage": configuration.RejectStage,
+    "Early stopping": configuration.EarlyStoppingConfig,
     "Where": configuration.StageFilter,
     "Optimizer": configuration.OptimizerConfig,
     "Rollouts": configuration.RolloutConfig,

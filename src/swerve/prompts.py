@@ -251,17 +251,41 @@ def encode_completions(
     """
 
     def encode(asked: tuple[Problem, str]) -> list[int]:
-        if tokenizer.eos_token_id is None:
-            raise ConfigError(
-                "the model's tokenizer has no end-of-sequence token; set eos_token in its tokenizer_config.json"
-            )
+        end = end_token(tokenizer)
         ids = list(tokenizer(asked[1], add_special_tokens=False)["input_ids"])
-        return [*_known(tokenizer, ids, asked[0]), tokenizer.eos_token_id]
+        return [*_known(tokenizer, ids, asked[0]), end]
 
     try:
         return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, problems[error.number], error) from None
+
+
+def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the token that ends a sequence.
+
+    Raises:
+        ConfigError: the tokenizer has none.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            "the model's tokenizer has no end-of-sequence token; set eos_token in its tokenizer_config.json"
+        )
+    return int(tokenizer.eos_token_id)
+
+
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, place: str) -> list[int]:
+    """Return a text's token ids, no special token added; `place` says where it is from.
+
+    Raises:
+        ConfigError: the tokenizer has no token for a word of it.
+    """
+    ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        raise ConfigError(
+            f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers the text"
+        )
+    return ids
 
 
 def check_solution_lengths(

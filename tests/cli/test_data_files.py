@@ -12,7 +12,7 @@ import pytest
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import RESPONSES_SCHEMA, read_table
-from swerve.cli.data_files import export, import_responses
+from swerve.cli.data_files import export, import_responses, select
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import read_provenance, read_responses
 from swerve.models.tiny import build_word_tokenizer
@@ -189,3 +189,49 @@ def test_rollouts_are_the_same_responses_after_an_export(small_run: RunDirectory
     assert [(one.problem, one.response, one.completion_ids, one.reward, one.step, one.extra) for one in after] == [
         (one.problem, one.response, one.completion_ids, one.reward, one.step, one.extra) for one in before
     ]
+
+
+def choose(*sources: Path, out: Path, **changes: Any) -> None:
+    options: dict[str, Any] = dict.fromkeys(("per_problem", "min_length", "max_length", "where", "fields"))
+    select([str(one) for one in sources], out, **{**options, "correct": True, "seed": 0, "as_json": False, **changes})
+
+
+def test_responses_are_selected_with_counts(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    choose(dump, out=tmp_path / "sft.parquet")
+    assert capsys.readouterr().out.splitlines() == [
+        "3 responses to 2 problems",
+        "chosen from: 1 responses to 1 problems",
+        "kept: 1 responses to 1 problems",
+        f"table: {tmp_path / 'sft.parquet'}",
+    ]
+    (kept,) = read_responses(tmp_path / "sft.parquet")
+    assert (kept.problem.prompt, kept.response) == ("1 + 1 =", " 2")
+    recorded = read_provenance(tmp_path / "sft.parquet")
+    assert recorded["counts"]["num_right"] == 1
+    assert recorded["selection"]["only_right"] is True
+    assert recorded["sources"] == [{"name": "4.jsonl", "sha256": sha256_file(dump)}]
+    with pytest.raises(
+        ConfigError, match="none of 3 responses is kept: 3 responses to 2 problems; left out by --where"
+    ):
+        choose(dump, out=tmp_path / "none.parquet", where=["step=5"])
+
+
+def test_a_runs_rollouts_are_selected_with_their_problems_and_learned(small_run: RunDirectory, tmp_path: Path) -> None:
+    choose(Path(small_run.path), out=tmp_path / "sft.parquet", per_problem=1)
+    kept = read_responses(tmp_path / "sft.parquet")
+    assert len({one.problem.id for one in kept}) == len(kept) > 5
+    assert all(one.problem.question and one.completion_ids for one in kept)
+    for one in kept:
+        digits = [part.replace(" ", "") for part in (one.problem.question or "").removesuffix("=").split("+")]
+        assert int((one.problem.gold or "").replace(" ", "")) == sum(map(int, digits))
+        assert (one.response or "").endswith(f"answer {one.problem.gold}")
+
+
+def test_ids_of_two_tokenizers_are_not_mixed(dump: Path, tmp_path: Path) -> None:
+    for name, words in (("a", ["1", "2", "+", "="]), ("b", ["2", "1", "+", "="])):
+        folder = tmp_path / name
+        build_word_tokenizer(words).save_pretrained(str(folder))
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**ROWS[0], "output": "2"}))
+        run(tmp_path / f"{name}.jsonl", tmp_path / f"{name}.parquet", tokenizer=str(folder))
+    with pytest.raises(ConfigError, match=r"a\.parquet and .*b\.parquet hold token ids of two tokenizers"):
+        choose(tmp_path / "a.parquet", tmp_path / "b.parquet", out=tmp_path / "sft.parquet")

@@ -38,6 +38,8 @@ def test_a_row() -> None:
     ("changes", "answer"),
     [
         ({"answer": "x\n#### -7"}, "-7"),
+        ({"answer": "1,210", "solution": "x\n#### 1,210"}, "1210"),
+        ({"answer": 5}, "5"),
         ({"answer": "x\n####  $12.50 "}, "12.50"),
         ({"answer": "x #### 1\n#### 5"}, "5"),
         ({"answer": "x", "final_answer": "1,200"}, "1200"),

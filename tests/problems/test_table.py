@@ -14,6 +14,7 @@ from swerve.config import PromptConfig, TableTask
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
 from swerve.problems.table import Table
+from swerve.rewards import grade
 from swerve.types import Problem
 
 SOURCE = {"train": ("unused.jsonl",)}
@@ -138,3 +139,80 @@ def test_a_damaged_written_problem_is_named_by_its_place(tmp_path: Path) -> None
     record = {**problem_record(WRITTEN), "answer": 2}
     with pytest.raises(ArtifactError, match="f.jsonl, line 7: the field 'answer' is '2'; expected a text"):
         read({}, **record)
+
+
+CHAT = {
+    "data_source": "openai/gsm8k",
+    "prompt": [
+        {"role": "system", "content": "Reason."},
+        {"role": "user", "content": "What is 1 + 1? Write it after ####."},
+    ],
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"split": "train", "index": 3, "question": "What is 1 + 1?", "answer": "1+1=<<1+1=2>>2\n#### 2"},
+}
+CHAT_MESSAGES = (("system", "Reason."), ("user", "What is 1 + 1? Write it after ####."))
+
+
+def read_chat(task: dict[str, Any], **values: Any) -> Any:
+    return Table(TableTask(**SOURCE, **task)).read(Record("f.jsonl, line 7", values))
+
+
+def test_a_row_of_verl() -> None:
+    problem = read_chat({}, **CHAT)
+    assert (problem.question, problem.answer, problem.messages) == ("What is 1 + 1?", "2", CHAT_MESSAGES)
+    assert problem.solution == "1+1=<<1+1=2>>2\n#### 2"
+    assert (problem.grader, problem.grading) == ("math", {"extraction": ["hash"]})
+    assert problem.metadata == {"data_source": "openai/gsm8k", "split": "train", "index": 3}
+
+
+def test_a_row_with_messages_and_the_answer_beside_them() -> None:
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is 4."}]
+    problem = read_chat({}, messages=messages, extra_info={"answer": 4})
+    assert (problem.question, problem.answer, problem.solution) == ("2 + 2?", "4", "It is 4.")
+    assert problem.messages == (("user", "2 + 2?"),)
+    assert problem.grading == {"extraction": ["boxed", "answer_tag", "hash", "phrase"]}
+    assert read_chat({"grading": {"extraction": ["boxed"]}}, **CHAT).grading == {}
+    assert read_chat({"grader": "exact"}, **CHAT).grading == {}
+
+
+def test_messages_are_what_the_model_reads_unless_the_task_has_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps(CHAT))
+    (tmp_path / "test.jsonl").write_text(json.dumps({"question": "b", "answer": "1"}))
+    paths = {"train": (str(tmp_path / "train.jsonl"),), "heldout": (str(tmp_path / "test.jsonl"),)}
+    (kept,) = Table(TableTask(**paths)).problems("train", seed=0)
+    (changed,) = Table(TableTask(**paths, prompt=PromptConfig(format="boxed"))).problems("train", seed=0)
+    assert kept.messages == CHAT_MESSAGES
+    assert changed.messages[-1][1].startswith("What is 1 + 1?\n\nReason step by step")
+    assert changed.grading == {}
+
+
+def test_one_message_in_chat_markup_is_split_into_its_turns() -> None:
+    markup = (
+        "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\n2 + 2?\n<|im_end|>\n<|im_start|>assistant\n<think>"
+    )
+    prompt = [{"role": "user", "content": markup}]
+    problem = read_chat({}, prompt=prompt, reward_model={"ground_truth": ["4"]}, solution="<think> 4 </think>")
+    assert problem.messages == (("system", "Reason."), ("user", "2 + 2?"))
+    assert (problem.prefix, problem.solution) == ("<think>", " 4 </think>")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompt": [{"role": "system", "content": "a"}]}, "prompt must end with a message of the user"),
+        ({"prompt": [{"role": "user"}]}, "prompt must be text or a list of messages with a role and a text"),
+        ({"reward_model": {"ground_truth": {"inputs": [1]}}}, "the field 'answer' is .*expected a text, a number"),
+    ],
+)
+def test_a_wrong_row_in_the_chat_layout_is_named_by_its_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArtifactError, match=f"f.jsonl, line 7.*{message}"):
+        read_chat({}, **{**CHAT, **changes})
+
+
+def test_the_files_of_logic_rl_are_graded_as_knights_and_knaves(shared_data: Any) -> None:
+    task = TableTask(train=(str(shared_data("kk_logic_rl") / "3ppl_train.parquet"),))
+    problem = Table(task).problems("train", seed=0)[0]
+    assert (problem.family, problem.grader, problem.prefix) == ("k_and_k", "", "<think>")
+    assert [role for role, _ in problem.messages] == ["system", "user"]
+    reward = grade(problem, f" so </think> <answer> {problem.answer} </answer>")
+    assert (reward.status, reward.value) == ("graded", 1.0)

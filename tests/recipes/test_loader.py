@@ -47,7 +47,8 @@ KINDS = (
 )  # fmt: skip
 KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
 SHIPPED = (
-    "countdown", "demo_addition", "demo_knights_knaves", "gsm8k", "k_and_k", "math", "palindrome", "sequence",
+    "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "math", "palindrome",
+    "sequence",
 )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ class StepMetrics(Record):
     stage_step: int
     reward: float | None = None
     neg_logprob: float | None = None
+    val_loss: float | None = None
+    """Nats per token, of supervised stages at the steps with a validation."""
     num_completions: int | None = None
     num_unparsed: int | None = None
     num_timeouts: int | None = None

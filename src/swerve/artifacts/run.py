@@ -114,6 +114,14 @@ class RunDirectory:
         """Preference pairs a stage was trained on."""
         return self.path / "rollouts" / f"{stage}_pairs.parquet"
 
+    def selected_path(self, stage: str) -> Path:
+        """Right completions a stage was trained on."""
+        return self.path / "rollouts" / f"{stage}_selected.parquet"
+
+    def selected_part_path(self, stage: str, number: int) -> Path:
+        """Those of some problems, until all are sampled: what an interrupted stage need not sample again."""
+        return self.path / "rollouts" / f"{stage}_selected-{number:06d}.parquet"
+
     def checkpoint_path(self, step: int) -> Path:
         """Directory of the checkpoint after global step `step`."""
         return self.path / "checkpoints" / f"step_{step:06d}"
@@ -322,10 +330,11 @@ class RunDirectory:
     def sync_run_files(self, checkpoint: CheckpointRef) -> dict[str, Extent]:
         """Wait until the files beside a checkpoint that resuming reads are on the disk; return how far each goes.
 
-        These are the logs, which drive adaptive coefficients and curricula, and inside a DPO stage its pairs.
+        These are the logs, which drive adaptive coefficients and curricula, and inside a stage the pairs or completions
+        that it sampled at its beginning.
         """
-        pairs = [] if checkpoint.final else [self.pairs_path(checkpoint.stage)]
-        paths = [path for path in (self.metrics_path, self.problems_path, *pairs) if path.is_file()]
+        sampled = [] if checkpoint.final else [self.pairs_path(checkpoint.stage), self.selected_path(checkpoint.stage)]
+        paths = [path for path in (self.metrics_path, self.problems_path, *sampled) if path.is_file()]
         extents = {str(path.relative_to(self.path)): synced_extent(path) for path in paths}
         fsync(self.path)
         return extents

@@ -18,7 +18,7 @@ from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_app
 from swerve.cli.console import one_line
 from swerve.cli.data import list_tasks, prove_puzzles, show_problems, write_problems
-from swerve.cli.data_files import export, import_responses
+from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
@@ -103,6 +103,7 @@ data_app.command(name="show")(show_problems)
 data_app.command(name="write")(write_problems)
 data_app.command(name="prove")(prove_puzzles)
 data_app.command(name="import")(import_responses)
+data_app.command(name="select")(select)
 data_app.command(name="export")(export)
 data_app.command(name="behaviours")(behaviours)
 

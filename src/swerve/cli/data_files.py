@@ -1,4 +1,4 @@
-"""`swerve data import` and `export`: import the rollouts of other programs, export tables."""
+"""`swerve data import`, `select` and `export`: rollouts of other programs, responses to learn from, tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from swerve.cli.console import check_output, one_line, print_result
 from swerve.cli.options import Fields, Json
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.version import __version__
 
 if TYPE_CHECKING:
@@ -99,6 +99,121 @@ def import_responses(
     write_responses(out, records, provenance)
     summary = _summary(records, counts, provenance)
     print_result({"out": str(out), **summary}, "\n".join(_lines(out, summary)), as_json=as_json)
+
+
+def select(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Files of samples or responses, or runs, for their rollouts."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the table goes (.parquet).")],
+    correct: Annotated[bool, typer.Option("--correct", help="Only responses that are right.")] = False,
+    per_problem: Annotated[
+        int | None, typer.Option("--per-problem", metavar="N", min=1, help="Most responses of a problem.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Chooses among a problem's responses.")] = 0,
+    min_length: Annotated[
+        int | None, typer.Option("--min-length", metavar="TOKENS", min=1, help="Shortest response.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", metavar="TOKENS", min=1, help="Longest response.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", metavar="CONDITION", help="Such as kind='level 3', difficulty<=2; all must hold."),
+    ] = None,
+    fields: Fields = None,
+    as_json: Json = False,
+) -> None:
+    """Select responses to learn from: right ones, each text once, so many per problem."""
+    from swerve.formats.imported_responses import write_responses
+    from swerve.formats.rejection import Rejection, keep_right
+    from swerve.formats.typed_fields import parse_fields
+
+    check_output("--out", out, ending=".parquet", read=map(Path, sources))
+    rejection = Rejection(
+        only_right=correct,
+        per_problem=per_problem,
+        seed=seed,
+        min_length=min_length,
+        max_length=max_length,
+        where=tuple(where or ()),
+    )
+    files, responses = _responses(sources, parse_fields(fields or ()))
+    kept, counts = keep_right(responses, rejection)
+    if not kept:
+        raise ConfigError(f"none of {len(responses)} responses is kept: {'; '.join(_rejected(asdict(counts)))}")
+    summary = {"counts": asdict(counts), "selection": asdict(rejection)}
+    provenance = {
+        **summary,
+        "sources": [_source(path) for path in files],
+        "tokenizer": _common_tokenizer(files),
+        "swerve_version": __version__,
+    }
+    write_responses(out, kept, provenance)
+    lines = [*_rejected(summary["counts"]), f"table: {out}"]
+    print_result({"out": str(out), **summary}, "\n".join(lines), as_json=as_json)
+
+
+def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[ResponseRecord]]:
+    """Return the files of some sources and their responses; those of a run are joined to its problems."""
+    from swerve.cli.runs import find_run, load_run_config
+    from swerve.formats.imported_problems import ProblemRecord
+    from swerve.formats.imported_responses import join_problems, read_responses
+    from swerve.problems import load_family
+    from swerve.seeds import derive_seed
+
+    files: list[Path] = []
+    found: list[ResponseRecord] = []
+    for source in sources:
+        if Path(source).is_file() or Path(source).suffix:
+            files.append(Path(source))
+            found += read_responses(files[-1], fields=fields)
+            continue
+        run = find_run(source)
+        config = load_run_config(run, ())
+        problems = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
+        tables = sorted((run.path / "rollouts").glob("step_*.parquet"))
+        if not tables:
+            raise ArtifactError(f"{run.path} has no rollouts; give a file of samples (swerve sample)")
+        rollouts = [one for table in tables for one in read_responses(table)]
+        found += join_problems(rollouts, {one.id: ProblemRecord.of(one) for one in problems})[0]
+        files += tables
+    return files, found
+
+
+def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
+    """Return the tokenizer whose ids the files hold, as they record it; None where one does not.
+
+    Raises:
+        ConfigError: they hold ids of two tokenizers.
+    """
+    from swerve.formats.imported_responses import read_provenance
+
+    recorded = [read_provenance(path).get("tokenizer") for path in files]
+    known = {one["sha256"]: path for one, path in zip(recorded, files, strict=True) if one}
+    if len(known) > 1:
+        first, second, *_ = known.values()
+        raise ConfigError(f"{first} and {second} hold token ids of two tokenizers; select from each on its own")
+    return recorded[0] if all(recorded) else None
+
+
+def _rejected(counts: Mapping[str, Any]) -> list[str]:
+    """Return in words how many responses there were of what."""
+    steps = (
+        ("num_other", "left out by --where"),
+        ("num_length", "too short or too long"),
+        ("num_duplicates", "with the text of an earlier one"),
+        ("num_surplus", "beyond --per-problem"),
+    )
+    mean = "" if counts["mean_length"] is None else f", {counts['mean_length']:.1f} tokens on average"
+    return [
+        f"{counts['num_responses']} responses to {counts['num_problems']} problems",
+        *(f"{words}: {counts[name]}" for name, words in steps[:1] if counts[name]),
+        f"chosen from: {counts['num_right']} responses to {counts['num_problems_right']} problems",
+        *(f"{words}: {counts[name]}" for name, words in steps[1:] if counts[name]),
+        f"kept: {counts['num_kept']} responses to {counts['num_problems_kept']} problems{mean}",
+    ]
 
 
 def _source(path: Path) -> dict[str, str]:

@@ -30,7 +30,16 @@ from swerve.config.probe import (
     SwapSelector,
 )
 from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
-from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
+from swerve.config.stages import (
+    DistillStage,
+    DpoStage,
+    EarlyStoppingConfig,
+    OptimizerConfig,
+    RejectStage,
+    RlStage,
+    SftStage,
+    StageConfig,
+)
 from swerve.grading.policies import ExtractionForm, MathGrading
 from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
 from swerve.problems.knights.grade_k_and_k import KAndKGrading
@@ -51,6 +60,7 @@ __all__ = [
     "DistillStage",
     "DivergenceName",
     "DpoStage",
+    "EarlyStoppingConfig",
     "EngineConfig",
     "EvalConfig",
     "ExtractionForm",
@@ -68,6 +78,7 @@ __all__ = [
     "ProbeConfig",
     "PromptConfig",
     "PromptFormat",
+    "RejectStage",
     "ReportConfig",
     "RlStage",
     "RolloutConfig",

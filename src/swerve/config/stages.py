@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
+from swerve.config.engines import EngineConfig
 from swerve.config.objectives import (
     AdvantageConfig,
     CollapseConfig,
@@ -23,6 +24,7 @@ from swerve.config.objectives import (
     check_kl,
 )
 from swerve.config.presets import Preset, with_preset
+from swerve.problems.data_specs import Specs
 from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
 
 
@@ -66,10 +68,16 @@ class _Stage(Model):
         return {}
 
 
-class SftStage(_Stage):
-    """Supervised learning of the completion tokens of the task's supervised traces."""
+class EarlyStoppingConfig(Model):
+    """When a supervised stage ends before its last step; it ends with the weights of its lowest validation loss."""
 
-    kind: Literal["sft"] = "sft"
+    patience: PositiveInt = 3
+    """Validations in a row without an improvement after which the stage ends."""
+    min_delta: NonNegative = 0.0
+    """Nats per token by which the validation loss must fall below the lowest so far to count as an improvement."""
+
+
+class _Supervised(_Stage):
     curriculum: OrderedCurriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
@@ -77,6 +85,45 @@ class SftStage(_Stage):
     """Cross-entropy, or the binary KL or Jensen-Shannon divergence between the most likely token and the trace's."""
     target_gradient: Literal["live", "detached"] = "live"
     """Of the greedy losses: whether gradient flows through the most likely token's probability."""
+    max_length: PositiveInt | None = None
+    """Longest sequence, prompt and completion together, in tokens: longer examples are left out, text is cut. Null: as
+    many as the model has positions, for text at most 1,024."""
+    validation: Specs = ()
+    """Data specs of examples on which a validation loss is measured, as those of an sft stage's `data`."""
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Share of the problems, with all their examples, that the stage holds out to measure a validation loss instead."""
+    validate_every: PositiveInt = 50
+    """Steps between validations; the last step has one too."""
+    early_stopping: EarlyStoppingConfig | None = None
+    """End with the weights of the lowest validation loss, and before the last step once it no longer falls."""
+
+    @model_validator(mode="after")
+    def _check_validation(self) -> Self:
+        if self.validation and self.validation_share:
+            raise ValueError("validation and validation_share are two ways to say one thing; give one of them")
+        if self.early_stopping is not None and not (self.validation or self.validation_share):
+            raise ValueError("early_stopping needs a validation loss; set validation_share, such as 0.1, or validation")
+        if self.early_stopping is not None and self.checkpoints:
+            raise ValueError("early_stopping decides which step is kept; leave checkpoints out")
+        return self
+
+
+class SftStage(_Supervised):
+    """Supervised learning: of the task's supervised traces, or of responses or plain text from files."""
+
+    kind: Literal["sft"] = "sft"
+    data: Specs = ()
+    """Data specs of responses (`swerve data select`, chats, rollouts) or of plain text (`.txt`, or records with the one
+    field `text`), of which every token is learned; none: the task's supervised traces."""
+    packing: bool = True
+    """Of plain text: documents follow one another, an end token after each, in sequences of `max_length`; false: each
+    document has sequences of its own."""
+
+    @model_validator(mode="after")
+    def _check_data(self) -> SftStage:
+        if self.data and (self.where != StageFilter() or not isinstance(self.curriculum, ShuffledCurriculum)):
+            raise ValueError("where and curriculum choose problems of the task; with data leave them out")
+        return self
 
 
 class _Sampling(_Stage):
@@ -239,4 +286,29 @@ class DistillStage(_Sampling):
         return {"teacher": self.teacher}
 
 
-StageConfig = Annotated[SftStage | DpoStage | RlStage | DistillStage, Field(discriminator="kind")]
+class RejectStage(_Supervised):
+    """Distillation by rejection sampling: a teacher's right completions, then supervised learning of them."""
+
+    kind: Literal["reject"] = "reject"
+    teacher: str | None = None
+    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a hub name; null:
+    the policy as it is when the stage begins."""
+    engine: EngineConfig | None = None
+    """Who samples; null: the engine of `rollout`."""
+    num_prompts: PositiveInt = 1024
+    """Problems that are sampled; at most those there are."""
+    samples_per_prompt: PositiveInt = 4
+    temperature: Positive = 1.0
+    per_problem: PositiveInt = 1
+    """Right completions kept of each problem, chosen at random among the different ones."""
+
+    @property
+    def frozen_models(self) -> dict[str, str]:
+        """See the base class."""
+        return {} if self.teacher is None else {"teacher": self.teacher}
+
+
+StageConfig = Annotated[
+    SftStage | DpoStage | RlStage | DistillStage | RejectStage,
+    Field(discriminator="kind"),
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -47,6 +48,12 @@ class ProblemRecord:
     grading: Mapping[str, Any] = field(default_factory=dict)
     difficulty: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, problem: Problem, *, prompt_ids: Ids | None = None) -> ProblemRecord:
+        """Return what is known of a problem of one's own."""
+        names = (*_AS_IN_PROBLEM, "question", "kind", "family")
+        return cls(**{name: getattr(problem, name) for name in names}, gold=problem.answer, prompt_ids=prompt_ids)
 
     @property
     def has_prompt(self) -> bool:
@@ -155,3 +162,75 @@ def _made_id(
     if not asked:
         raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
     return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:12]}"
+
+
+_CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\s*|\Z)", re.DOTALL)
+_NESTED = ("prompt", "messages", "extra_info", "reward_model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRow:
+    """A problem in the chat layout of verl and RL2, under the names that plain rows of problems have."""
+
+    record: Record
+    """`question`, `answer`, `solution` where the row has them, and its other fields, those of `extra_info` beside them.
+    """
+    messages: tuple[Message, ...]
+    """What the model is given, up to the user's last turn."""
+    prefix: str = ""
+    """The beginning of the answer that the model is given."""
+
+
+def chat_row(record: Record) -> ChatRow | None:
+    """Return a row with `messages`, or `prompt` as a list of messages, under plain names; None for any other row.
+
+    The question is the one the row has as text, where it stands in the user's last turn, else that turn. The answer is
+    `reward_model.ground_truth`, or `extra_info.answer` without one. A last turn of the assistant is a written solution.
+
+    Raises:
+        ArtifactError: messages are not of the form {role, content}, or none is the user's.
+    """
+    values = record.values
+    name = next((one for one in ("messages", "prompt") if isinstance(values.get(one), list) and values[one]), None)
+    if name is None:
+        return None
+    messages, prefix = _without_markup(as_messages(values[name], f"{record.place}: {name}"))
+    written = messages[-1][1] if messages[-1][0] == "assistant" else None
+    messages = messages if written is None else messages[:-1]
+    if not messages or messages[-1][0] != "user":
+        raise ArtifactError(
+            f"{record.place}: {name} must end with a message of the user, or of the assistant after it; it has "
+            f"{', '.join(role for role, _ in messages) or 'none'}"
+        )
+    info, judge = (
+        {key: value for key, value in (values.get(nested) or {}).items() if value is not None}
+        if isinstance(values.get(nested), dict)
+        else {}
+        for nested in ("extra_info", "reward_model")
+    )
+    truth = judge.get("ground_truth", info.get("ground_truth", info.get("answer")))
+    solution = info.get("solution", info.get("answer") if info.get("answer") != truth else None)
+    said = [plain.get(key) for plain in (values, info) for key in ("question", "problem", "quiz")]
+    asked = messages[-1][1]
+    found = {
+        "question": next((text for text in said if isinstance(text, str) and text.strip() and text in asked), asked),
+        "answer": truth,
+        "solution": written if solution is None else solution,
+    }
+    plain_values = {
+        **{key: value for key, value in info.items() if key not in found},
+        **{key: value for key, value in values.items() if key not in _NESTED and value is not None},
+    }
+    known = {key: value for key, value in found.items() if value is not None}
+    plain_values = {**known, **plain_values, "question": found["question"]}
+    return ChatRow(record=Record(record.place, plain_values), messages=messages, prefix=prefix)
+
+
+def _without_markup(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], str]:
+    """Return the messages that one message in ChatML markup holds, and the answer it begins; others as they are."""
+    turns = [(role, text.strip()) for role, text in _CHATML.findall(messages[0][1])] if len(messages) == 1 else []
+    if not turns:
+        return messages, ""
+    if turns[-1][0] == "assistant":
+        return tuple(turns[:-1]), turns[-1][1]
+    return tuple(turns), ""

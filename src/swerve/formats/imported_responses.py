@@ -94,7 +94,13 @@ def read_responses(
         ArtifactError: the file is missing or damaged, a field is missing or of the wrong type; the message says where.
         ConfigError: there is no such layout.
     """
-    records = read_records(path)
+    return responses_of(path, read_records(path), fields=fields, dialect=dialect)
+
+
+def responses_of(
+    path: Path, records: Sequence[Record], *, fields: Mapping[str, str] | None = None, dialect: str = "auto"
+) -> list[ResponseRecord]:
+    """Return the responses of records that were read from `path`; see `read_responses`."""
     _check_fields(path, records, fields or {})
     layout = dialect_of(records, dialect)
     is_csv = path.name.removesuffix(".gz").endswith(".csv")
@@ -282,8 +288,8 @@ def check_prompts(path: Path, records: Sequence[ResponseRecord]) -> None:
             )
 
 
-def write_responses(path: Path, records: Sequence[ResponseRecord], provenance: Mapping[str, Any]) -> None:
-    """Write responses as `RESPONSES_SCHEMA`, with JSON values that say where they come from in the file's metadata.
+def write_responses(path: Path, records: Sequence[ResponseRecord] | pa.Table, provenance: Mapping[str, Any]) -> None:
+    """Write responses, or a table of them, as `RESPONSES_SCHEMA`; JSON in the metadata says where they come from.
 
     Raises:
         DiskFullError: no room.
@@ -293,7 +299,8 @@ def write_responses(path: Path, records: Sequence[ResponseRecord], provenance: M
         "swerve_table": "responses",
         PROVENANCE: json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False),
     }
-    write_table(path, response_rows(records), RESPONSES_SCHEMA, metadata=metadata)
+    rows = records if isinstance(records, pa.Table) else response_rows(records)
+    write_table(path, rows, RESPONSES_SCHEMA, metadata=metadata)
 
 
 def read_provenance(path: Path) -> dict[str, Any]:

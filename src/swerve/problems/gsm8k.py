@@ -34,7 +34,8 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 class Gsm8k(ReadFamily[Gsm8kTask]):
     """Rows with `question` and `answer`: a rationale with calculator marks `<<48/2=24>>`, then `#### 72`.
 
-    Gold: the number after `####` without thousands commas; where the answer has none, the field `final_answer`.
+    Gold: the number after `####` without thousands commas; where the answer has none, the field `final_answer`, or an
+    answer that is a number. In a chat layout the rationale may be the row's `solution`.
     Difficulty: the number of calculator marks; the few rationales without any have no difficulty. Kind: `2 steps`.
     """
 
@@ -47,11 +48,10 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
             ArtifactError: it has no question, or its gold answer is not a number.
         """
         question = text_of(record, "question")
-        rationale, mark, final = (text_of(record, "answer") if has_value(record, "answer") else "").rpartition("####")
-        gold = _gold(record, final if mark else next(iter(list_of_texts(record, "final_answer")), ""))
+        rationale, final = _parts(record)
+        gold = _gold(record, final)
         if gold is None:
             return None
-        rationale = rationale if mark else final
         num_steps = len(_CALCULATION.findall(rationale))
         steps = f"{num_steps} step{'' if num_steps == 1 else 's'}"
         written = _CALCULATION.sub("", rationale).strip()
@@ -64,6 +64,20 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
             kind=steps if num_steps else "no marked steps",
             difficulty=float(num_steps) if num_steps else None,
         )
+
+
+def _parts(record: Record) -> tuple[str, str]:
+    """Return the rationale and the final answer, each empty where the record has none."""
+    for name in ("answer", "solution"):
+        if "####" in str(record.values.get(name)):
+            rationale, _, final = text_of(record, name).rpartition("####")
+            return rationale, final
+    if has_value(record, "final_answer"):
+        return text_of(record, "answer") if has_value(record, "answer") else "", list_of_texts(record, "final_answer")[
+            0
+        ]
+    answers = [one for one in list_of_texts(record, "answer") if _NUMBER.fullmatch(one.replace(",", ""))]
+    return "", answers[0] if answers else ""
 
 
 def _gold(record: Record, text: str) -> str | None:

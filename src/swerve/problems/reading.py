@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import model_validator
 
+from swerve.artifacts.problem_records import is_problem_record
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.formats.imported_problems import chat_row
 from swerve.formats.records import Record
 from swerve.grading.grader import GraderEntry
 from swerve.grading.policies import ExtractionForm, MathGrading
@@ -101,6 +103,8 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
     """
 
     name: ClassVar[str]
+    reads_chats: ClassVar[bool] = True
+    """Whether rows in a chat layout are read by it, and keep their messages; see `chat_row`."""
 
     def __init__(self, task: DataTaskT) -> None:
         self._task = task
@@ -156,9 +160,30 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         """
         return list(self._loaded[1])
 
+    def read(self, record: Record) -> Problem | None:
+        """Return a record as `problem` does, one in a chat layout with its messages; None: it has no gold answer.
+
+        Raises:
+            ArtifactError: a field is missing or wrong.
+        """
+        chat = chat_row(record) if self.reads_chats and not is_problem_record(record.values) else None
+        if chat is None:
+            return self.problem(record)
+        problem = self.problem(chat.record)
+        if problem is None:
+            return None
+        solution = None if problem.solution is None else problem.solution.removeprefix(chat.prefix)
+        return replace(problem, messages=chat.messages, prefix=chat.prefix, solution=solution)
+
     def _finished(self, problem: Problem) -> Problem:
+        """Return the problem with the task's policies and prompt; a prompt of its own stays unless the task has one."""
         problem = replace(problem, grading={**self.grading, **problem.grading})
-        return with_prompt(problem, self._task.prompt)
+        return problem if problem.messages and self.keeps_prompts else with_prompt(problem, self._task.prompt)
+
+    @property
+    def keeps_prompts(self) -> bool:
+        """Whether problems that come with messages keep them: the task does not set another prompt."""
+        return bool(self._task.prompt == type(self._task).model_fields["prompt"].default)
 
     @cached_property
     def _loaded(self) -> tuple[dict[Split, list[Problem]], list[str]]:
@@ -190,7 +215,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         repeated: list[_Row] = []
         differing: list[_Row] = []
         for record in (record for spec in specs for record in _records(split, spec)):
-            problem = self.problem(record)
+            problem = self.read(record)
             if problem is None:
                 unanswered.append(record)
                 continue

@@ -13,7 +13,7 @@ from swerve.artifacts.problem_records import is_problem_record, read_problem
 from swerve.errors import ConfigError, nearest
 from swerve.formats.records import Record
 from swerve.problems.family import problem_id
-from swerve.problems.prompt import PromptConfig
+from swerve.problems.knights.rows import row_problem
 from swerve.problems.reading import DataTask, ReadFamily
 from swerve.problems.record_values import has_value, list_of_texts, missing_field, number_of, text_of
 from swerve.problems.task import TaskKind
@@ -62,6 +62,10 @@ class TableTask(DataTask):
 
 
 _PYTHON = "python"
+_LOGIC_RL = "kk_logic"
+"""`data_source` of knights and knaves in the files of Logic-RL, whose rows have the puzzle beside the messages."""
+_ASKED_FORMS = {"\\boxed": "boxed", "<answer>": "answer_tag", "####": "hash", "Answer:": "phrase"}
+"""What a prompt asks an answer to be written in -> the form to look for."""
 
 
 class Table(ReadFamily[TableTask]):
@@ -97,6 +101,8 @@ class Table(ReadFamily[TableTask]):
         if is_problem_record(record.values):
             problem = read_problem(record.values, record.place)
             return replace(problem, grader=self._task.grader or problem.grader)
+        if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
+            return row_problem(record)
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
             raise missing_field(record, question_field, fix="; task.fields says which field is the question")
@@ -122,11 +128,19 @@ class Table(ReadFamily[TableTask]):
             metadata=self._rest(record),
         )
 
-    def _finished(self, problem: Problem) -> Problem:
-        finished = super()._finished(problem)
-        if problem.messages and self._task.prompt == PromptConfig():
-            return replace(finished, messages=problem.messages, prefix=problem.prefix)
-        return finished
+    def read(self, record: Record) -> Problem | None:
+        """Return a record as a problem; of one in a chat layout the answer is looked for where its messages ask for it.
+
+        Raises:
+            ArtifactError: a field is missing or wrong.
+        """
+        problem = super().read(record)
+        is_foreign = problem is not None and problem.messages and not is_problem_record(record.values)
+        if problem is None or not is_foreign or problem.grader != "math" or not self.keeps_prompts:
+            return problem
+        said = "".join(content for _, content in problem.messages)
+        forms = [form for mark, form in _ASKED_FORMS.items() if mark in said] or list(_ASKED_FORMS.values())
+        return replace(problem, grading={} if "extraction" in self._grading else {"extraction": forms})
 
     def _field(self, record: Record, name: str) -> str:
         """Return the record's field for a field of a problem.

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from swerve.config import Curriculum, DifficultyCurriculum, RlStage, StageConfig, StageFilter, SuccessRateCurriculum
+from swerve.config import (
+    Curriculum,
+    DifficultyCurriculum,
+    RlStage,
+    SftStage,
+    StageConfig,
+    StageFilter,
+    SuccessRateCurriculum,
+)
 from swerve.errors import ConfigError
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts
 from swerve.seeds import derive_seed
 from swerve.types import Problem
 
+T = TypeVar("T")
 Record = Mapping[str, Any]
 """A line of problems.jsonl: `step`, and `problems` as a list of [id, number solved, number tried]."""
 
@@ -51,6 +60,7 @@ class Draws:
         steps: int,
         per_step: int,
         spare: int = 0,
+        validation: Sequence[Problem] = (),
     ) -> None:
         """Make the draws of a stage.
 
@@ -62,6 +72,7 @@ class Draws:
             steps: the stage's.
             per_step: slots of a step that are always filled.
             spare: further slots of a step.
+            validation: problems that are held out of the stage.
 
         Raises:
             ConfigError: the curriculum sorts by a difficulty that a problem does not have.
@@ -69,6 +80,7 @@ class Draws:
         self._seed, self._stage, self._steps = seed, stage, steps
         self._per_step, self._spare = per_step, spare
         self._curriculum = curriculum
+        self.validation = tuple(validation)
         order = list(range(len(parts)))
         random.Random(self._derive("parts")).shuffle(order)
         self._quota = Quota([weight for _, weight, _ in parts], order=order)
@@ -115,7 +127,7 @@ class Draws:
         part = self._parts[part_number]
         size = self.pool_size(part_number, pool_step)
         pool = ("pool", size) if size < len(part.problems) else ()
-        order = _shuffled(size, self._derive(*self._path(part.label), *stream, *pool, "epoch", index // size))
+        order = shuffled_order(size, self._derive(*self._path(part.label), *stream, *pool, "epoch", index // size))
         return part.problems[order[index % size]]
 
     def _weighted(self, slots: range, step: int, rates: SolveRates, curriculum: SuccessRateCurriculum) -> list[Problem]:
@@ -246,7 +258,8 @@ def solve_weights(rates: Sequence[float], curriculum: SuccessRateCurriculum) -> 
 
 
 @lru_cache(maxsize=32)  # the parts of a mixture take turns
-def _shuffled(num: int, seed: int) -> tuple[int, ...]:
+def shuffled_order(num: int, seed: int) -> tuple[int, ...]:
+    """Return the numbers below `num` in a seeded order."""
     order = list(range(num))
     random.Random(seed).shuffle(order)
     return tuple(order)
@@ -274,6 +287,8 @@ def stage_draws(stage: StageConfig, family: ProblemFamily, problems: Sequence[Pr
             f"{_difficulty_range(problems)}"
         )
     per_step, spare = _slots(stage)
+    share = stage.validation_share if isinstance(stage, SftStage) and not stage.data else None
+    pool, held_out = hold_out(pool, share, key=lambda one: one.id, seed=derive_seed(seed, stage.label, "validation"))
     return Draws(
         mixed_parts(family, pool),
         stage.curriculum,
@@ -282,12 +297,34 @@ def stage_draws(stage: StageConfig, family: ProblemFamily, problems: Sequence[Pr
         steps=stage.steps,
         per_step=per_step,
         spare=spare,
+        validation=held_out,
     )
+
+
+def hold_out(items: Sequence[T], share: float | None, *, key: Callable[[T], str], seed: int) -> tuple[list[T], list[T]]:
+    """Return the items to train on and those held out: all items of a share of the keys, at least one; None: none.
+
+    Raises:
+        ConfigError: there is only one key.
+
+    >>> hold_out(["a1", "a2", "b1", "c1"], 0.3, key=lambda one: one[0], seed=1)
+    (['a1', 'a2', 'c1'], ['b1'])
+    """
+    if share is None:
+        return list(items), []
+    keys = list(dict.fromkeys(map(key, items)))
+    num = max(1, round(share * len(keys)))
+    if num >= len(keys):
+        raise ConfigError(f"validation_share={share:g} of {len(keys)} problems leaves none to train on; give more data")
+    held = {keys[place] for place in shuffled_order(len(keys), seed)[:num]}
+    return [one for one in items if key(one) not in held], [one for one in items if key(one) in held]
 
 
 def _slots(stage: StageConfig) -> tuple[int, int]:
     if stage.kind == "sft":
         return stage.batch_size, 0
+    if stage.kind == "reject":
+        return stage.num_prompts, 0
     if stage.kind == "dpo":
         return stage.max_prompts, 0
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0

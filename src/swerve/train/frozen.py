@@ -15,7 +15,7 @@ from swerve.batch import TokenBatch, completion_hidden
 from swerve.errors import MismatchError
 from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
-from swerve.models.model_folder import load_model, tokenizer_fingerprint
+from swerve.models.model_folder import LoadedModel, load_model, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_tokens
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.stages.context import StageContext
@@ -67,17 +67,26 @@ def frozen_policy(context: StageContext) -> FrozenModel:
     return FrozenModel(weights=context.learner.weights.frozen_copy())
 
 
+def load_named(name: str, context: StageContext) -> LoadedModel:
+    """Load an earlier checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub.
+
+    Raises:
+        CheckpointError: there is no such model, or it is damaged.
+    """
+    stages = [stage.label for stage in context.config.stages]
+    of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
+    path = context.run.select_checkpoint(name).path if of_this_run else name
+    return load_model(path, device=context.world.device, dtype=context.config.runtime.dtype)
+
+
 def load_frozen(name: str, context: StageContext) -> FrozenModel:
-    """Return an earlier checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub.
+    """Return a model that `load_named` knows, frozen.
 
     Raises:
         CheckpointError: there is no such model, or it is damaged.
         MismatchError: its tokenizer is another than the policy's.
     """
-    stages = [stage.label for stage in context.config.stages]
-    of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
-    path = context.run.select_checkpoint(name).path if of_this_run else name
-    loaded = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype)
+    loaded = load_named(name, context)
     if tokenizer_fingerprint(loaded.tokenizer) != tokenizer_fingerprint(context.learner.tokenizer):
         raise MismatchError(
             f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"

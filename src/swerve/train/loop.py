@@ -37,6 +37,7 @@ from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
+from swerve.train.early_stopping import best_step, is_over, kept_steps
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.initial import new_tiny_model, pretrained_path
@@ -285,12 +286,29 @@ class _Training:
                 task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
                 stopping = self.world.any(interruption.signal_number is not None)
                 due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
-                if stopping or due or verdict.must_save:
+                is_best = metrics.get("best_step") == index + 1
+                is_last = position.final or is_over(stage, context.records)
+                if is_last:
+                    position = self._end_with_best(stage, context, position)
+                if stopping or due or is_last or is_best or verdict.must_save:
                     self._save(position, context.learner)
                 if verdict.error is not None:
                     raise verdict.error
                 if stopping:
                     raise self._interrupted(interruption, position.step)
+                if is_last:
+                    break
+
+    def _end_with_best(self, stage: StageConfig, context: StageContext, position: CheckpointRef) -> CheckpointRef:
+        """Take over the weights of the stage's best step, where it looks for one; return the place of its end."""
+        best = best_step(context.records)
+        if best is not None and best != position.stage_step:
+            path = self.run_directory.checkpoint_path(context.first_step + best)
+            kept = load_model(path, device=self.world.device, dtype=self.config.runtime.dtype)
+            context.learner.weights.load_weights(kept.model)
+            self.world.barrier()  # the first process removes the checkpoint as soon as it has saved
+            self.progress.note(f"{stage.label}: ends after {position.label} with the weights of step {best}, the best")
+        return self._position(stage, context.first_step, stage.steps)
 
     def _position(self, stage: StageConfig, first_step: int, stage_step: int) -> CheckpointRef:
         """Return what a checkpoint after this step is, or would be."""
@@ -329,7 +347,8 @@ class _Training:
                 trainer_state=state,
                 provenance={**self.identity, "run_files": self.run_directory.sync_run_files(position)},
             )
-            self.run_directory.remove_outdated_checkpoints(position.step, scheduled=self.config.scheduled_steps)
+            kept = kept_steps(self.config, self.run_directory, position)
+            self.run_directory.remove_outdated_checkpoints(position.step, scheduled=kept)
         self.world.barrier()
 
     def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:

@@ -26,6 +26,7 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import InterruptedRunError, SwerveError
 from swerve.progress import Progress
+from swerve.train.early_stopping import kept_steps
 from swerve.world import World
 
 
@@ -53,6 +54,12 @@ def resume_point(config: Config, run: RunDirectory, progress: Progress) -> Resum
     if not intact:
         return ResumePoint(newest=None, intact=(), missing=())
     newest = intact[-1]
+    while missing_best := kept_steps(config, run, newest) - config.scheduled_steps - {one.step for one in intact}:
+        progress.note(f"passing over {newest.label}: the best checkpoint so far, step {max(missing_best)}, is missing")
+        intact.pop()
+        if not intact:
+            return ResumePoint(newest=None, intact=(), missing=())
+        newest = intact[-1]
     if newest.run_files is None:
         progress.note(
             f"{newest.label} was saved by an earlier version, whose manifests do not cover metrics.jsonl and "
@@ -71,7 +78,7 @@ def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config)
             truncate_metrics(path, last_step=newest.step)
         else:
             cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
-    run.remove_outdated_checkpoints(newest.step if newest else 0, scheduled=config.scheduled_steps)
+    run.remove_outdated_checkpoints(newest.step if newest else 0, scheduled=kept_steps(config, run, newest))
 
 
 def make_missing_again(

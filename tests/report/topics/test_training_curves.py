@@ -68,6 +68,13 @@ def test_a_step_without_a_figure_is_a_gap(inputs: ReportInputs) -> None:
     assert means(drawn(replace(inputs, metrics=metrics))["training-reward"], "Mean of the step's rollouts")[2] is None
 
 
+def test_the_validation_loss_is_drawn_at_the_steps_that_have_one(inputs: ReportInputs) -> None:
+    losses = {1: 0.5, 3: 0.25}
+    metrics = tuple(step.model_copy(update={"val_loss": losses.get(step.step)}) for step in inputs.metrics)
+    chart = drawn(replace(inputs, metrics=metrics))["training-validation"]
+    assert (chart.steps, means(chart, "Mean per token")) == ((1, 3), [0.5, 0.25])
+
+
 def test_samples_have_a_chart_where_they_are_many(inputs: ReportInputs, inputs_of: Any) -> None:
     (chart,) = [chart for chart in all_charts(inputs) if chart.id == "sampling"]
     assert [curve.name for curve in chart.curves] == ["pass@1", "pass@4", "maj@4"]

@@ -75,7 +75,7 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
     # The same code elsewhere stands for a file that was edited: in one process a file is read once.
     (tmp_path / "edited.py").write_text((tmp_path / "my_loss.py").read_text() + "\n# edited\n")
     edited = _load(document, "stages.rl.loss.path=edited.py:soft_clip_loss")
-    with pytest.raises(ConfigError, match=r"cannot resume run: the code of stages\.rl\.loss has changed since"):
+    with pytest.raises(ConfigError, match=r"cannot resume run: the code or data of stages\.rl\.loss has changed since"):
         _train(edited, run, resume=True)
 
 

@@ -162,6 +162,7 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
     """Rows of the schema, of the numbers of people that the task names."""
 
     name = FAMILY
+    reads_chats = False
 
     def problem(self, record: Record) -> Problem:
         """Return a row as a problem, proved from its text."""

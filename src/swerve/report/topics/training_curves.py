@@ -15,6 +15,7 @@ from swerve.report.topics.topic import Topic
 _MEAN = "Mean of the step's rollouts"
 _CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
     ("training-reward", "Reward in training", "reward", {_MEAN: "reward"}),
+    ("training-validation", "Validation loss in training", "nats", {"Mean per token": "val_loss"}),
     ("training-entropy", "Surprise of sampled tokens in training", "nats", {_MEAN: "neg_logprob"}),
     (
         "training-failures",
@@ -48,7 +49,9 @@ _CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
     ("training-pool", "Problems drawn from", "share", {"Fraction of the training problems": "pool_share"}),
 )
 """Id, title, unit, and the metric of each curve."""
-_ALWAYS = ("reward", "neg_logprob", "format_rate")
+_ALWAYS = ("reward", "neg_logprob", "format_rate", "val_loss")
+_AT_SOME_STEPS = ("training-validation",)
+"""Charts of what is not measured at every step: the others are left out, so that the curve has no gaps."""
 _IF_VARYING = ("mean_difficulty", "pool_share")
 
 
@@ -68,9 +71,13 @@ def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: 
     read = {name: [_value(step, key) for step in inputs.metrics] for name, key in metrics.items()}
     kept = {name: values for name, values in read.items() if _worth_drawing(values, metrics[name])}
     # Stages without any of the metrics would only widen the axis.
-    known = [any(value is not None for value in row) for row in zip(*kept.values(), strict=True)]
-    measured = {step.stage for step, is_known in zip(inputs.metrics, known, strict=False) if is_known}
-    shown = [(at, step) for at, step in enumerate(inputs.metrics) if step.stage in measured]
+    is_known = [any(value is not None for value in row) for row in zip(*kept.values(), strict=True)]
+    measured = {step.stage for step, one in zip(inputs.metrics, is_known, strict=False) if one}
+    shown = [
+        (at, step)
+        for at, step in enumerate(inputs.metrics)
+        if step.stage in measured and (is_known[at] or id not in _AT_SOME_STEPS)
+    ]
     return Chart(
         id=id,
         title=title,

@@ -9,6 +9,7 @@ from swerve.config import StageConfig
 from swerve.train.stages.context import StageContext, StageRunner
 from swerve.train.stages.distill import DistillRunner
 from swerve.train.stages.dpo import DpoRunner
+from swerve.train.stages.reject import RejectRunner
 from swerve.train.stages.rl import RlRunner
 from swerve.train.stages.sft import SftRunner
 
@@ -17,6 +18,7 @@ _RUNNERS: dict[str, Callable[[Any, StageContext], StageRunner]] = {
     "dpo": DpoRunner,
     "rl": RlRunner,
     "distill": DistillRunner,
+    "reject": RejectRunner,
 }
 
 

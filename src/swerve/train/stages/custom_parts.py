@@ -1,13 +1,16 @@
-"""The parts of a recipe that are the user's own: loaded before anything is trained, and unchanged in a resumed run."""
+"""The code and data of a recipe that are the user's own: read before training, and unchanged in a resumed run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 
+from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, RlStage
+from swerve.config import Config, RejectStage, RlStage
 from swerve.errors import ConfigError
+from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
 from swerve.settings import Custom
@@ -17,7 +20,7 @@ from swerve.train.preparation import group_advantages
 
 
 def custom_digests(config: Config) -> dict[str, str | None]:
-    """Load every custom part of a recipe; return the SHA-256 of the file that each comes from, by its key.
+    """Load every custom part of a recipe; return the SHA-256 of each one's file, and of stages' data files, by key.
 
     Raises:
         ConfigError: a part cannot be loaded or does not take what it is given.
@@ -30,13 +33,25 @@ def custom_digests(config: Config) -> dict[str, str | None]:
             except ConfigError as error:
                 raise ConfigError(f"{key}: {error}") from None
             digests[key] = source_digest(part.path)
-    return digests
+    return {**digests, **dict(_data_digests(config))}
+
+
+def _data_digests(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the key and a digest of the files of each data spec that a stage learns from or validates on."""
+    for stage in config.stages:
+        for key in ("data", "validation"):
+            paths = [parse_spec(spec).path for spec in getattr(stage, key, ())]
+            files = [sha256_file(path) for path in paths if path.is_file()]
+            if files:
+                yield f"stages.{stage.label}.{key}", sha256(" ".join(files).encode()).hexdigest()
 
 
 def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]:
     """Yield the parts that may be the user's own: key, configuration, what loads it."""
     yield "rollout.engine", config.rollout.engine, engine_class
     for stage in config.stages:
+        if isinstance(stage, RejectStage) and stage.engine is not None:
+            yield f"stages.{stage.label}.engine", stage.engine, engine_class
         if isinstance(stage, RlStage):
             yield f"stages.{stage.label}.advantages", stage.advantages, group_advantages
             yield f"stages.{stage.label}.loss", stage.loss, ratio_loss
@@ -44,7 +59,7 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
 
 
 def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:
-    """Check that the custom parts of a run are those it began with.
+    """Check that the custom parts and data files of a run are those it began with.
 
     Raises:
         ConfigError: a file has changed since.
@@ -53,6 +68,6 @@ def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> Non
     changed = [key for key, digest in digests.items() if recorded.get(key) != digest]
     if changed:
         raise ConfigError(
-            f"cannot resume {run.path}: the code of {', '.join(changed)} has changed since the run began; restore it, "
-            "or start another run with --out"
+            f"cannot resume {run.path}: the code or data of {', '.join(changed)} has changed since the run began; "
+            "restore it, or start another run with --out"
         )

@@ -1,22 +1,29 @@
-"""Supervised fine-tuning on the completion tokens of the task's traces."""
+"""Supervised fine-tuning on the completion tokens of the task's traces, or of examples from files."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from swerve.batch import TokenBatch
-from swerve.config.stages import SftStage
+from swerve.batch import TokenBatch, TokenSequence, completion_hidden
+from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.prompts import encode_completions, encode_prompts
+from swerve.train.curriculum import hold_out, shuffled_order
+from swerve.train.early_stopping import validation_metrics
+from swerve.train.examples import Example, ExampleReader
 from swerve.train.learner import learning_rate
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
-_LOSSES: Mapping[str, Callable[[Tensor, Tensor, SftStage], Tensor]] = {
+SupervisedStage = SftStage | RejectStage
+
+_LOSSES: Mapping[str, Callable[[Tensor, Tensor, SupervisedStage], Tensor]] = {
     "cross_entropy": lambda logits, ids, _stage: -token_logprobs(logits, ids),
     "greedy_kl": lambda logits, ids, stage: max_prob_kl(logits, ids, target_gradient=stage.target_gradient),
     "greedy_js": lambda logits, ids, stage: max_prob_js(logits, ids, target_gradient=stage.target_gradient),
@@ -25,20 +32,34 @@ _LOSSES: Mapping[str, Callable[[Tensor, Tensor, SftStage], Tensor]] = {
 
 
 class SftRunner:
-    """Draws problems, writes a supervised trace for each, and imitates it."""
+    """Imitates traces of the problems it draws, or examples in endless shuffled passes."""
 
-    def __init__(self, stage: SftStage, context: StageContext) -> None:
+    def __init__(self, stage: SupervisedStage, context: StageContext, examples: Sequence[Example] = ()) -> None:
+        """Read the stage's data and hold out what validates.
+
+        Args:
+            stage: its settings.
+            context: the stage's.
+            examples: what is imitated; none: the data of the stage, or without any traces of the task.
+        """
         self._stage = stage
         self._context = context
+        reader = example_reader(stage, context)
+        if not examples and isinstance(stage, SftStage):
+            examples = reader.read(stage.data)
+        share = stage.validation_share if examples else None
+        seed = context.seed(stage.label, "validation")
+        self._examples, held_out = hold_out(examples, share, key=lambda one: one.problem, seed=seed)
+        self._validation = [one.tokens for one in held_out or reader.read(stage.validation)]
+        if context.draws.validation:
+            self._validation = self._traces(context.draws.validation, "validation")
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        stage = self._stage
-        problems = self._context.draw(range(stage.batch_size), step=index)
-        sequences = self._context.world.shard(self._sequences(problems, index))
-        num_tokens = self._context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
-
-        learner = self._context.learner
+        stage, learner = self._stage, self._context.learner
+        batch_sequences, drawn = self._draw(index)
+        sequences = self._context.world.shard(batch_sequences)
+        num_tokens = self._num_tokens(sequences)
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             ids = batch.completion_ids[batch.mask]
@@ -46,23 +67,78 @@ class SftRunner:
                 hidden, lambda logits, rows: _LOSSES[stage.loss](logits, ids[rows], stage).sum() / num_tokens
             ), {}
 
-        rate = learning_rate(self._stage.optimizer, index, self._stage.steps)
-        batches = learner.batches(sequences, tokens_per_batch=self._stage.tokens_per_batch)
+        rate = learning_rate(stage.optimizer, index, stage.steps)
+        batches = learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
         result = learner.update(batches, loss, learning_rate=rate)
         return {
             "loss": result.loss,
             "grad_norm": result.grad_norm,
             "lr": rate,
             "num_tokens": int(num_tokens),
-            **self._context.draw_metrics(problems, step=index),
+            **drawn,
+            **self._validate(index),
         }
 
-    def _sequences(self, problems: Sequence[Problem], index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        context, label = self._context, self._stage.label
-        tokenizer = context.learner.tokenizer
+    def _draw(self, index: int) -> tuple[Sequence[TokenSequence], Metrics]:
+        """Return the sequences of a step, of all processes, and what to log of them."""
+        stage, context = self._stage, self._context
+        if not self._examples:
+            problems = context.draw(range(stage.batch_size), step=index)
+            return self._traces(problems, "trace", index), context.draw_metrics(problems, step=index)
+        total = len(self._examples)
+        numbers = range(index * stage.batch_size, (index + 1) * stage.batch_size)
+        sequences = [
+            self._examples[shuffled_order(total, context.seed(stage.label, "epoch", one // total))[one % total]].tokens
+            for one in numbers
+        ]
+        return sequences, {"epoch": numbers.stop / total}
+
+    def _traces(self, problems: Sequence[Problem], *path: str | int) -> list[TokenSequence]:
+        """Return a supervised trace of each problem; `path` names the stream of random numbers."""
+        context, tokenizer = self._context, self._context.learner.tokenizer
         traces = [
-            context.family.trace(problem, random.Random(context.seed(label, "trace", index, slot)))
+            context.family.trace(problem, random.Random(context.seed(self._stage.label, *path, slot)))
             for slot, problem in enumerate(problems)
         ]
         prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, problems)]
         return list(zip(prompts, encode_completions(tokenizer, problems, traces), strict=True))
+
+    def _num_tokens(self, sequences: Sequence[TokenSequence]) -> float:
+        """Return the number of completion tokens of all processes' sequences."""
+        return self._context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
+
+    def _validate(self, index: int) -> Metrics:
+        """Return the validation loss after a step and the stage's best step so far, where the step has a validation."""
+        stage = self._stage
+        if not self._validation or ((index + 1) % stage.validate_every and index + 1 < stage.steps):
+            return {}
+        return validation_metrics(self._validation_loss(), index + 1, self._context.records, stage.early_stopping)
+
+    def _validation_loss(self) -> float:
+        """Return the mean loss per token of the validation examples, without dropout."""
+        stage, learner = self._stage, self._context.learner
+        sequences = self._context.world.shard(self._validation)
+        learner.model.eval()
+        total = 0.0
+        with torch.inference_mode():
+            for batch in learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch):
+                moved = batch.to(learner.model.device)
+                hidden = completion_hidden(learner.model, moved, learner.head)
+                total += float(learner.head.map(hidden, partial(self._token_losses, moved)).sum())
+        return self._context.world.sums({"loss": total})["loss"] / self._num_tokens(sequences)
+
+    def _token_losses(self, batch: TokenBatch, logits: Tensor, rows: slice) -> Tensor:
+        ids = batch.completion_ids[batch.mask]
+        return _LOSSES[self._stage.loss](logits, ids[rows], self._stage)[:, None]
+
+
+def example_reader(stage: SupervisedStage, context: StageContext) -> ExampleReader:
+    """Return what reads a stage's examples for the model in training."""
+    return ExampleReader(
+        tokenizer=context.learner.tokenizer,
+        stop_ids=context.stop_ids,
+        positions=getattr(context.learner.model.config, "max_position_embeddings", None),
+        max_length=stage.max_length,
+        packing=isinstance(stage, SftStage) and stage.packing,
+        note=context.progress.note if context.world.is_main else lambda _line: None,
+    )

@@ -1,0 +1,177 @@
+"""Rejection sampling: of graded responses the right ones are kept, each text once, so many per problem."""
+
+from __future__ import annotations
+
+import json
+import operator
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.imported_responses import ResponseRecord
+from swerve.types import Reward
+
+_CONDITION = re.compile(r"([\w.-]+)\s*(!=|<=|>=|=)(.*)", re.DOTALL)
+_BOUNDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """What is kept."""
+
+    only_right: bool = True
+    """Leave out responses that are not right."""
+    per_problem: int | None = None
+    """Most responses kept of a problem, chosen by the seed; None: all."""
+    seed: int = 0
+    min_length: int | None = None
+    """Completion tokens at least."""
+    max_length: int | None = None
+    """Completion tokens at most."""
+    where: tuple[str, ...] = ()
+    """Conditions `FIELD=VALUE[,VALUE]`, `!=`, `>=` and `<=` on fields of the response or of its problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectionCounts:
+    """What was kept and what was not, in the order in which it was looked at."""
+
+    num_responses: int = 0
+    num_problems: int = 0
+    num_other: int = 0
+    """Responses that a condition of `where` leaves out; they count in nothing below."""
+    num_right: int = 0
+    num_problems_right: int = 0
+    """Problems with a right response."""
+    num_length: int = 0
+    """Responses too short or too long."""
+    num_duplicates: int = 0
+    """Responses with the text of an earlier one to the same problem."""
+    num_surplus: int = 0
+    """Responses beyond `per_problem`."""
+    num_kept: int = 0
+    num_problems_kept: int = 0
+    mean_length: float | None = None
+    """Of the responses kept, completion tokens; None: a response has no token ids, or none is kept."""
+
+
+def keep_right(
+    responses: Sequence[ResponseRecord], rejection: Rejection
+) -> tuple[list[ResponseRecord], RejectionCounts]:
+    """Return the responses that are kept, in their order, and how many there were of what.
+
+    Raises:
+        ArtifactError: it is not recorded whether a response is right, or how long it is where lengths are asked for.
+        ConfigError: a condition is of another form, or names a field that no response has.
+    """
+    conditions = [_condition(text, responses) for text in rejection.where]
+    met = [one for one in responses if all(holds(one) for holds in conditions)]
+    right = [one for one in met if is_right(one)] if rejection.only_right else met
+    fitting = [one for one in right if _is_within(one, rejection)]
+    distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
+    kept = distinct if rejection.per_problem is None else _chosen(distinct, rejection.per_problem, rejection.seed)
+    lengths = [len(one.completion_ids) for one in kept if one.completion_ids is not None]
+    return kept, RejectionCounts(
+        num_responses=len(responses),
+        num_problems=_num_problems(responses),
+        num_other=len(responses) - len(met),
+        num_right=len(right),
+        num_problems_right=_num_problems(right),
+        num_length=len(right) - len(fitting),
+        num_duplicates=len(fitting) - len(distinct),
+        num_surplus=len(distinct) - len(kept),
+        num_kept=len(kept),
+        num_problems_kept=_num_problems(kept),
+        mean_length=fmean(lengths) if lengths and len(lengths) == len(kept) else None,
+    )
+
+
+def is_right(response: ResponseRecord) -> bool:
+    """Return whether a response is right, as recorded or by its recorded reward.
+
+    Raises:
+        ArtifactError: neither is recorded, and nor is that the response could not be graded.
+    """
+    if response.correct is not None:
+        return response.correct
+    if response.reward is not None:
+        parts = json.loads(str(response.extra.get("parts") or "{}"))
+        return Reward(value=response.reward, status="graded", parts=parts).is_right
+    if response.extra.get("status") in ("unparsed", "timeout", "error"):
+        return False
+    raise ArtifactError(
+        f"{response.place}: neither 'correct' nor a reward is recorded, so nobody knows whether the response is right; "
+        "grade the file first (swerve grade)"
+    )
+
+
+def _num_problems(responses: Sequence[ResponseRecord]) -> int:
+    return len({one.problem.id for one in responses})
+
+
+def _text(response: ResponseRecord) -> Any:
+    return response.completion_ids if response.response is None else response.response.strip()
+
+
+def _is_within(response: ResponseRecord, rejection: Rejection) -> bool:
+    low, high = rejection.min_length, rejection.max_length
+    if low is None and high is None:
+        return True
+    if response.completion_ids is None:
+        raise ArtifactError(
+            f"{response.place} has no token ids, so its length is unknown; swerve data import --tokenizer adds them"
+        )
+    return (low or 0) <= len(response.completion_ids) <= (high or 2**31)
+
+
+def _chosen(responses: Sequence[ResponseRecord], per_problem: int, seed: int) -> list[ResponseRecord]:
+    """Return at most so many responses of each problem; which depends on the seed and the problem's own responses."""
+    totals = Counter(one.problem.id for one in responses)
+    places = {
+        name: set(random.Random(f"{seed} {name}").sample(range(total), min(per_problem, total)))
+        for name, total in totals.items()
+    }
+    seen: Counter[str] = Counter()
+    kept = []
+    for one in responses:
+        if seen[one.problem.id] in places[one.problem.id]:
+            kept.append(one)
+        seen[one.problem.id] += 1
+    return kept
+
+
+def _condition(text: str, responses: Sequence[ResponseRecord]) -> Callable[[ResponseRecord], bool]:
+    """Return what a condition says of a response."""
+    found = _CONDITION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"--where {text!r} is not a condition; write FIELD=VALUE, FIELD!=VALUE, FIELD>=N or FIELD<=N")
+    name, sign, value = found[1], found[2], found[3].strip()
+    if responses and all(_field(one, name) is None for one in responses):
+        raise ConfigError(f"--where {text!r}: no response has the field {name!r}; see the columns of its table")
+    if sign not in _BOUNDS:
+        allowed = {one.strip() for one in value.split(",")}
+        return lambda one: (_shown(_field(one, name)) in allowed) == (sign == "=")
+    try:
+        bound = float(value)
+    except ValueError:
+        raise ConfigError(f"--where {text!r}: {value!r} is not a number") from None
+    return lambda one: isinstance(_field(one, name), int | float) and _BOUNDS[sign](_field(one, name), bound)
+
+
+def _field(response: ResponseRecord, name: str) -> Any:
+    """Return a field of a response, of its problem or of what else is recorded of either; None where it has none."""
+    problem = response.problem
+    for one in (response, problem):
+        if name in type(one).__slots__ and getattr(one, name) is not None:
+            return getattr(one, name)
+    return response.extra.get(name, problem.metadata.get(name))
+
+
+def _shown(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value).lower() if isinstance(value, bool) else str(value)

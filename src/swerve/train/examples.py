@@ -1,0 +1,168 @@
+"""Examples to imitate, read from files: responses to prompts, and plain text of which every token is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.batch import TokenSequence
+from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.imported_responses import ResponseRecord, read_provenance, responses_of
+from swerve.formats.records import Record
+from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.problems.data_specs import parse_spec, read_source
+from swerve.prompts import encode_completion, encode_prompts, encode_text, end_token
+
+_MAX_TEXT_LENGTH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Token ids of a prompt and of what is learned after it."""
+
+    problem: str
+    """Id of its problem; of text the sequence's own name."""
+    tokens: TokenSequence
+
+    def __len__(self) -> int:
+        prompt, completion = self.tokens
+        return len(prompt) + len(completion)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleReader:
+    """Reads examples for one model."""
+
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: tuple[int, ...]
+    """Tokens that end a completion."""
+    positions: int | None
+    """The model's; None: any number."""
+    max_length: int | None
+    """Longest sequence, tokens; None: `positions`, of text at most 1,024."""
+    packing: bool
+    """Whether documents of text share sequences."""
+    note: Callable[[str], None]
+    """Told of what is left out."""
+
+    def read(self, specs: Sequence[str]) -> list[Example]:
+        """Return the examples of data specs, in their order.
+
+        Raises:
+            ConfigError: a source does not exist, or nothing in it fits `max_length`; the tokenizer has no token for a
+                word, or none that ends a sequence.
+            ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
+        """
+        found: list[Example] = []
+        for spec in specs:
+            records = _records(spec)
+            texts = [record.values.get("text") for record in records]
+            if all(record.values.keys() == {"text"} for record in records):
+                found += self._text_examples(spec, records, [text if isinstance(text, str) else "" for text in texts])
+            else:
+                found += self.examples(responses_of(Path(spec), records), source=spec, sha256=_tokenizer_of(spec))
+        return found
+
+    def examples(self, responses: Sequence[ResponseRecord], *, source: str, sha256: str | None = None) -> list[Example]:
+        """Return responses as examples: by their token ids where those are of this tokenizer, else by their text.
+
+        Args:
+            responses: to prompts that are known.
+            source: what they are called in messages.
+            sha256: of the vocabulary that recorded ids are of; None: they are taken where they give the texts.
+
+        Raises:
+            ConfigError: none fits `max_length`, or the tokenizer cannot encode one.
+            ArtifactError: the prompt of a response is not known.
+        """
+        keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
+        encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else self._by_text(one) for one in responses]
+        limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
+        kept = [one for one in encoded if len(one) <= limit]
+        if not kept:
+            raise ConfigError(
+                f"none of {len(encoded)} examples of {source} has at most {limit} tokens; raise max_length"
+            )
+        if len(kept) < len(encoded):
+            self.note(f"{source}: {len(encoded) - len(kept)} of {len(encoded)} examples have more than {limit} tokens")
+        num_wrong = sum(one.correct is False for one in responses)
+        if num_wrong:
+            self.note(
+                f"{source}: {num_wrong} of {len(responses)} responses are recorded as wrong and are learned all the "
+                "same; swerve data select --correct leaves them out"
+            )
+        return kept
+
+    @property
+    def _sha256(self) -> str:
+        return tokenizer_fingerprint(self.tokenizer)
+
+    def _is_own(self, response: ResponseRecord) -> bool:
+        """Whether a response has token ids that give its text by this tokenizer."""
+        if response.completion_ids is None or max(response.completion_ids) >= len(self.tokenizer):
+            return False
+        text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
+        return response.response is None or text == response.response
+
+    def _by_ids(self, response: ResponseRecord) -> Example:
+        prompt, completion = response.problem.prompt_ids or (), response.completion_ids or ()
+        if completion[-1] not in self.stop_ids and response.finish_reason != "length":
+            completion = (*completion, end_token(self.tokenizer))
+        return Example(response.problem.id, (prompt, completion))
+
+    def _by_text(self, response: ResponseRecord) -> Example:
+        problem = response.problem.as_problem()
+        if not response.problem.has_prompt or response.response is None:
+            raise ArtifactError(
+                f"{response.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
+                "swerve sample records both"
+            )
+        prompt: Sequence[int]
+        if problem.question or problem.messages:
+            prompt = encode_prompts(self.tokenizer, [problem])[0].token_ids
+        else:  # the text as the model read it
+            prompt = encode_text(self.tokenizer, response.problem.prompt or "", response.place)
+        return Example(problem.id, (prompt, encode_completion(self.tokenizer, problem, response.response)))
+
+    def _text_examples(self, source: str, records: Sequence[Record], texts: Sequence[str]) -> list[Example]:
+        """Return documents as sequences whose every token is learned: each after the token before it."""
+        end = end_token(self.tokenizer)
+        begin = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else end
+        limit = self.max_length or min(self.positions or _MAX_TEXT_LENGTH, _MAX_TEXT_LENGTH)
+        limit = min(limit, self.positions or limit) - 1  # the token before the first stands in the sequence as well
+        documents = [
+            [*encode_text(self.tokenizer, text, record.place), end]
+            for record, text in zip(records, texts, strict=True)
+            if text.strip()
+        ]
+        if not documents or limit < 1:
+            raise ConfigError(f"{source} has no text, or max_length is below 2 tokens")
+        streams = [[token for document in documents for token in document]] if self.packing else documents
+        return [
+            Example(
+                f"{source} {number}:{start}",
+                ((stream[start - 1] if start else begin,), tuple(stream[start : start + limit])),
+            )
+            for number, stream in enumerate(streams)
+            for start in range(0, len(stream), limit)
+        ]
+
+
+def _records(spec: str) -> list[Record]:
+    path = parse_spec(spec).path
+    if path.suffix != ".txt":
+        return read_source(spec, default_split="train")
+    try:
+        return [Record(str(path), {"text": path.read_text(encoding="utf-8")})]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path} cannot be read as UTF-8 text: {error}") from None
+
+
+def _tokenizer_of(spec: str) -> str | None:
+    """Return the digest of the tokenizer whose ids a file says that it has."""
+    recorded = read_provenance(parse_spec(spec).path).get("tokenizer")
+    sha256 = recorded.get("sha256") if isinstance(recorded, dict) else None
+    return sha256 if isinstance(sha256, str) else None

@@ -1,0 +1,192 @@
+"""Distillation by rejection sampling: a teacher's right completions are kept, then imitated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from transformers import PreTrainedTokenizerBase
+
+from swerve.artifacts.files import remove
+from swerve.artifacts.tables import RESPONSES_SCHEMA, read_table
+from swerve.config.stages import RejectStage
+from swerve.errors import SwerveError
+from swerve.formats.imported_problems import ProblemRecord
+from swerve.formats.imported_responses import (
+    ResponseRecord,
+    read_provenance,
+    read_responses,
+    response_rows,
+    write_responses,
+)
+from swerve.formats.rejection import Rejection, keep_right
+from swerve.models.model_folder import LoadedModel, stop_ids, tokenizer_fingerprint, weights_fingerprint
+from swerve.prompts import encode_prompts
+from swerve.rewards import grade_all
+from swerve.rollout import rollout_groups
+from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.train.frozen import load_named
+from swerve.train.stages.context import StageContext
+from swerve.train.stages.sft import SftRunner, example_reader
+from swerve.types import Problem, RolloutGroup
+
+_PROMPTS_AT_A_TIME = 64
+
+
+class RejectRunner(SftRunner):
+    """Samples with the teacher once, keeps right completions; then learns from them."""
+
+    def __init__(self, stage: RejectStage, context: StageContext) -> None:
+        path = context.run.selected_path(stage.label)
+        if not context.resumed:
+            _collect(stage, context)
+            context.world.barrier()
+        tokenizer = read_provenance(path)["tokenizer"]
+        examples = example_reader(stage, context).examples(
+            read_responses(path), source=f"stage '{stage.label}'", sha256=tokenizer["sha256"]
+        )
+        super().__init__(stage, context, examples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Teacher:
+    """Who is sampled from."""
+
+    label: str
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    params: SamplingParams
+    provenance: dict[str, Any]
+    """What its completions depend on."""
+
+
+@contextmanager
+def _awake_teacher(stage: RejectStage, context: StageContext) -> Iterator[_Teacher]:
+    """Yield the teacher, ready to sample."""
+    policy = LoadedModel(model=context.learner.model, tokenizer=context.learner.tokenizer)
+    teacher = policy if stage.teacher is None else load_named(stage.teacher, context)
+    teacher.model.eval()
+    params = SamplingParams(
+        num_samples=stage.samples_per_prompt,
+        max_new_tokens=context.config.max_new_tokens,
+        temperature=stage.temperature,
+        stop_ids=stop_ids(teacher.model, teacher.tokenizer),
+    )
+    name = stage.teacher or "policy"
+    provenance = {
+        "teacher": name,
+        "weights": weights_fingerprint(teacher.model),
+        "tokenizer": {"name": name, "sha256": tokenizer_fingerprint(teacher.tokenizer)},
+    }
+
+    def made(engine: Engine) -> _Teacher:
+        return _Teacher(label=name, engine=engine, tokenizer=teacher.tokenizer, params=params, provenance=provenance)
+
+    if stage.teacher is None and stage.engine is None:
+        with context.awake_engine(step=0) as engine:
+            yield made(engine)
+        return
+    config = stage.engine or context.config.rollout.engine
+    engine = make_engine(config, teacher.model, teacher.tokenizer, max_rows=context.config.runtime.max_rows)
+    with closing(engine):
+        yield made(engine)
+
+
+def _collect(stage: RejectStage, context: StageContext) -> None:
+    """Sample every problem, in parts that a stage which is begun again need not sample again; write what is kept.
+
+    Raises:
+        SwerveError: no completion was right.
+    """
+    problems = list({one.id: one for one in context.draw(range(stage.num_prompts), step=0)}.values())
+    parts = []
+    with (
+        _awake_teacher(stage, context) as teacher,
+        context.progress.task(f"sample for {stage.label}", len(problems)) as task,
+    ):
+        for start in range(0, len(problems), _PROMPTS_AT_A_TIME):
+            slots = range(start, min(start + _PROMPTS_AT_A_TIME, len(problems)))
+            path = context.run.selected_part_path(stage.label, start)
+            parts.append(path)
+            known = read_provenance(path) if path.is_file() else {}
+            if not context.world.any({**known, "counts": None} != {**teacher.provenance, "counts": None}):
+                task.advance(len(slots))
+                continue
+            context.raise_if_interrupted()
+            _sample_part(stage, context, teacher, slots, problems)
+            task.advance(len(slots))
+    context.world.barrier()
+    counts: Counter[str] = Counter()
+    for path in parts:
+        counts.update(read_provenance(path)["counts"])
+    context.world.barrier()
+    context.progress.note(
+        f"{stage.label}: {counts['num_right']} of {counts['num_responses']} completions are right, of "
+        f"{counts['num_problems_right']} of {counts['num_problems']} problems; {counts['num_duplicates']} are "
+        f"repeated; {counts['num_kept']} are learned"
+    )
+    if not counts["num_kept"]:
+        if context.world.is_main and context.first_step == 0:  # a run without a step leaves nothing behind
+            remove(parts[0].parent)
+        raise SwerveError(
+            f"stage '{stage.label}': none of {counts['num_responses']} completions of {counts['num_problems']} "
+            f"problems was right; use another teacher, or raise stages.{stage.label}.samples_per_prompt or .num_prompts"
+        )
+    if context.world.is_main:
+        joined = pa.concat_tables([read_table(path, RESPONSES_SCHEMA) for path in parts]).combine_chunks()
+        provenance = {**read_provenance(parts[0]), "counts": dict(counts)}
+        write_responses(context.run.selected_path(stage.label), joined, provenance)
+        for path in parts:
+            remove(path)
+
+
+def _sample_part(
+    stage: RejectStage, context: StageContext, teacher: _Teacher, slots: range, problems: Sequence[Problem]
+) -> None:
+    """Sample and grade the problems of some slots; write the completions that are kept."""
+    mine = context.world.shard(slots)
+    groups = rollout_groups(
+        teacher.engine,
+        teacher.tokenizer,
+        encode_prompts(teacher.tokenizer, [problems[slot] for slot in mine]),
+        teacher.params,
+        seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
+        grade=grade_all,
+    )
+    rejection = Rejection(per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
+    kept, counts = keep_right([one for group in groups for one in _responses(group, teacher.label)], rejection)
+    totals = context.world.sums({key: value for key, value in asdict(counts).items() if key.startswith("num_")})
+    gathered = [row for part in context.world.gather(response_rows(kept)) for row in part]
+    order = {problems[slot].id: slot for slot in slots}
+    gathered.sort(key=lambda row: (order[row["problem_id"]], row["sample"]))
+    if context.world.is_main:
+        write_responses(
+            context.run.selected_part_path(stage.label, slots.start),
+            pa.Table.from_pylist(gathered, schema=RESPONSES_SCHEMA),
+            {**teacher.provenance, "counts": {name: int(total) for name, total in totals.items()}},
+        )
+
+
+def _responses(group: RolloutGroup, label: str) -> list[ResponseRecord]:
+    """Return the completions of a problem as responses."""
+    problem = group.prompt.problem
+    asked = ProblemRecord.of(problem, prompt_ids=group.prompt.token_ids)
+    return [
+        ResponseRecord(
+            place=f"problem {problem.id!r}",
+            problem=asked,
+            response=rollout.text,
+            completion_ids=rollout.completion.token_ids,
+            correct=rollout.reward.is_right,
+            reward=rollout.reward.value,
+            extracted=rollout.reward.extracted,
+            label=label,
+            sample=number,
+            finish_reason=rollout.completion.finish_reason,
+        )
+        for number, rollout in enumerate(group.rollouts)
+    ]

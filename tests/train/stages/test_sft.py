@@ -1,0 +1,274 @@
+"""Supervised stages: validation, early stopping with exact resume, examples and plain text from files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.errors import ArtifactError, ConfigError, InterruptedRunError
+from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.train import train
+from swerve.train.examples import ExampleReader
+from swerve.train.stages.sft import SftRunner
+from swerve.types import Completion, Problem, Reward
+
+STAGE = {
+    "kind": "sft",
+    "steps": 400,
+    "batch_size": 16,
+    "validation_share": 0.2,
+    "validate_every": 5,
+    "early_stopping": {"patience": 2, "min_delta": 0.1},
+    "optimizer": {"lr": 2e-2, "beta2": 0.95},
+}
+
+SAVING = {**STAGE, "save_every": 4}
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """Load a recipe of a tiny model with some stages."""
+    tmp_path = tmp_path_factory.mktemp("recipe")
+
+    def load_stages(*stages):
+        document = {
+            "seed": 5,
+            "task": {"kind": "addition", "digits": 2, "num_train": 60, "num_heldout": 24, "mistake_rate": 0.5},
+            "model": "tiny",
+            "max_new_tokens": 36,
+            "stages": list(stages),
+            "runtime": {"device": "cpu", "threads": 1},
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(document))
+        return load_config(tmp_path / "recipe.yaml")
+
+    return load_stages
+
+
+def _train(config, path, *, resume=False):
+    run = RunDirectory(path)
+    train(config, run, resume=resume, progress=SilentProgress())
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(load, tmp_path_factory):
+    """A run of one stage that stopped early, and the step whose weights it ends with."""
+    run = _train(load(SAVING), tmp_path_factory.mktemp("whole") / "run")
+    return run, read_metrics(run.metrics_path)[-1]["best_step"]
+
+
+def _timeless(run):
+    return [{**record, "seconds": None} for record in read_metrics(run.metrics_path)]
+
+
+def test_a_stage_ends_with_the_weights_of_its_lowest_validation_loss(load, tmp_path):
+    run = _train(load(STAGE, {"kind": "sft", "name": "more", "steps": 1, "optimizer": {"lr": 1e-4}}), tmp_path / "run")
+    records = [record for record in read_metrics(run.metrics_path) if record["stage"] == "sft"]
+    losses = {record["stage_step"]: record["val_loss"] for record in records if "val_loss" in record}
+    best = records[-1]["best_step"]
+    assert records[-1]["stage_step"] == best + 10 < 400
+    assert [losses[best] - losses[best + later] > 0.1 for later in (-5, 5, 10)] == [False, False, False]
+    assert losses[best - 5] - losses[best] > 0.1
+    assert [(one.label, one.step, one.final) for one in run.checkpoints()] == [
+        ("sft-400", 400, True),
+        ("more-1", 401, True),
+    ]
+    # Validation and stopping change no update: a run of as many steps without them has the same weights.
+    plain = {key: value for key, value in STAGE.items() if key not in ("validate_every", "early_stopping")}
+    shorter = _train(load({**plain, "steps": best}), tmp_path / "shorter")
+    assert run.select_checkpoint("sft").weights_sha256 == shorter.select_checkpoint("sft").weights_sha256
+
+
+def _at(step, action, monkeypatch):
+    """Do something once, during a step."""
+    original = SftRunner.step
+
+    def stepping(self, index):
+        if index + 1 == step:
+            monkeypatch.setattr(SftRunner, "step", original)
+            action()
+        return original(self, index)
+
+    monkeypatch.setattr(SftRunner, "step", stepping)
+
+
+def _crash():
+    raise RuntimeError("killed")
+
+
+def _interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_stopped_or_killed_stage_resumes_to_the_same_bytes(load, whole, tmp_path, monkeypatch):
+    config, (expected, best) = load(SAVING), whole
+    for number, (step, action) in enumerate(((best + 9, _crash), (best + 4, _interrupt), (best + 10, _interrupt))):
+        path = tmp_path / str(number)
+        _at(step, action, monkeypatch)
+        with pytest.raises((RuntimeError, InterruptedRunError)):
+            _train(config, path)
+        assert step == best + 10 or best in [one.stage_step for one in RunDirectory(path).checkpoints()]
+        run = _train(config, path, resume=True)
+        assert _timeless(run) == _timeless(expected)
+        assert [(one.label, one.weights_sha256) for one in run.checkpoints()] == [
+            (one.label, one.weights_sha256) for one in expected.checkpoints()
+        ]
+
+
+def test_without_its_best_checkpoint_a_stage_resumes_from_before_it(load, whole, tmp_path, monkeypatch):
+    config, (expected, best) = load(SAVING), whole
+    _at(best + 4, _interrupt, monkeypatch)
+    with pytest.raises(InterruptedRunError):
+        _train(config, tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    run.remove_checkpoint(next(one for one in run.checkpoints() if one.stage_step == best))
+    _train(config, run.path, resume=True)
+    assert _timeless(run) == _timeless(expected)
+    assert run.select_checkpoint("sft").weights_sha256 == expected.select_checkpoint("sft").weights_sha256
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"validation_share": None}, "early_stopping needs a validation loss"),
+        ({"validation": "held.jsonl"}, "give one of them"),
+        ({"checkpoints": [5]}, "leave checkpoints out"),
+        ({"data": "a.jsonl", "where": {"kinds": ["1 carry"]}}, "with data leave them out"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(load, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load({**STAGE, **changes})
+
+
+def _reader(tiny, **changes):
+    _, tokenizer = tiny
+    settings = {"positions": 64, "max_length": None, "packing": True, "note": lambda line: None, **changes}
+    return ExampleReader(tokenizer=tokenizer, stop_ids=(tokenizer.eos_token_id,), **settings)
+
+
+def _write(path: Path, *rows) -> str:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def test_every_token_of_packed_text_is_learned_once_after_the_token_before_it(tiny, tmp_path):
+    _, tokenizer = tiny
+    source = _write(tmp_path / "text.jsonl", {"text": "1 + 2 = 3"}, {"text": " "}, {"text": "0 + 1"})
+    end = tokenizer.eos_token_id
+    first, second = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("1 + 2 = 3", "0 + 1"))
+    stream = [*first, end, *second, end]
+    packed = [one.tokens for one in _reader(tiny, max_length=5).read([source])]
+    assert [token for _, completion in packed for token in completion] == stream
+    assert [prompt[0] for prompt, _ in packed] == [tokenizer.bos_token_id, stream[3], stream[7]]
+    assert [len(completion) for _, completion in packed] == [4, 4, 2]
+    apart = [one.tokens[1] for one in _reader(tiny, max_length=5, packing=False).read([source])]
+    assert apart == [tuple(stream[:4]), tuple(stream[4:6]), tuple(stream[6:])]  # cut at the document's end
+    (tmp_path / "text.txt").write_text("1 + 2 = 3")
+    assert [one.tokens[1] for one in _reader(tiny).read([str(tmp_path / "text.txt")])] == [tuple(stream[:6])]
+
+
+def test_text_that_cannot_be_learned_is_refused_by_its_place(tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"no token for a word of .*text\.jsonl, line 2"):
+        _reader(tiny).read([_write(tmp_path / "text.jsonl", {"text": "1"}, {"text": "seven"})])
+    with pytest.raises(ConfigError, match="has no text"):
+        _reader(tiny).read([_write(tmp_path / "none.jsonl", {"text": ""})])
+    with pytest.raises(ArtifactError, match=r"bytes\.txt cannot be read as UTF-8"):
+        (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\xff")
+        _reader(tiny).read([str(tmp_path / "bytes.txt")])
+
+
+def test_responses_are_learned_after_their_prompts(tiny, tmp_path):
+    _, tokenizer = tiny
+    begin = tokenizer.bos_token_id
+    ids = lambda text: tuple(tokenizer(text, add_special_tokens=False)["input_ids"])  # noqa: E731
+    end = tokenizer.eos_token_id
+    chat = {"messages": [{"role": "user", "content": "1 + 2 ="}, {"role": "assistant", "content": "3"}]}
+    plain = {"question": "0 + 1 =", "response": "1"}
+    own_ids = {
+        "question": "1 + 1 =",
+        "response": "2",
+        "prompt_ids": [begin, *ids("1 + 1 =")],
+        "completion_ids": [*ids("2"), end],
+    }
+    # Ids that do not give the text are of another tokenizer: the text is encoded.
+    foreign = {**own_ids, "completion_ids": [*ids("3")]}
+    expected = {
+        "chat": ((begin, *ids("1 + 2 =")), (*ids("3"), end)),
+        "plain": ((begin, *ids("0 + 1 =")), (*ids("1"), end)),
+        "own_ids": ((begin, *ids("1 + 1 =")), (*ids("2"), end)),
+        "foreign": ((begin, *ids("1 + 1 =")), (*ids("2"), end)),
+    }
+    for name, row in {"chat": chat, "plain": plain, "own_ids": own_ids, "foreign": foreign}.items():
+        (found,) = _reader(tiny).read([_write(tmp_path / f"{name}.jsonl", row)])
+        assert found.tokens == expected[name], name
+
+
+def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_models(tiny, tmp_path):
+    _, tokenizer = tiny
+    model = SampledModel(label="m", source="owner/m", fingerprint="", dtype="float32", device="cpu")
+    info = SamplesInfo(
+        **{"model": model, "task": {}, "split": "train", "num_problems": 1, "problems_sha256": "", "num_samples": 1},
+        **{"temperatures": (1.0,), "max_new_tokens": 4, "seed": 0, "swerve_version": "0"},
+        tokenizer=SamplesTokenizer(name="owner/m", sha256=tokenizer_fingerprint(tokenizer)),
+    )
+    sample = Sample(
+        problem=Problem(id="p", family="addition", question="1 + 1 =", answer="2"),
+        **{"index": 0, "label": "m", "prompt": "1 + 1 =", "text": "2", "temperature": 1.0, "seed": 0},
+        prompt_ids=(3, 4),
+        completion=Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason="length"),
+        reward=Reward(value=1.0, status="graded"),
+    )
+    write_samples(tmp_path / "own.parquet", info, [sample])
+    (own,) = _reader(tiny).read([str(tmp_path / "own.parquet")])
+    assert own.tokens == ((3, 4), (5, 6))  # as they are, cut off at the limit
+    other = info.model_copy(update={"tokenizer": SamplesTokenizer(name="owner/n", sha256="other")})
+    write_samples(tmp_path / "other.parquet", other, [sample])
+    (encoded,) = _reader(tiny).read([str(tmp_path / "other.parquet")])
+    assert tokenizer.decode(encoded.tokens[1]) == f"2 {tokenizer.eos_token}"
+    assert tokenizer.decode(encoded.tokens[0], skip_special_tokens=True) == "1 + 1 ="
+
+
+def test_what_is_too_long_or_recorded_as_wrong_is_said(tiny, tmp_path):
+    notes = []
+    rows = [{"question": "1 + 1 =", "response": "2", "correct": True}, {"question": "1 = ", "response": "1 1 1 1 1"}]
+    source = _write(tmp_path / "a.jsonl", *rows, {"question": "1 + 2 =", "response": "1", "correct": False})
+    assert len(_reader(tiny, max_length=7, note=notes.append).read([source])) == 2
+    assert [line.partition(": ")[2] for line in notes] == [
+        "1 of 3 examples have more than 7 tokens",
+        "1 of 3 responses are recorded as wrong and are learned all the same; swerve data select --correct leaves "
+        "them out",
+    ]
+    with pytest.raises(ConfigError, match="none of 3 examples of .* has at most 2 tokens"):
+        _reader(tiny, max_length=2).read([source])
+
+
+def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_path):
+    rows = [{"id": f"p{n // 2}", "question": "1 2 + 3 4 =", "response": f"{n % 10}"} for n in range(20)]
+    source = _write(tmp_path / "data.jsonl", *rows)
+    stage = {**STAGE, "steps": 10, "batch_size": 8, "validate_every": 5, "data": source}
+    run = _train(load({key: value for key, value in stage.items() if key != "early_stopping"}), tmp_path / "run")
+    records = read_metrics(run.metrics_path)
+    assert [record["epoch"] for record in records[:2]] == [0.5, 1.0]  # 2 of 10 problems are held out, with 4 responses
+    assert [record["stage_step"] for record in records if "val_loss" in record] == [5, 10]
+    assert records[0]["num_tokens"] == 16
+    held = _write(tmp_path / "held.jsonl", *rows[:3])
+    other = {**stage, "validation_share": None, "validation": held, "early_stopping": None}
+    records = read_metrics(_train(load(other), tmp_path / "other").metrics_path)
+    assert records[1]["epoch"] == 0.8
+    assert "val_loss" in records[-1]
+    with open(held, "a") as stream:
+        stream.write("\n")
+    with pytest.raises(ConfigError, match=r"the code or data of stages\.sft\.validation has changed since"):
+        _train(load(other), tmp_path / "other", resume=True)
