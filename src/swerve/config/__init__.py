@@ -30,7 +30,7 @@ from swerve.config.probe import (
     SwapSelector,
 )
 from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
-from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, RlStage, SftStage, StageConfig
+from swerve.config.stages import DistillStage, DpoStage, OptimizerConfig, PhaseConfig, RlStage, SftStage, StageConfig
 from swerve.grading.policies import ExtractionForm, MathGrading
 from swerve.problems import TASKS, SingleTaskConfig, TaskConfig
 from swerve.problems.knights.grade_k_and_k import KAndKGrading
@@ -62,6 +62,7 @@ __all__ = [
     "MixtureTask",
     "ModelConfig",
     "OptimizerConfig",
+    "PhaseConfig",
     "PivotConfig",
     "PopulationName",
     "PretrainedModel",

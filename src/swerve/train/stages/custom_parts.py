@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, RlStage
+from swerve.config import Config, PhaseConfig, RlStage
 from swerve.errors import ConfigError
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
@@ -38,9 +38,13 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
     yield "rollout.engine", config.rollout.engine, engine_class
     for stage in config.stages:
         if isinstance(stage, RlStage):
-            yield f"stages.{stage.label}.advantages", stage.advantages, group_advantages
-            yield f"stages.{stage.label}.loss", stage.loss, ratio_loss
-            yield f"stages.{stage.label}.kl", stage.kl, kl_placement
+            key = f"stages.{stage.label}"
+            places: dict[str, RlStage | PhaseConfig] = {key: stage}
+            places.update((f"{key}.phases.{number}", phase) for number, phase in enumerate(stage.phases))
+            for place, one in places.items():
+                yield f"{place}.advantages", one.advantages, group_advantages
+                yield f"{place}.loss", one.loss, ratio_loss
+                yield f"{place}.kl", one.kl, kl_placement
 
 
 def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:
