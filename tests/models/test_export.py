@@ -272,10 +272,12 @@ def adapter(folder, tmp_path):
     path.mkdir()
     settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
     (path / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": str(folder)}))
-    name = "base_model.model.model.layers.0.self_attn.q_proj"
-    width = load_model(folder, device="cpu", dtype="float32").model.model.layers[0].self_attn.q_proj.weight.shape
-    low, high = torch.full((2, width[1]), 0.1), torch.full((width[0], 2), 0.2)
-    save_file({f"{name}.lora_A.weight": low, f"{name}.lora_B.weight": high}, path / "adapter_model.safetensors")
+    tensors = {}
+    for layer in range(2):
+        name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        tensors[f"{name}.lora_A.weight"] = torch.full((2, 32), 0.1)
+        tensors[f"{name}.lora_B.weight"] = torch.full((32, 2), 0.2 * layer)
+    save_file(tensors, path / "adapter_model.safetensors")
     return path
 
 
@@ -291,7 +293,7 @@ def test_an_adapter_needs_peft(adapter, tmp_path, monkeypatch):
 def test_an_adapter_is_merged_into_its_model(adapter, folder, tmp_path):
     pytest.importorskip("peft")
     found = _export(adapter, tmp_path / "out")
-    name = "model.layers.0.self_attn.q_proj.weight"
+    name = "model.layers.1.self_attn.q_proj.weight"
     before = {key: value for one in folder.glob("*.safetensors") for key, value in load_file(one).items()}
     after = load_file(tmp_path / "out" / "model.safetensors")
     assert after.keys() == before.keys()
@@ -301,6 +303,15 @@ def test_an_adapter_is_merged_into_its_model(adapter, folder, tmp_path):
     assert found.dtype == "float32"
     assert "from the adapter `adapter`" in text
     assert "license: apache-2.0" in text
+
+
+def test_an_adapter_that_lacks_tensors_is_refused(adapter, tmp_path):
+    pytest.importorskip("peft")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    tensors.popitem()
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match="does not fit its model: missing keys"):
+        _export(adapter, tmp_path / "out")
 
 
 def test_the_converter_of_the_docs_makes_a_folder_that_is_exported(folder, tmp_path):

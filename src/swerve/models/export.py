@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -193,13 +194,20 @@ def _adapter_base(folder: Path) -> str:
 
 
 def _merged(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
 
     try:
-        with quiet_transformers():
-            merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+        with quiet_transformers(), warnings.catch_warnings(action="ignore"):
+            wrapped = PeftModel.from_pretrained(model, str(adapter))
+            described = set(get_peft_model_state_dict(wrapped))
+            with safe_open(adapter / _ADAPTER_WEIGHTS, framework="pt") as stored:
+                odd = sorted(described ^ set(stored.keys()))
+            merged = wrapped.merge_and_unload(safe_merge=True)
     except Exception as error:  # what does not fit is found out in many places
         raise CheckpointError(f"cannot merge the adapter in {adapter}: {said_by(error)}") from error
+    if odd:
+        what = "missing" if odd[0] in described else "unexpected"
+        raise CheckpointError(f"the adapter in {adapter} does not fit its model: {what} keys {odd[:3]}")
     return cast(PreTrainedModel, merged)
 
 
