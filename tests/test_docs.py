@@ -193,6 +193,7 @@ _MODELS = {
     "SFT stage": configuration.SftStage,
     "DPO stage": configuration.DpoStage,
     "RL stage": configuration.RlStage,
+    "Phase": configuration.PhaseConfig,
     "Entropy": objectives.EntropyConfig,
     "Collapse": configuration.CollapseConfig,
     "Distillation stage": configuration.DistillStage,

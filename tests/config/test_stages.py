@@ -105,3 +105,49 @@ def test_what_is_given_wins_over_a_preset_and_its_details_stay_where_the_kind_is
     assert (other.loss.kind, other.loss.log_ratio_clamp) == ("clip", None)
     assert (other.kl.estimator, other.kl.coef, other.kl.output_clamp) == ("k1", 0.01, None)
     assert RlStage.model_validate(other.model_dump()) == other
+
+
+def _phased(*phases: dict[str, object], **keys: object) -> RlStage:
+    return RlStage.model_validate({"optimizer": {"lr": 1e-3}, "phases": phases, **keys})
+
+
+def test_a_phase_has_the_settings_of_the_stage_but_for_its_own() -> None:
+    stage = _phased(
+        {"steps": 3},
+        {"steps": 2, "lr": 1e-4, "loss": {"high": 0.3}, "where": {"max_difficulty": 3.0}, "temperature": 1.3},
+        loss={"kind": "clip", "low": 0.1},
+        where={"min_difficulty": 1.0},
+        checkpoints=[1, 4],
+    )
+    first, second = (stage.in_phase(number) for number in range(2))
+    assert (stage.steps, sorted(stage.kept_steps)) == (5, [1, 3, 4, 5])
+    assert first == stage.model_copy(update={"phases": (), "checkpoints": (1, 3, 4, 5)})
+    assert second.loss.model_dump() == {"kind": "clip", "low": 0.1, "high": 0.3, "log_ratio_clamp": None}
+    assert (second.where.min_difficulty, second.where.max_difficulty) == (1.0, 3.0)
+    assert (second.optimizer.lr, second.temperature, first.optimizer.lr) == (1e-4, 1.3, 1e-3)
+
+
+def test_defaults_of_a_phase_follow_its_own_objective_and_survive_being_written() -> None:
+    stage = _phased({"steps": 1}, {"steps": 1, "loss": {"kind": "max_prob_kl"}}, {"steps": 1, "kl": {"kind": "none"}},
+                    kl={"kind": "loss"})  # fmt: skip
+    for known in (stage, RlStage.model_validate_json(stage.model_dump_json())):
+        found = [known.in_phase(number) for number in range(3)]
+        assert [one.zero_variance for one in found] == ["keep", "keep", "drop"]
+        assert [one.advantages.kind for one in found] == ["dr_grpo", "reward", "dr_grpo"]
+        assert [one.reduction for one in found] == ["token_mean", "sequence_mean", "token_mean"]
+
+
+@pytest.mark.parametrize(
+    ("phases", "keys", "place", "message"),
+    [
+        ([{"steps": 1}, {"steps": 1, "samples_per_prompt": 1}], {}, ("phases", 1), "compares completions of a prompt"),
+        ([{"steps": 1, "loss": {"kind": "max_prob_js"}}], {"num_epochs": 2}, ("phases", 0), "it takes one epoch"),
+        ([{"steps": 1}, {"steps": 0}], {}, ("phases", 1, "steps"), "greater than 0"),
+        ([{"steps": 1, "checkpoints": [1]}], {}, ("phases", 0, "checkpoints"), "not permitted"),
+        ([{"steps": 2}], {"steps": 3}, (), r"steps \(3\) is not the sum of the phases' steps \(2\); leave it out"),
+    ],
+)
+def test_errors_name_the_phase(phases, keys, place, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValidationError, match=message) as caught:
+        _phased(*phases, **keys)
+    assert [error["loc"] for error in caught.value.errors()] == [place]

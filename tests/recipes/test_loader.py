@@ -286,14 +286,24 @@ def test_recipes_for_a_tiny_model_have_words_and_solutions_that_fit(name: str) -
 def test_phases_of_k_and_k_have_the_puzzles_of_their_number_of_people() -> None:
     from swerve.problems import load_family
     from swerve.train.curriculum import stage_draws
+    from swerve.train.phases import phases_of
 
     config = load_config("k_and_k", ["task.num_train=25", "task.num_heldout=5"])
+    (stage,) = config.stages
     family = load_family(config.task)
-    problems = family.problems("train", seed=0)
-    for people, stage in zip(range(3, 8), config.stages, strict=True):
-        drawn = stage_draws(stage, family, problems, seed=0).draw(range(5), step=0)
-        assert {one.kind for one in drawn} == {f"{people} people"}
-        assert {one.difficulty for one in drawn} == {float(people)}
+    phases = phases_of(stage)
+    draws = stage_draws(phases, family, family.problems("train", seed=0), seed=0)
+    assert sorted(config.scheduled_steps) == [1, 110, 220, 330, 440, 550]
+    for people, phase, drawn in zip(range(3, 8), phases, draws, strict=True):
+        problems = drawn.draw(range(5), step=phase.steps.start)
+        assert {one.kind for one in problems} == {f"{people} people"}
+        assert {one.difficulty for one in problems} == {float(people)}
+        # Each begins as a stage of its own would, with the same settings.
+        assert phase.steps == phase.schedule
+        assert phase.reference_start == phase.steps.start
+        assert phase.stage.model_dump(exclude={"where", "checkpoints"}) == stage.model_copy(
+            update={"phases": ()}
+        ).model_dump(exclude={"where", "checkpoints"})
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k"])

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from swerve.config import (
     AdditionTask,
     DifficultyCurriculum,
+    KnightsKnavesTask,
+    MixturePart,
+    MixtureTask,
     RlStage,
     SftStage,
     ShuffledCurriculum,
@@ -22,6 +25,7 @@ from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, pool_size, solve_weights, stage_draws
+from swerve.train.phases import phases_of
 from swerve.types import Problem
 
 PROBLEMS = [
@@ -216,25 +220,83 @@ def _stage(**keys: Any) -> RlStage:
     return RlStage.model_validate({"steps": 4, "optimizer": {"lr": 1e-3}, **keys}, strict=False)
 
 
+def _drawn(stage: Any, problems: Any) -> Draws:
+    return stage_draws(phases_of(stage), FAMILY, problems, seed=0)[0]
+
+
 def test_where_keeps_the_problems_within_the_bounds():
-    draws = stage_draws(_stage(where={"min_difficulty": 2, "max_difficulty": 3}), FAMILY, PROBLEMS, seed=0)
+    draws = _drawn(_stage(where={"min_difficulty": 2, "max_difficulty": 3}), PROBLEMS)
     drawn = draws.draw(range(8), step=0)
     assert sorted(_ids(drawn)) == [f"p{number}" for number in range(10, 16)] + ["p8", "p9"]
 
 
 def test_where_by_kind():
     problems = [*PROBLEMS, Problem(id="x", family="f", question="q", answer="a", kind="rare")]
-    draws = stage_draws(_stage(where={"kinds": ["rare"]}), FAMILY, problems, seed=0)
+    draws = _drawn(_stage(where={"kinds": ["rare"]}), problems)
     assert _ids(draws.draw(range(2), step=0)) == ["x", "x"]
 
 
 def test_where_that_leaves_nothing_names_what_there_is():
     with pytest.raises(ConfigError, match=r"stage 'rl': none of 40 training problems .* their difficulties 0 to 9"):
-        stage_draws(_stage(where={"min_difficulty": 100}), FAMILY, PROBLEMS, seed=0)
+        _drawn(_stage(where={"min_difficulty": 100}), PROBLEMS)
 
 
 def test_sft_slots_are_the_traces_of_an_update():
     stage = SftStage.model_validate({"steps": 4, "optimizer": {"lr": 1e-3}, "batch_size": 10})
-    draws = stage_draws(stage, FAMILY, PROBLEMS, seed=0)
+    draws = _drawn(stage, PROBLEMS)
     found = [name for step in range(4) for name in _ids(draws.draw(range(10), step=step))]
     assert sorted(found) == sorted(_ids(PROBLEMS))
+
+
+def _phased(*phases: dict[str, Any], **keys: Any) -> list[list[str]]:
+    """Return the problems drawn at each step of a stage with phases."""
+    stage = RlStage.model_validate({"optimizer": {"lr": 1e-3}, "phases": phases, **keys}, strict=False)
+    planned = phases_of(stage)
+    draws = stage_draws(planned, FAMILY, PROBLEMS, seed=0)
+    return [
+        _ids(drawn.draw(range(phase.stage.prompts_per_step), step=step))
+        for phase, drawn in zip(planned, draws, strict=True)
+        for step in phase.steps
+    ]
+
+
+def test_a_pass_over_the_problems_goes_on_from_phase_to_phase():
+    found = _phased(
+        {"steps": 2, "temperature": 0.5}, {"steps": 1, "prompts_per_step": 16}, {"steps": 1}, prompts_per_step=8
+    )
+    assert [len(step) for step in found] == [8, 8, 16, 8]
+    assert sorted(name for step in found for name in step) == sorted(_ids(PROBLEMS))
+    assert found[:2] == _phased({"steps": 4}, prompts_per_step=8)[:2]
+
+
+def test_phases_draw_from_their_own_problems():
+    first, second = _phased({"steps": 1, "where": {"max_difficulty": 1}}, {"steps": 1, "where": {"min_difficulty": 8}})
+    assert set(first) <= {one.id for one in PROBLEMS if one.difficulty <= 1}
+    assert set(second) <= {one.id for one in PROBLEMS if one.difficulty >= 8}
+
+
+def test_a_phase_that_leaves_nothing_is_named():
+    with pytest.raises(ConfigError, match=r"stage 'rl, phase 2': none of 40 training problems"):
+        _phased({"steps": 1}, {"steps": 1, "where": {"kinds": ["no"]}})
+
+
+def test_a_mix_of_a_task_that_is_no_mixture_is_refused():
+    with pytest.raises(ConfigError, match=r"stage 'rl, phase 1': 'mix' names 'a', and the task is no mixture"):
+        _phased({"steps": 1, "mix": {"a": 1.0}})
+
+
+def test_a_phase_may_mix_the_parts_of_the_task_in_its_own_way():
+    parts = (MixturePart(task=AdditionTask(num_train=60)), MixturePart(task=KnightsKnavesTask(num_train=60)))
+    family = load_family(MixtureTask(parts=parts))
+    problems = family.problems("train", seed=0)
+
+    def drawn(mix):
+        stage = RlStage.model_validate({"steps": 3, "optimizer": {"lr": 1e-3}, "phases": [{"steps": 3, "mix": mix}]})
+        (draws,) = stage_draws(phases_of(stage), family, problems, seed=0)
+        return Counter(one.family for step in range(3) for one in draws.draw(range(16), step=step))
+
+    assert drawn({}) == {"addition": 24, "knights_knaves": 24}
+    assert drawn({"addition": 1.0, "knights_knaves": 3.0}) == {"addition": 12, "knights_knaves": 36}
+    assert drawn({"knights_knaves": 0.5}) == {"knights_knaves": 48}
+    with pytest.raises(ConfigError, match=r"'mix' names 'additon', .* parts addition, knights_knaves; did you mean"):
+        drawn({"additon": 1.0})

@@ -19,6 +19,7 @@ from swerve.rollout.engine import Engine, PolicyEngine
 from swerve.train import rollouts
 from swerve.train.columns import TokenSignals
 from swerve.train.curriculum import stage_draws
+from swerve.train.phases import phases_of
 from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
 from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
@@ -65,7 +66,7 @@ def _context(stage: RlStage) -> StageContext:
         run=unused,
         world=World(),
         family=family,
-        draws=stage_draws(stage, family, PROBLEMS, seed=0),
+        draws=stage_draws(phases_of(stage), family, PROBLEMS, seed=0)[0],
         learner=learner,
         engine=PolicyEngine(_NoEngine),
         stop_ids=(),

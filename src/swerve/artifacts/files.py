@@ -143,13 +143,19 @@ def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
             for file in sorted(temporary.rglob("*"))
             if file.is_file()
         }
-        manifest = temporary / MANIFEST_NAME
-        manifest.write_text(dump_json(sealed({**provenance, "files": digests})), encoding="utf-8")
-        for file in [*temporary.rglob("*"), temporary]:
-            if file.is_file():
-                _set_mode(file, manifest.stat().st_mode)
-            fsync(file)
+        manifest = dump_json(sealed({**provenance, "files": digests}))
+        (temporary / MANIFEST_NAME).write_text(manifest, encoding="utf-8")
+        _flush(temporary)
         replace_directory(path, temporary)
+
+
+def _flush(directory: Path) -> None:
+    """Wait until everything in a directory is on the disk, with the permissions that the umask gives."""
+    mode = directory.stat().st_mode & 0o666
+    for file in [*directory.rglob("*"), directory]:
+        if file.is_file():
+            _set_mode(file, mode)
+        fsync(file)
 
 
 def replace_directory(path: Path, new: Path) -> None:
@@ -161,16 +167,37 @@ def replace_directory(path: Path, new: Path) -> None:
     fsync(path.parent)
 
 
-def create_directory(path: Path, texts: Mapping[str, str]) -> None:
-    """Make a directory with these text files, all at once; `path` must not exist or be an empty directory."""
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory; on a clean exit flush every file and rename it to `path`, without a manifest.
+
+    `path` must not exist or be an empty directory.
+
+    Raises:
+        DiskFullError: the file system has no room; nothing is left behind.
+        ArtifactError: any other refusal of the operating system.
+    """
     with _replacing(path) as temporary:
         temporary.mkdir()
-        for name, text in texts.items():
-            (temporary / name).write_text(text, encoding="utf-8")
-        for file in [*temporary.iterdir(), temporary]:
-            fsync(file)
+        yield temporary
+        _flush(temporary)
         os.rename(temporary, path)
         fsync(path.parent)
+
+
+def check_space(path: Path, num_bytes: int) -> None:
+    """Check that the file system of `path`, which need not exist, has room for so many bytes.
+
+    Raises:
+        ArtifactError: it has not.
+    """
+    place = next(one for one in (path, *path.absolute().parents) if one.exists())
+    free = shutil.disk_usage(place).free
+    if free < num_bytes:
+        raise ArtifactError(
+            f"{path} needs about {num_bytes / 1e9:.1f} GB, and {place} has {free / 1e9:.1f} GB free; make room or "
+            "choose another place"
+        )
 
 
 def sha256_file(path: Path) -> str:

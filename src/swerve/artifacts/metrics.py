@@ -23,6 +23,8 @@ class StepMetrics(Record):
     """Global step, over all stages."""
     stage: str
     stage_step: int
+    phase: int | None = None
+    """Of the stage, from 1, where it has phases."""
     reward: float | None = None
     neg_logprob: float | None = None
     val_loss: float | None = None

@@ -15,9 +15,9 @@ from typing import Any, TextIO
 from swerve.artifacts.files import (
     MANIFEST_NAME,
     TEMPORARY_PREFIX,
-    create_directory,
     dump_json,
     fsync,
+    new_directory,
     read_manifest,
     read_sealed,
     remove,
@@ -154,7 +154,9 @@ class RunDirectory:
         self.check_new()
         digest = hashlib.sha256(config_yaml.encode()).hexdigest()
         record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance, "config_sha256": digest}
-        create_directory(self.path, {"config.yaml": config_yaml, "run.json": dump_json(sealed(record))})
+        with new_directory(self.path) as folder:
+            (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
+            (folder / "run.json").write_text(dump_json(sealed(record)), encoding="utf-8")
 
     def withdraw(self) -> None:
         """Delete what `create` made, and the directory if nothing else is in it."""

@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -85,6 +86,27 @@ app.command(name="eval")(evaluate)
 app.command()(sample)
 app.command()(probe)
 app.command()(grade)
+
+
+@app.command(name="export")
+def export_checkpoint(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN:LABEL|FOLDER", help="A checkpoint of a run, or a folder with safetensors.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to make; it must not exist.")],
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", metavar="float32|bfloat16|float16", help="Of the weights.  [default: as stored]"),
+    ] = None,
+    max_shard_size: Annotated[
+        str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest file of weights, such as 500MB.")
+    ] = "5GB",
+    as_json: Json = False,
+) -> None:
+    """Write a checkpoint, another trainer's folder or a LoRA adapter as a Hugging Face folder with a model card."""
+    from swerve.cli.pipeline import run_export
+
+    run_export(source, out, dtype=dtype, max_shard_size=max_shard_size, as_json=as_json)
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""`swerve demo`, `train`, `eval`, `probe` and `report`: run a stage and print its result.
+"""`swerve demo`, `train`, `eval`, `probe`, `export` and `report`: run a stage and print its result.
 
 torch is imported inside the functions, so that wrong usage is reported at once.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,12 +26,13 @@ from swerve.cli.runs import (
     main_progress,
     new_run,
     read_recipe,
+    resolve_checkpoint,
     run_path,
     set_thread_environment,
 )
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError, InterruptedRunError, nearest
 from swerve.probe.request import ProbeSettings
 from swerve.progress import Progress
 from swerve.recipes.loader import load_config, load_settings, shipped_recipes
@@ -179,6 +181,31 @@ def run_probe(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         return "\n".join(probe_lines(result))
 
     _run_stage(run, overrides, stage, as_json=as_json, describe=describe)
+
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str, as_json: bool) -> None:
+    """Write a folder in the Hugging Face layout."""
+    if dtype not in (None, *_DTYPES):
+        raise ConfigError(f"--dtype '{dtype}' is not known{nearest(str(dtype), _DTYPES)}; use {', '.join(_DTYPES)}")
+    if not re.fullmatch(r"0*[1-9]\d*(KB|MB|GB)", max_shard_size):
+        raise ConfigError(f"--max-shard-size '{max_shard_size}' must be a whole number of KB, MB or GB, such as 500MB")
+    if out.exists() or out.is_symlink():
+        raise ConfigError(f"--out {out} exists; give the name of a new folder")
+    # A folder of pickled shards or of an adapter is no checkpoint; what it is, is said where it is read.
+    is_folder = Path(source).is_dir() and not (Path(source) / "run.json").is_file()
+    folder = Path(source) if is_folder else resolve_checkpoint(source).path
+    from swerve.models.export import export_model
+    from swerve.models.model_card import Origin
+
+    try:
+        found = export_model(Origin.of(folder), out, dtype=dtype, max_shard_size=max_shard_size)
+    except KeyboardInterrupt:
+        raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
+    lines = [f"{found.num_parameters:,} parameters in {found.dtype}: {out}", f"weights SHA-256: {found.weights_sha256}"]
+    print_result(found, "\n".join(lines), as_json=as_json)
 
 
 def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:

@@ -97,10 +97,15 @@ def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     preset = given.get("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
         return dict(given)
-    return {**given, **{key: _merged(value, given.get(key)) for key, value in PRESETS[preset].items()}}
+    return {**given, **{key: merged(value, given.get(key)) for key, value in PRESETS[preset].items()}}
 
 
-def _merged(preset: Any, given: Any) -> Any:
+def merged(preset: Any, given: Any) -> Any:
+    """Return a given value; inside a key with a `kind`, the preset's details stay where the kind is not another.
+
+    >>> merged({"kind": "clip", "low": 0.1}, {"high": 0.3})
+    {'kind': 'clip', 'low': 0.1, 'high': 0.3}
+    """
     if given is None:
         return preset
     if isinstance(preset, Mapping) and isinstance(given, Mapping) and given.get("kind") in (None, preset.get("kind")):

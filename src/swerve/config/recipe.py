@@ -75,7 +75,7 @@ class Config(Model):
         steps: set[int] = set()
         first = 0
         for stage in self.stages:
-            steps.update(first + step for step in (*stage.checkpoints, stage.steps) if step <= stage.steps)
+            steps.update(first + step for step in stage.kept_steps)
             first += stage.steps
         return frozenset(steps)
 

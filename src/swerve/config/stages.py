@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from itertools import accumulate
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.engines import EngineConfig
@@ -23,7 +33,7 @@ from swerve.config.objectives import (
     SftLoss,
     check_kl,
 )
-from swerve.config.presets import Preset, with_preset
+from swerve.config.presets import Preset, merged, with_preset
 from swerve.problems.data_specs import Specs
 from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
 
@@ -55,12 +65,19 @@ class _Stage(Model):
     tokens_per_batch: PositiveInt = 65536
     """Padded tokens of one forward pass; more are split, with the same result."""
     where: StageFilter = StageFilter()
-    """Which of the task's problems the stage draws from: a phase is a stage with its own."""
+    """Which of the task's problems the stage draws from."""
+    mix: dict[str, Positive] = Field(default_factory=dict)
+    """Weights of a mixture's parts, by their names; parts that are not named are not drawn. Empty: the task's."""
 
     @property
     def label(self) -> str:
         """What the stage is called in checkpoints and metrics."""
         return self.name or self.kind
+
+    @property
+    def kept_steps(self) -> frozenset[int]:
+        """Steps of the stage after which a checkpoint is kept."""
+        return frozenset(step for step in (*self.checkpoints, self.steps) if step <= self.steps)
 
     @property
     def frozen_models(self) -> dict[str, str]:
@@ -188,15 +205,82 @@ def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     return defaults
 
 
+Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"]
+ZeroVariance = Literal["keep", "drop", "refill"]
+
+
+class PhaseConfig(Model):
+    """Some steps of an RL stage, with the stage's settings but for those given here."""
+
+    steps: PositiveInt
+    where: StageFilter | None = None
+    mix: dict[str, Positive] | None = None
+    prompts_per_step: PositiveInt | None = None
+    samples_per_prompt: PositiveInt | None = None
+    temperature: Positive | None = None
+    lr: Positive | None = None
+    """In place of the stage's `optimizer.lr`."""
+    advantages: AdvantageConfig | None = None
+    loss: LossConfig | None = None
+    reduction: Reduction | None = None
+    kl: KlConfig | None = None
+    entropy: EntropyConfig | None = None
+    correction: CorrectionConfig | None = None
+    num_epochs: PositiveInt | None = None
+    num_minibatches: PositiveInt | None = None
+    zero_variance: ZeroVariance | None = None
+    keep_optimizer: bool | None = None
+    keep_reference: bool | None = None
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if value is not None}
+
+
+def _with_phases(stage: dict[str, Any]) -> dict[str, Any]:
+    """Return an RL stage's keys with its `steps`, and with what its phases' keys make them differ in by default."""
+    phases = stage.get("phases")
+    if not phases:
+        return stage
+    if not isinstance(phases, list | tuple) or not all(isinstance(phase, dict) for phase in phases):
+        return {"steps": 1, **stage}  # the phases are refused, not the steps that they would give
+    steps = [phase.get("steps") for phase in phases]
+    total = sum(number for number in steps if isinstance(number, int))
+    return {"steps": max(1, total), **stage, "phases": [_filled_phase(stage, phase) for phase in phases]}
+
+
+def _filled_phase(stage: dict[str, Any], phase: dict[str, Any]) -> dict[str, Any]:
+    own = {key: value if key == "mix" else merged(stage.get(key), value) for key, value in phase.items()}
+    given = {key: value for key, value in own.items() if value is not None}
+    fitting, usual = _fitting_defaults({**stage, **given}), _fitting_defaults(stage)
+    for key in {*fitting, *usual} - {*stage, *given}:
+        if fitting.get(key) != usual.get(key):
+            default = RlStage.model_fields[key].default
+            own[key] = fitting.get(key, default.model_dump() if isinstance(default, Model) else default)
+    return own
+
+
+def _steps_or_phases(schema: dict[str, Any]) -> None:
+    schema["required"].remove("steps")
+
+
 class RlStage(_Sampling):
     """Reinforcement learning with verifiable rewards."""
 
+    model_config = ConfigDict(json_schema_extra=_steps_or_phases)
+
     kind: Literal["rl"] = "rl"
+    phases: Annotated[tuple[PhaseConfig, ...], Field(strict=False)] = ()
+    """Parts of the stage, one after the other, with settings of their own; `steps` is then their sum."""
+    keep_optimizer: bool = True
+    """Whether a phase continues with the optimizer's state and the learning-rate schedule of the one before."""
+    keep_reference: bool = True
+    """Whether a phase keeps the KL reference of the one before, where `kl.reference` names none."""
     preset: Preset | None = None
     """A library whose conventions the keys below take where they are not given."""
     advantages: AdvantageConfig = DrGrpoAdvantages()
     loss: LossConfig = ReinforceLoss()
-    reduction: Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"] = "token_mean"
+    reduction: Reduction = "token_mean"
     reduction_length: PositiveInt | None = None
     """Tokens that `sequence_sum_norm` divides by; `max_new_tokens` by default."""
     kl: KlConfig = NoKl()
@@ -206,7 +290,7 @@ class RlStage(_Sampling):
     """Passes over each step's rollouts."""
     num_minibatches: PositiveInt = 1
     """Parts of the step's groups, with an update each."""
-    zero_variance: Literal["keep", "drop", "refill"] = "drop"
+    zero_variance: ZeroVariance = "drop"
     """Groups whose rewards are all equal: learn from them, leave them out, or sample others in their place."""
     max_refills: PositiveInt = 3
     """With `refill`: maximum number of resampling rounds in search of other groups."""
@@ -218,7 +302,35 @@ class RlStage(_Sampling):
         if not isinstance(given, dict):
             return given
         filled = with_preset(given)
-        return {**_fitting_defaults(filled), **filled}
+        return {**_fitting_defaults(filled), **_with_phases(filled)}
+
+    @model_validator(mode="after")
+    def _check_phases(self) -> RlStage:
+        total = sum(phase.steps for phase in self.phases)
+        if self.phases and self.steps != total:
+            raise ValueError(f"steps ({self.steps}) is not the sum of the phases' steps ({total}); leave it out")
+        for number in range(len(self.phases)):
+            try:
+                self.in_phase(number)
+            except ValidationError as error:
+                text = error.errors()[0]["msg"].removeprefix("Value error, ")
+                place = {"type": PydanticCustomError("phase", "{text}", {"text": text}), "loc": ("phases", number)}
+                raise ValidationError.from_exception_data("phases", [{**place, "input": None}]) from None  # type: ignore[typeddict-item]
+        return self
+
+    def in_phase(self, number: int) -> RlStage:
+        """Return the stage as it is in one of its phases, counted from 0; `steps` stay those of the stage."""
+        own = self.phases[number].model_dump(mode="json", exclude={"steps", "lr"})
+        given = {**self.model_dump(mode="json", exclude={"phases"}), **own}
+        given["optimizer"]["lr"] = self.phases[number].lr or self.optimizer.lr
+        given["checkpoints"] = sorted(self.kept_steps)
+        return RlStage.model_validate_json(json.dumps(given))
+
+    @property
+    def kept_steps(self) -> frozenset[int]:
+        """See the base class; a phase's last step is one."""
+        ends = accumulate(phase.steps for phase in self.phases)
+        return super().kept_steps | {step for step in ends if step <= self.steps}
 
     @model_validator(mode="after")
     def _check_selector(self) -> RlStage:
@@ -263,7 +375,8 @@ class RlStage(_Sampling):
     @property
     def frozen_models(self) -> dict[str, str]:
         """See the base class."""
-        return {} if self.kl.reference is None else {"kl.reference": self.kl.reference}
+        every = {"kl.reference": self.kl, **{f"phases.{at}.kl.reference": one.kl for at, one in enumerate(self.phases)}}
+        return {key: kl.reference for key, kl in every.items() if kl is not None and kl.reference is not None}
 
     @property
     def num_updates(self) -> int:

@@ -256,10 +256,10 @@ def save_checkpoint(
             for name, tensors in trainer_state.items():
                 save_file({key: value.cpu() for key, value in tensors.items()}, folder / _STATE / f"{name}.safetensors")
         except SafetensorError as error:
-            raise _as_os_error(error) from error
+            raise as_os_error(error) from error
 
 
-def _as_os_error(error: SafetensorError) -> OSError:
+def as_os_error(error: SafetensorError) -> OSError:
     """Safetensors reports a failed write by a message that ends in `(os error N)`."""
     number = str(error).rpartition("os error ")[2].strip(")\"' ")
     return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))

@@ -20,10 +20,11 @@ from swerve.config import (
     StageFilter,
     SuccessRateCurriculum,
 )
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, nearest
 from swerve.problems import ProblemFamily
 from swerve.problems.mixture import Quota, mixed_parts
 from swerve.seeds import derive_seed
+from swerve.train.phases import Phase
 from swerve.types import Problem
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ class Draws:
         steps: int,
         per_step: int,
         spare: int = 0,
+        start: int = 0,
+        before: tuple[int, int] = (0, 0),
         validation: Sequence[Problem] = (),
     ) -> None:
         """Make the draws of a stage.
@@ -72,6 +75,8 @@ class Draws:
             steps: the stage's.
             per_step: slots of a step that are always filled.
             spare: further slots of a step.
+            start: the first step that is drawn, where earlier ones have other draws.
+            before: slots of those earlier steps, always filled and spare.
             validation: problems that are held out of the stage.
 
         Raises:
@@ -79,6 +84,7 @@ class Draws:
         """
         self._seed, self._stage, self._steps = seed, stage, steps
         self._per_step, self._spare = per_step, spare
+        self._start, self._before = start, before
         self._curriculum = curriculum
         self.validation = tuple(validation)
         order = list(range(len(parts)))
@@ -152,13 +158,14 @@ class Draws:
         Spare slots of a mixture are numbered on their own: numbers that are skipped where a step needs no spare ones
         would shift the parts' shares.
         """
+        made = step - self._start
         if len(self._parts) == 1:
-            first = step * (self._per_step + self._spare)
+            first = sum(self._before) + made * (self._per_step + self._spare)
             return (), first, first + slot
         if slot < self._per_step or not self._spare:
-            first = step * self._per_step
+            first = self._before[0] + made * self._per_step
             return (), first, first + slot
-        first = step * self._spare
+        first = self._before[1] + made * self._spare
         return ("spare",), first, first + slot - self._per_step
 
     def pool_size(self, part: int, step: int) -> int:
@@ -272,33 +279,67 @@ def _without_replacement(weights: Sequence[float], seed: int) -> tuple[int, ...]
     return tuple(sorted(range(len(weights)), key=lambda place: (keys[place], place)))
 
 
-def stage_draws(stage: StageConfig, family: ProblemFamily, problems: Sequence[Problem], *, seed: int) -> Draws:
-    """Return the draws of a stage from the training problems.
+def stage_draws(
+    phases: Sequence[Phase], family: ProblemFamily, problems: Sequence[Problem], *, seed: int
+) -> tuple[Draws, ...]:
+    """Return the draws of each phase of a stage from the training problems; a phase goes on where the last one ended.
 
     Raises:
-        ConfigError: no problem is left by the stage's `where`, or its curriculum needs a difficulty that is missing.
+        ConfigError: no problem is left by a phase's `where` or `mix`, `mix` names a part that there is not, or the
+            curriculum needs a difficulty that is missing.
     """
+    draws, before = [], (0, 0)
+    for phase in phases:
+        per_step, spare = _slots(phase.stage)
+        pool, held_out = _pool(phase, problems, seed=seed)
+        draws.append(
+            Draws(
+                _parts(phase, family, problems, pool),
+                phase.stage.curriculum,
+                seed=seed,
+                stage=phase.stage.label,
+                steps=phase.stage.steps,
+                per_step=per_step,
+                spare=spare,
+                start=phase.steps.start,
+                before=before,
+                validation=held_out,
+            )
+        )
+        before = (before[0] + len(phase.steps) * per_step, before[1] + len(phase.steps) * spare)
+    return tuple(draws)
+
+
+def _pool(phase: Phase, problems: Sequence[Problem], *, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """Return the problems that the phase draws from and those that it holds out."""
+    stage = phase.stage
     pool = [one for one in problems if _is_in(one, stage.where)]
     if not pool:
         kinds = sorted({one.kind for one in problems})
         raise ConfigError(
-            f"stage '{stage.label}': none of {len(problems)} training problems is within 'where' "
+            f"stage '{phase.title}': none of {len(problems)} training problems is within 'where' "
             f"({stage.where.model_dump(exclude_defaults=True)}); their kinds are {', '.join(kinds[:10])}"
             f"{_difficulty_range(problems)}"
         )
-    per_step, spare = _slots(stage)
     share = stage.validation_share if isinstance(stage, SftStage) and not stage.data else None
-    pool, held_out = hold_out(pool, share, key=lambda one: one.id, seed=derive_seed(seed, stage.label, "validation"))
-    return Draws(
-        mixed_parts(family, pool),
-        stage.curriculum,
-        seed=seed,
-        stage=stage.label,
-        steps=stage.steps,
-        per_step=per_step,
-        spare=spare,
-        validation=held_out,
-    )
+    return hold_out(pool, share, key=lambda one: one.id, seed=derive_seed(seed, stage.label, "validation"))
+
+
+def _parts(
+    phase: Phase, family: ProblemFamily, problems: Sequence[Problem], pool: Sequence[Problem]
+) -> list[tuple[str, float, list[Problem]]]:
+    """Return label, weight and problems of each part of the task that the phase draws from, `pool` of all problems."""
+    mix = phase.stage.mix
+    labels = [label for label, _, _ in mixed_parts(family, problems) if label]
+    for name in mix:
+        if name not in labels:
+            known = f"the task has the parts {', '.join(labels)}" if labels else "the task is no mixture"
+            raise ConfigError(f"stage '{phase.title}': 'mix' names '{name}', and {known}{nearest(name, labels)}")
+    parts = [(label, mix.get(label, 0.0) if mix else weight, part) for label, weight, part in mixed_parts(family, pool)]
+    drawn = [part for part in parts if part[1]]
+    if not drawn:
+        raise ConfigError(f"stage '{phase.title}': no problem within 'where' is of a part in 'mix' ({', '.join(mix)})")
+    return drawn
 
 
 def hold_out(items: Sequence[T], share: float | None, *, key: Callable[[T], str], seed: int) -> tuple[list[T], list[T]]:

@@ -14,7 +14,7 @@ from swerve.formats.imported_responses import ResponseRecord, read_provenance, r
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems.data_specs import parse_spec, read_source
-from swerve.prompts import encode_completion, encode_prompts, encode_text, end_token
+from swerve.prompts import encode_completions, encode_prompts, encode_text, end_token
 
 _MAX_TEXT_LENGTH = 1024
 
@@ -79,7 +79,9 @@ class ExampleReader:
             ArtifactError: the prompt of a response is not known.
         """
         keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
-        encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else self._by_text(one) for one in responses]
+        by_text = [one for one in responses if not (keeps_ids and one.completion_ids)]
+        of_text = iter(self._by_text(by_text))
+        encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else next(of_text) for one in responses]
         limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
         kept = [one for one in encoded if len(one) <= limit]
         if not kept:
@@ -113,19 +115,26 @@ class ExampleReader:
             completion = (*completion, end_token(self.tokenizer))
         return Example(response.problem.id, (prompt, completion))
 
-    def _by_text(self, response: ResponseRecord) -> Example:
-        problem = response.problem.as_problem()
-        if not response.problem.has_prompt or response.response is None:
-            raise ArtifactError(
-                f"{response.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
-                "swerve sample records both"
-            )
-        prompt: Sequence[int]
-        if problem.question or problem.messages:
-            prompt = encode_prompts(self.tokenizer, [problem])[0].token_ids
-        else:  # the text as the model read it
-            prompt = encode_text(self.tokenizer, response.problem.prompt or "", response.place)
-        return Example(problem.id, (prompt, encode_completion(self.tokenizer, problem, response.response)))
+    def _by_text(self, responses: Sequence[ResponseRecord]) -> list[Example]:
+        problems, texts = [one.problem.as_problem() for one in responses], list[str]()
+        for one in responses:
+            if not one.problem.has_prompt or one.response is None:
+                raise ArtifactError(
+                    f"{one.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
+                    "swerve sample records both"
+                )
+            texts.append(one.response)
+        rendered = iter(encode_prompts(self.tokenizer, [one for one in problems if one.question or one.messages]))
+        prompts = [
+            next(rendered).token_ids
+            if problem.question or problem.messages
+            else encode_text(self.tokenizer, one.problem.prompt or "", one.place)  # the text as the model read it
+            for one, problem in zip(responses, problems, strict=True)
+        ]
+        completions = encode_completions(self.tokenizer, problems, texts)
+        return [
+            Example(one.id, found) for one, found in zip(problems, zip(prompts, completions, strict=True), strict=True)
+        ]
 
     def _text_examples(self, source: str, records: Sequence[Record], texts: Sequence[str]) -> list[Example]:
         """Return documents as sequences whose every token is learned: each after the token before it."""

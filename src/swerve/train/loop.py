@@ -43,6 +43,7 @@ from swerve.train.health.ungraded import judge_grading
 from swerve.train.initial import new_tiny_model, pretrained_path
 from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.phases import Phase, phases_of
 from swerve.train.resume import cut_back_to, make_missing_again, resume_point
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
@@ -167,7 +168,8 @@ class _Training:
         model, tokenizer = self._model(newest)
         check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
-            stage.label: stage_draws(stage, self.family, self.problems, seed=config.seed) for stage in config.stages
+            stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
+            for stage in config.stages
         }
         history: list[Mapping[str, Any]] = [
             record for record in read_metrics(self.run_directory.problems_path) if record["step"] <= done
@@ -189,11 +191,19 @@ class _Training:
                     learner = self._learner(stage, model, tokenizer)
                     if inside is not None:
                         load_trainer_state(inside.path, learner)
-                    context = self._context(
-                        stage, learner, engine, first_step, interruption, draws[stage.label], history, previous=inside
-                    )
-                    self._run_stage(stage, context, inside, trackers, interruption)
+                    for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
+                        steps = self._steps_left(phase, first_step, done)
+                        if steps:
+                            context = self._context(
+                                phase, steps, learner, engine, first_step, interruption, drawn, history
+                            )
+                            self._run_phase(phase, steps, context, trackers, interruption)
                 first_step += stage.steps
+
+    def _steps_left(self, phase: Phase, first_step: int, done: int) -> range:
+        """Return the steps of a phase that are to be made after global step `done`, counted within the stage."""
+        last = math.inf if self.last_step is None else self.last_step
+        return range(max(phase.steps.start, done - first_step), int(max(0, min(phase.steps.stop, last - first_step))))
 
     def _model(self, checkpoint: CheckpointRef | None) -> tuple[Any, Any]:
         """Return the model and tokenizer to train: the checkpoint's, or without one the recipe's or new ones."""
@@ -207,27 +217,27 @@ class _Training:
 
     def _learner(self, stage: StageConfig, model: Any, tokenizer: Any) -> Learner:
         value_head = None
-        if isinstance(stage, RlStage) and isinstance(stage.advantages, GaeAdvantages):
+        settings = [phase.stage for phase in phases_of(stage)]
+        if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
             value_head = new_value_head(model)
         return Learner(model, tokenizer, stage.optimizer, self.world, value_head=value_head)
 
     def _context(
         self,
-        stage: StageConfig,
+        phase: Phase,
+        steps: range,
         learner: Learner,
         engine: PolicyEngine,
         first_step: int,
         interruption: Interruption,
         draws: Draws,
         history: list[Mapping[str, Any]],
-        *,
-        previous: CheckpointRef | None,
     ) -> StageContext:
         def raise_if_interrupted() -> None:
             if self.world.any(interruption.signal_number is not None):
                 raise self._interrupted(interruption, first_step)
 
-        curriculum = stage.curriculum
+        curriculum = phase.stage.curriculum
         return StageContext(
             config=self.config,
             run=self.run_directory,
@@ -238,46 +248,51 @@ class _Training:
             engine=engine,
             stop_ids=stop_ids(learner.model, learner.tokenizer),
             first_step=first_step,
-            resumed=previous is not None,
+            resumed=steps.start > phase.reference_start,
             progress=self.progress,
-            records=[] if previous is None else self._records(stage, previous.stage_step),
-            stage_start=lambda: self._stage_start(first_step),
+            records=self._records(phase.stage, range(phase.steps.start, steps.start)),
+            stage_start=lambda: self._policy_after(first_step + phase.reference_start),
             raise_if_interrupted=raise_if_interrupted,
             solve_rates=SolveRates(curriculum) if isinstance(curriculum, SuccessRateCurriculum) else None,
             history=history,
+            phase=None if phase.number is None else phase,
         )
 
-    def _records(self, stage: StageConfig, last: int) -> list[Mapping[str, Any]]:
-        """Return the stage's lines of the metrics up to its step `last`."""
-        records = read_metrics(self.run_directory.metrics_path)
-        return [record for record in records if record["stage"] == stage.label and record["stage_step"] <= last]
+    def _records(self, stage: StageConfig, steps: range) -> list[Mapping[str, Any]]:
+        """Return the stage's lines of the metrics of these steps, counted from 0 within the stage."""
+        records = read_metrics(self.run_directory.metrics_path) if steps else []
+        return [record for record in records if record["stage"] == stage.label and record["stage_step"] - 1 in steps]
 
-    def _stage_start(self, first_step: int) -> PreTrainedModel:
-        """Load the policy that the stage after global step `first_step` began with."""
-        if first_step == 0:
+    def _policy_after(self, step: int) -> PreTrainedModel:
+        """Load the policy after a global step at whose end a stage or phase ended; 0: the one training begins with."""
+        if step == 0:
             return cast(PreTrainedModel, self._model(None)[0])
-        path = self.run_directory.checkpoint_path(first_step)
+        path = self.run_directory.checkpoint_path(step)
         return load_model(path, device=self.world.device, dtype=self.config.runtime.dtype).model
 
-    def _run_stage(
+    def _run_phase(
         self,
-        stage: StageConfig,
+        phase: Phase,
+        steps: range,
         context: StageContext,
-        previous: CheckpointRef | None,
         trackers: Sequence[Tracker],
         interruption: Interruption,
     ) -> None:
-        """Make the stage's updates after its checkpoint `previous` (None: all of them)."""
+        """Make the updates of these steps of a phase."""
+        stage = phase.stage
+        if phase.resets_optimizer and steps.start == phase.steps.start:
+            context.learner.optimizer.state.clear()
         runner = make_runner(stage, context)
-        done = 0 if previous is None else previous.stage_step
-        with self.progress.task(f"train {stage.label}", stage.steps, done=done) as task:
-            last = stage.steps if self.last_step is None else min(stage.steps, self.last_step - context.first_step)
-            for index in range(done, last):
+        done = steps.start - phase.steps.start
+        with self.progress.task(f"train {phase.title}", len(phase.steps), done=done) as task:
+            for index in steps:
                 started = time.perf_counter()
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
                 metrics = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
+                if phase.number is not None:
+                    metrics = {"phase": phase.number, **metrics}
                 record = {"stage_step": index + 1, **metrics}
                 verdict = judge_grading(stage, [*context.records, record])
                 if verdict.error is None:
@@ -318,7 +333,7 @@ class _Training:
             step=first_step + stage_step,
             stage=stage.label,
             stage_step=stage_step,
-            scheduled=final or stage_step in stage.checkpoints,
+            scheduled=stage_step in stage.kept_steps,
             final=final,
         )
 

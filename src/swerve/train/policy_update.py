@@ -43,7 +43,8 @@ def update_policy(
     step: PolicyStep, stage: RlStage, context: StageContext, index: int, kl: KlTerm, entropy_coef: float
 ) -> PolicyUpdate:
     """Make the updates of the stage's step `index`; all processes must call it."""
-    rate = learning_rate(stage.optimizer, index, stage.steps) * context.learning_rate_factor()
+    schedule = range(stage.steps) if context.phase is None else context.phase.schedule
+    rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule)) * context.learning_rate_factor()
     sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", *_PER_TOKEN], 0.0)
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):

@@ -63,6 +63,18 @@ def test_the_curriculum_is_drawn_over_all_stages_where_it_varies(inputs: ReportI
     assert not {"training-pool", "training-difficulty"} & set(drawn(replace(inputs, metrics=same)))
 
 
+def test_the_phases_of_a_stage_are_marked(inputs: ReportInputs) -> None:
+    """Steps 4 to 8 are those of the stage rl."""
+    metrics = tuple(
+        step.model_copy(update={"phase": 1 if step.step < 6 else 2}) if step.stage == "rl" else step
+        for step in inputs.metrics
+    )
+    found = drawn(replace(inputs, metrics=metrics))["training-reward"].stages
+    assert [(one.name, one.start, one.end) for one in found if one.start > 2] == [
+        ("rl, phase 1", 3, 5), ("rl, phase 2", 5, 8),
+    ]  # fmt: skip
+
+
 def test_a_step_without_a_figure_is_a_gap(inputs: ReportInputs) -> None:
     metrics = tuple(step.model_copy(update={"reward": None}) if step.step == 6 else step for step in inputs.metrics)
     assert means(drawn(replace(inputs, metrics=metrics))["training-reward"], "Mean of the step's rollouts")[2] is None

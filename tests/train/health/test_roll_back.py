@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from swerve.recipes import load_config
 from swerve.train.health import collapse as health_collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
+from swerve.train.phases import phases_of
 from swerve.train.stages.context import StageContext
 from swerve.world import World
 
@@ -158,6 +160,21 @@ def test_rewards_that_are_never_above_zero_judge_no_checkpoint(scene):
     for step in range(1, 7):
         stage.judge(step, reward=-1.0 * step)
     assert stage.judge(7, reward=-7.0)["rolled_back_to"] == 5
+
+
+@pytest.mark.parametrize(("keeps", "average"), [(True, 3.0), (False, 0.0)])
+def test_a_phase_is_not_gone_back_beyond(scene, keeps, average):
+    """The phase begins after step 3, whose reward was already lost; 5 had collapsed too."""
+    stage = scene({7: 5})
+    phases = [{"steps": 3}, {"steps": 6, "keep_optimizer": keeps}]
+    phased = RlStage.model_validate({**stage.stage.model_dump(exclude={"steps"}), "phases": phases})
+    _, phase = phases_of(phased)
+    stage.stage, stage.context = phase.stage, replace(stage.context, phase=phase)
+    for step, reward in [(4, 0.1), (5, 0.6), (6, 0.1)]:
+        stage.judge(step, reward=reward)
+    assert stage.judge(7, reward=0.1)["rolled_back_to"] == 3
+    assert weights_fingerprint(stage.learner.model) == stage.saved[3]
+    assert stage.state() == pytest.approx([0.03, average, average])
 
 
 def test_the_learning_rate_falls_with_every_return_until_there_is_none_left(scene):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from swerve.artifacts.metrics import StepMetrics
 from swerve.estimates import Estimate
-from swerve.report.draw.curves import Chart, Curve, Unit, stages
+from swerve.report.draw.curves import Chart, Curve, Stage, Unit
 from swerve.report.format import count, percent, quoted
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import Topic
@@ -88,9 +88,18 @@ def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: 
         curves=tuple(
             Curve(name=name, points=tuple(_point(values[at]) for at, _ in shown)) for name, values in kept.items()
         ),
-        stages=stages(inputs.evaluations),
+        stages=_stages(inputs.metrics),
         has_intervals=False,
     )
+
+
+def _stages(metrics: Sequence[StepMetrics]) -> tuple[Stage, ...]:
+    """Return where the stages are, and within a stage its phases."""
+    found: dict[str, Stage] = {}
+    for one in metrics:
+        name = one.stage if one.phase is None else f"{one.stage}, phase {one.phase}"
+        found[name] = Stage(name=name, start=found[name].start if name in found else one.step - 1, end=one.step)
+    return tuple(found.values())
 
 
 def _value(step: StepMetrics, key: str) -> float | None:

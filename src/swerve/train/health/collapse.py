@@ -303,20 +303,26 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
 
 
 def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, records: Sequence[Mapping[str, Any]]) -> int:
-    """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start."""
+    """Put the newest weights from before the collapse into the learner; return their step in the stage, 0 its start.
+
+    In a stage with phases none are from before the phase.
+    """
+    start = 0 if context.phase is None else context.phase.steps.start
     steps = [
         step
         for step in stage.checkpoints
-        if step < collapse.since
+        if start < step < collapse.since
         and not _was_lost(step, records)
         and not _was_ruined(step, records, stage.collapse.reward_drop)
     ]
     learner = context.learner
-    target = max(steps, default=0)
+    target = max(steps, default=start)
     if target:
         path: Path = context.run.checkpoint_path(context.first_step + target)
         model = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype).model
         load_trainer_state(path, learner)
+        if context.phase is not None and target == start and context.phase.resets_optimizer:
+            learner.optimizer.state.clear()
     else:
         model = context.stage_start()
         learner.optimizer.state.clear()

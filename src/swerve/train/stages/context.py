@@ -19,6 +19,7 @@ from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates
 from swerve.train.learner import Learner
+from swerve.train.phases import Phase
 from swerve.types import Problem
 from swerve.world import World
 
@@ -42,18 +43,20 @@ class StageContext:
     first_step: int
     """Global step before the stage's first update."""
     resumed: bool
-    """Whether the stage continues from a checkpoint inside it."""
+    """Whether the learner no longer has the policy that `stage_start` loads."""
     progress: Progress
     records: list[Mapping[str, Any]]
-    """This stage's lines of the metrics so far; it grows with every step."""
+    """The phase's lines of the metrics so far, the stage's in one without phases; it grows with every step."""
     stage_start: Callable[[], PreTrainedModel]
-    """Loads the policy that the stage began with."""
+    """Loads the policy that the stage began with, or a phase from which on there is another reference."""
     raise_if_interrupted: Callable[[], None]
     """Raises InterruptedRunError if a signal asked for a stop: for work before the stage's first update."""
     solve_rates: SolveRates | None = None
     """How often problems were solved lately, where the stage's curriculum follows it."""
     history: list[Mapping[str, Any]] = field(default_factory=list)
     """The run's lines of problems.jsonl so far; it grows with every step."""
+    phase: Phase | None = None
+    """Where the stage has phases: the present one."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""

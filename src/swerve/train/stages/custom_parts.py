@@ -8,7 +8,7 @@ from typing import Any
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, RejectStage, RlStage
+from swerve.config import Config, PhaseConfig, RejectStage, RlStage
 from swerve.errors import ConfigError
 from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
@@ -53,9 +53,13 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
         if isinstance(stage, RejectStage) and stage.engine is not None:
             yield f"stages.{stage.label}.engine", stage.engine, engine_class
         if isinstance(stage, RlStage):
-            yield f"stages.{stage.label}.advantages", stage.advantages, group_advantages
-            yield f"stages.{stage.label}.loss", stage.loss, ratio_loss
-            yield f"stages.{stage.label}.kl", stage.kl, kl_placement
+            key = f"stages.{stage.label}"
+            places: dict[str, RlStage | PhaseConfig] = {key: stage}
+            places.update((f"{key}.phases.{number}", phase) for number, phase in enumerate(stage.phases))
+            for place, one in places.items():
+                yield f"{place}.advantages", one.advantages, group_advantages
+                yield f"{place}.loss", one.loss, ratio_loss
+                yield f"{place}.kl", one.kl, kl_placement
 
 
 def check_unchanged(digests: Mapping[str, str | None], run: RunDirectory) -> None:
