@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from swerve.cli import sample
 from swerve.cli.console import print_text
 from swerve.cli.options import Json
 from swerve.errors import ConfigError, nearest
-
-if TYPE_CHECKING:
-    from swerve.eval.comparison import Comparison
 
 _FORMATS = ("table", "md", "csv", "latex", "json")
 _NUM_SAMPLES = 4
@@ -101,20 +98,13 @@ def evaluate(
     comparison = evaluate_models(named, settings, temperatures=chosen, out=folder, progress=progress)
     if comparison is not None and is_main_process():
         progress.note(f"samples and tables: {folder}")
-        print_text(comparison_text(comparison, "json" if as_json else form or "table"))
+        print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
 
 
 def check_format(form: str | None) -> None:
     """Raise ConfigError unless a form of the table is known, or none is given."""
     if form is not None and form not in _FORMATS:
         raise ConfigError(f"--format '{form}' is not one of {', '.join(_FORMATS)}{nearest(form, _FORMATS)}")
-
-
-def comparison_text(comparison: Comparison, form: str) -> str:
-    """Return a comparison as `table` for the terminal, or in one of its forms."""
-    from swerve.eval.comparison import FORMATS
-
-    return "\n".join(sample.comparison_lines(comparison)) if form == "table" else FORMATS[form](comparison)
 
 
 def _evaluate_run(

@@ -161,7 +161,7 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
         if form is None:
             return "\n".join(evaluation_lines(read_evaluations(run)))
-        from swerve.cli.eval_command import comparison_text
+        from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
 
         return comparison_text(compare_checkpoints(run), form)

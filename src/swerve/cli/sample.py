@@ -118,6 +118,13 @@ def sample(
     print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)
 
 
+def comparison_text(comparison: Comparison, form: str) -> str:
+    """Return a comparison as `table` for the terminal, or in one of its forms."""
+    from swerve.eval.comparison import FORMATS
+
+    return "\n".join(comparison_lines(comparison)) if form == "table" else FORMATS[form](comparison)
+
+
 def comparison_lines(comparison: Comparison) -> list[str]:
     """Return a comparison as a table for the terminal, under a line that says what its numbers are."""
     from swerve.eval.comparison import comparison_table

@@ -282,7 +282,7 @@ def _without_replacement(weights: Sequence[float], seed: int) -> tuple[int, ...]
 def stage_draws(
     phases: Sequence[Phase], family: ProblemFamily, problems: Sequence[Problem], *, seed: int
 ) -> tuple[Draws, ...]:
-    """Return the draws of each phase of a stage from the training problems; a phase goes on where the last one ended.
+    """Return the draws of each phase of a stage from the training problems; a phase continues where the last one ended.
 
     Raises:
         ConfigError: no problem is left by a phase's `where` or `mix`, `mix` names a part that there is not, or the

@@ -25,7 +25,7 @@ def validation_metrics(
         loss: nats per token.
         step: of the stage, from 1.
         records: the lines before this step's.
-        settings: of early stopping; None: there is none.
+        settings: of early stopping; None: the stage does not stop early.
 
     >>> records = [{"stage_step": 2, "val_loss": 0.5, "best_step": 2}]
     >>> validation_metrics(0.495, 4, records, EarlyStoppingConfig(min_delta=0.01))
