@@ -120,7 +120,7 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     """Return the problems that settings name, with the system message they name; what was left out is noted.
 
     Raises:
-        ConfigError: no problem is left, two have one id, the task cannot be read, or a grader does not exist or refuses its
+        ConfigError: no problem is left, two have one id, the task cannot be read, or a grader is not there or refuses its
             policies.
     """
     family = load_family(settings.task)
