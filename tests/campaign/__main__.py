@@ -78,13 +78,17 @@ class Campaign:
             raise SystemExit(f"--only, --case: {', '.join(sorted(unknown))} is neither a part nor a command")
         self._parts = [name for name in _WEIGHTS if name in words] or list(_WEIGHTS)
         self._commands = [name for name in COMMANDS if name in words] or list(COMMANDS)
-        self._worlds = make_worlds(folder / "worlds")
+        needed = COMMANDS if {"damage", "digits"} & set(self._parts) else self._commands
+        self._worlds = make_worlds(folder / "worlds", commands=tuple(needed))
         self._damages = Damages(self._worlds, folder)
 
     def run(self) -> int:
         """Run the parts; return the exit status."""
         if self._given.case:
-            return self._try(next(one for one in self._cases(self._parts[0]) if one.name == self._given.case))[0]
+            case = next(one for one in self._cases(self._parts[0]) if one.name == self._given.case)
+            failed, num_kills = self._try(case)
+            print(f"{case.name}: {num_kills} kills, {failed} mismatches")
+            return failed
         failed = 0
         for number, part in enumerate(self._parts):
             weights = [_WEIGHTS[one] for one in self._parts[number:]]

@@ -107,7 +107,9 @@ def _check_late(world: Path, errors: Path, late: int, started: ExitStack) -> Non
 def _is_connecting(process: int) -> bool:
     """Whether a process has come to where it waits for others: it has a socket."""
     folder = Path(f"/proc/{process}/fd")
-    return any("socket:" in os.readlink(one) for one in folder.iterdir() if one.is_symlink())
+    with suppress(FileNotFoundError):  # closed just now
+        return any("socket:" in os.readlink(one) for one in folder.iterdir())
+    return False
 
 
 def _kill(process: int) -> None:

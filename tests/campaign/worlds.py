@@ -115,11 +115,18 @@ class Worlds:
         return forked_command(COMMANDS[name], world, self.log)
 
 
-def make_worlds(path: Path, *, base: Path | None = None, changes: Sequence[tuple[str, str]] = ()) -> Worlds:
-    """Train, evaluate, probe, report and grade, with a copy of everything before each of them.
+def make_worlds(
+    path: Path,
+    *,
+    commands: Sequence[str] = tuple(COMMANDS),
+    base: Path | None = None,
+    changes: Sequence[tuple[str, str]] = (),
+) -> Worlds:
+    """Run commands and those before them, with a copy of everything before each.
 
     Args:
         path: directory to make.
+        commands: those that are needed.
         base: the model that training begins with; trained here by default.
         changes: texts of the recipe to replace, for another run.
     """
@@ -137,11 +144,12 @@ def make_worlds(path: Path, *, base: Path | None = None, changes: Sequence[tuple
     rows = ({"id": n, "gold": str(n), "answer": str(n + n % 3 // 2), "recorded": n % 2} for n in range(NUM_ANSWERS))
     (world / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     worlds = Worlds(path=path, before={}, after={})
-    for name in COMMANDS:
-        target = shutil.copytree(world, path / name)
-        _checked(worlds.run(name, target))
-        worlds.before[name], worlds.after[name] = world, target
-        world = target if name != "report" else path / "report"
+    chain = [name for name in COMMANDS if name != "grade"]
+    last = max((chain.index(name) for name in commands if name in chain), default=-1)
+    for name in ["grade"] * ("grade" in commands) + chain[: last + 1]:
+        before = path / "begun" if name in ("grade", "train") else worlds.after[chain[chain.index(name) - 1]]
+        worlds.before[name], worlds.after[name] = before, shutil.copytree(before, path / name)
+        _checked(worlds.run(name, path / name))
     return worlds
 
 
