@@ -240,18 +240,28 @@ def _named(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in messages]
 
 
-def encode_completion(tokenizer: PreTrainedTokenizerBase, problem: Problem, text: str) -> tuple[int, ...]:
-    """Return a supervised completion's token ids, ended by the end-of-sequence token.
+def encode_completions(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], texts: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Return the token ids of supervised completions, a text for each problem, ended by the end-of-sequence token.
 
     Raises:
-        ConfigError: the tokenizer has no token for a word of the text, or none that ends a sequence.
+        ConfigError: the tokenizer has no token for a word of a text, or none that ends a sequence; it reaches a limit
+            of time or memory, or fails.
     """
-    if tokenizer.eos_token_id is None:
-        raise ConfigError(
-            "the model's tokenizer has no end-of-sequence token; set eos_token in its tokenizer_config.json"
-        )
-    ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return (*_known(tokenizer, ids, problem), tokenizer.eos_token_id)
+
+    def encode(asked: tuple[Problem, str]) -> list[int]:
+        if tokenizer.eos_token_id is None:
+            raise ConfigError(
+                "the model's tokenizer has no end-of-sequence token; set eos_token in its tokenizer_config.json"
+            )
+        ids = list(tokenizer(asked[1], add_special_tokens=False)["input_ids"])
+        return [*_known(tokenizer, ids, asked[0]), tokenizer.eos_token_id]
+
+    try:
+        return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
+    except BoundedCallError as error:
+        raise _tokenizer_failed(tokenizer, problems[error.number], error) from None
 
 
 def check_solution_lengths(
@@ -295,14 +305,10 @@ def check_solution_lengths(
 
 def _solution_lengths(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[int | None]:
     """Return the number of tokens of each written solution, None for a problem without one."""
-
-    def length(problem: Problem) -> int | None:
-        return None if problem.solution is None else len(encode_completion(tokenizer, problem, problem.solution))
-
-    try:
-        return _each_bounded(tokenizer, length, problems)
-    except BoundedCallError as error:
-        raise _tokenizer_failed(tokenizer, problems[error.number], error) from None
+    solutions = {number: problem.solution for number, problem in enumerate(problems) if problem.solution is not None}
+    found = encode_completions(tokenizer, [problems[number] for number in solutions], list(solutions.values()))
+    lengths = dict(zip(solutions, map(len, found), strict=True))
+    return [lengths.get(number) for number in range(len(problems))]
 
 
 def _known(tokenizer: PreTrainedTokenizerBase, ids: list[int], problem: Problem) -> list[int]:

@@ -13,8 +13,10 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_completions, encode_prompts
+from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.types import Problem
 
 LOOP = "{% for i in range(99999) %}"
@@ -92,6 +94,16 @@ def letters() -> PreTrainedTokenizerFast:
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     wrapped.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     return wrapped
+
+
+def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.6, memory_bytes=128 << 20))
+    tokenizer, problems = letters(), [Problem(id=str(n), family="x", question="1", answer="") for n in range(3)]
+    tokenizer.eos_token = "8"
+    assert encode_completions(tokenizer, problems, ["1", "2 3", ""]) == [(2, 9), (3, 4, 9), (9,)]
+    growing(tokenizer.backend_tokenizer)
+    with pytest.raises(ConfigError, match=r"\(tokenizer.json\) fails on problem '1': .*memory limit 128 MiB"):
+        encode_completions(tokenizer, problems, ["1", "1 a", "2"])
 
 
 def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:

@@ -20,7 +20,7 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
-from swerve.prompts import encode_completion, encode_prompts
+from swerve.prompts import encode_completions, encode_prompts
 from swerve.types import Problem
 
 
@@ -140,7 +140,7 @@ def test_prompts_begin_with_the_begin_token_and_completions_end_with_the_end_tok
     problem = Problem(id="p", family="addition", question="1 + 1 =", answer="1")
     (prompt,) = encode_prompts(tokenizer, [problem])
     assert tokenizer.convert_ids_to_tokens(list(prompt.token_ids)) == ["<bos>", "1", "+", "1", "="]
-    completion = encode_completion(tokenizer, problem, "1 +")
+    (completion,) = encode_completions(tokenizer, [problem], ["1 +"])
     assert tokenizer.convert_ids_to_tokens(list(completion)) == ["1", "+", "<eos>"]
     assert tokenizer.decode([*prompt.token_ids, *completion], skip_special_tokens=True) == "1 + 1 = 1 +"
 
@@ -162,7 +162,7 @@ def test_a_tokenizer_without_an_end_token_is_refused_for_supervised_text():
     tokenizer = build_word_tokenizer(["1"])
     tokenizer.eos_token = None
     with pytest.raises(ConfigError, match="has no end-of-sequence token"):
-        encode_completion(tokenizer, Problem(id="p", family="x", question="1", answer="1"), "1")
+        encode_completions(tokenizer, [Problem(id="p", family="x", question="1", answer="1")], ["1"])
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(saved, tmp_path):

@@ -6,6 +6,7 @@ import random
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem, Reward
+from tests.campaign.slow_answers import cpu_seconds
 
 FORMS = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole")
 _LATEX = r"""
@@ -206,8 +208,13 @@ def test_own_renderings_are_accepted_and_changed_answers_rejected(
 def test_random_strings_are_cheap_and_never_raise() -> None:
     rng = random.Random(5)
     asked = [problem(gold, extraction=["boxed", "answer_tag", "whole"]) for gold in GOLDS]
+    started, slow = time.process_time(), []
     for _ in range(20_000):
-        quick_math(rng.choice(asked), "".join(rng.choices(PIECES, k=rng.randint(1, 16))))
+        case = rng.choice(asked), "".join(rng.choices(PIECES, k=rng.randint(1, 16)))
+        if cpu_seconds(*case) > 0.01 and cpu_seconds(*case, runs=3) > 0.01:
+            slow.append(case)
+    assert slow == []
+    assert time.process_time() - started < 20_000 * 0.002
 
 
 HOSTILE = """

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import expit, logit
 
 from swerve.statistics import auc, auc_interval, average_precision, ranking_intervals
-from swerve.statistics.jackknife import jackknife_interval
+from swerve.statistics.jackknife import equal_values, jackknife_interval
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=15)
 
@@ -66,7 +66,10 @@ def test_average_precision_has_the_jackknife_interval(rows: list[tuple[int, bool
     value = average_precision(scores, labels)
     kept = [clusters != one for one in np.unique(clusters)]
     without = np.array([average_precision(scores[keep], labels[keep]) for keep in kept], dtype=float)
-    expected = None if value is None else jackknife_interval(value, without, bounds=(0.0, 1.0))
+    num = len(np.unique(clusters[labels]))
+    expected = None if value is None else jackknife_interval(value, without, bounds=(0.0, 1.0), most_degrees=num - 1.0)
+    if value == 1 or num == 1:  # of the clusters with positives the rule of three
+        expected = equal_values(value, num, bounds=(0.0, 1.0))
     assert (found is None) == (expected is None)
     if expected is not None:
         assert asdict(found) == pytest.approx(asdict(expected), abs=1e-4)

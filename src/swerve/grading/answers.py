@@ -56,7 +56,9 @@ _WORD = re.compile(r"(?<![a-zA-Z])(?!(?:sin|cos|tan|log|exp|sqrt|and)(?![a-zA-Z]
 _MOST_WORDS = 4
 """Of three letters or more, in an answer without a sentence around it."""
 _LONGEST_BARE = 4000
-_LINES = re.compile(r"\$*\\begin\{.*|(?:[ $]{0,4}[a-zA-Z][_{}0-9a-z]{0,6} ?=[^\n=]{1,80}\n?){2,9}", re.DOTALL)
+_NAME = "[ $]{0,4}[a-zA-Z][_{}0-9a-z]{0,6} ?"
+_VALUE = r"[^\n=]{1,80}\n?"
+_LINES = re.compile(rf"\$*\\begin\{{.*|{_NAME}=(?:(?>{_VALUE}{_NAME}(?==))=){{1,8}}{_VALUE}", re.DOTALL)
 """Of several lines: an environment, or equations for names."""
 _SENTENCE = re.compile(
     r"\b(?:is|are|was|it|the|thus|therefore|hence|so|get|gives?|here|answer|solution|we|equals?"

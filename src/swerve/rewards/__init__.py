@@ -13,6 +13,8 @@ from swerve.types import Problem, Reward
 __all__ = ["grade", "grade_all", "grade_final_answer", "known_graders"]
 
 _MAX_CHARS = GraderLimits().max_chars
+_MAX_CHARS_HERE = 50_000
+"""Of a text and its gold answers that are judged in this process: 50 ms of CPU time at most."""
 
 
 def known_graders() -> tuple[str, ...]:
@@ -39,20 +41,14 @@ def grade(problem: Problem, text: str) -> Reward:
 def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
     """Return the reward of each (problem, completion), in their order; isolated graders work side by side.
 
-    A text longer than graders look at (`GraderLimits.max_chars`) has the status `timeout`, whatever the grader.
+    A text longer than graders look at (`GraderLimits.max_chars`) has the status `timeout`, whatever the grader; one of
+    more than 50,000 characters, its gold answers included, is judged in a worker process, also by graders that are not
+    isolated.
 
     Raises:
         ValueError: there is no grader of the name that a problem or its family gives.
     """
-    rewards: list[Reward | None] = []
-    for problem, text in pairs:
-        entry = entry_for(problem)
-        if not entry.isolated:
-            is_long = len(text) > _MAX_CHARS
-            rewards.append(too_long(text, _MAX_CHARS) if is_long else entry.load()(problem, text))
-            continue
-        quick = entry.load_quick()
-        rewards.append(quick(problem, text) if quick else None)
+    rewards = [graded_here(problem, text) for problem, text in pairs]
     left = [number for number, reward in enumerate(rewards) if reward is None]
     if left:
         from swerve.rewards.sandbox.pool import shared_pool
@@ -61,3 +57,17 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
         for number, reward in zip(left, graded, strict=True):
             rewards[number] = reward
     return [reward for reward in rewards if reward is not None]
+
+
+def graded_here(problem: Problem, text: str) -> Reward | None:
+    """Return the reward of a completion if this process can tell it in a few milliseconds; None: a worker has to.
+
+    Raises:
+        ValueError: there is no grader of the name that the problem or its family gives.
+    """
+    entry = entry_for(problem)
+    judge = entry.load_quick() if entry.isolated else entry.load()
+    if len(text) > _MAX_CHARS:
+        return too_long(text, _MAX_CHARS)
+    num_chars = len(text) + sum(map(len, (problem.answer, *problem.alternatives)))
+    return None if judge is None or num_chars > _MAX_CHARS_HERE else judge(problem, text)

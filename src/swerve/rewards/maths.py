@@ -16,6 +16,8 @@ from swerve.grading.policies import MathGrading
 from swerve.types import Problem, Reward
 
 _LONGEST_TEXT = 4_000_000
+_LONGEST_QUICK_GOLD = 4000
+_MOST_QUICK_GOLDS = 4
 
 
 def grade_math(problem: Problem, text: str) -> Reward:
@@ -37,7 +39,10 @@ def grade_math(problem: Problem, text: str) -> Reward:
 
 
 def quick_math(problem: Problem, text: str) -> Reward | None:
-    r"""Return `grade_math`'s reward where steps of linear time decide, else None; never raises.
+    r"""Return `grade_math`'s reward where cheap steps decide, else None; never raises.
+
+    Finding the answer takes time linear in the text's length. An answer and golds within `QUICK_LIMITS` (exponents to
+    64, numbers of 256 bits, ...) are compared without numerical values; all others are left to `grade_math`.
 
     >>> problem = Problem(id="p", family="math", question="1/3 + 1/6?", answer=r"\frac{1}{2}")
     >>> quick_math(problem, r"\boxed{1/3}").value
@@ -54,18 +59,18 @@ def _grade(problem: Problem, text: str, *, numerically: bool) -> Reward | None:
     answer, policy = _find(problem, text)
     if answer is None:
         return Reward(value=None, status="unparsed")
+    golds = (problem.answer, *problem.alternatives)
+    if not numerically and (len(golds) > _MOST_QUICK_GOLDS or max(map(len, golds)) > _LONGEST_QUICK_GOLD):
+        return None
     try:
-        golds = (problem.answer, *problem.alternatives)
         if text.strip() in map(str.strip, golds):
             golds = (answer, *golds)  # a whole solution, or whatever else the same forms read in the same way
         right = any(equivalent(gold, answer, policy, numerically=numerically) for gold in golds)
     except NeedsNumbers:
         return None
-    except RecursionError:
-        limited = Reward(value=None, status="timeout", extracted=answer, detail="depth of a formula")
-        return limited if numerically else None
-    except LimitReached as limit:
-        return Reward(value=None, status="timeout", extracted=answer, detail=str(limit))
+    except (LimitReached, RecursionError) as limit:
+        detail = str(limit) if isinstance(limit, LimitReached) else "depth of a formula"
+        return Reward(value=None, status="timeout", extracted=answer, detail=detail) if numerically else None
     return graded(right, answer)
 
 

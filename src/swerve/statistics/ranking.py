@@ -184,19 +184,24 @@ def _average_precision_interval(
 ) -> Estimate | None:
     """Return the average precision with its jackknife interval: without a cluster, its rows weigh 0.
 
-    It is a mean over the P positives of counts of rows above them; held by cluster, leaving one out reweighs them,
-    `[C, C] x [C, P]`, so that rows are sorted once.
+    Only clusters with positives count: with few of them it is often 1 by chance. It is a mean over the P positives of
+    counts of rows above them; held by cluster, leaving one out reweighs them, `[C, C] x [C, P]`, so that rows are
+    sorted once.
     """
     precision = average_precision(values, positive)
     if precision is None:
         return None
     num_clusters, index = membership(clusters, values.size)
+    num_held = len(np.unique(index[positive]))
+    if num_held < 2 or precision == 1:
+        return equal_values(precision, num_held, bounds=(0.0, 1.0), confidence=confidence)
     above, level, sought = _counts_by_cluster(values, positive, index, num_clusters)
     last = _last_of_level(np.sort(values[positive])[::-1])
     weights = (1 - np.eye(num_clusters)).astype(np.float32)  # whole numbers below 2^24 are exact
     found = np.cumsum(weights[:, sought], axis=1)[:, last]
     without = _weighted_precision(weights[:, sought], found, weights @ (above + level).T)
-    return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence)
+    degrees = num_held - 1.0
+    return jackknife_interval(precision, without, bounds=(0.0, 1.0), confidence=confidence, most_degrees=degrees)
 
 
 def _last_of_level(descending: NDArray[np.float64]) -> NDArray[np.int64]:

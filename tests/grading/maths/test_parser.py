@@ -150,3 +150,11 @@ def test_sums_are_written_out() -> None:
 def test_set_builders_have_no_name_for_their_variable() -> None:
     assert parse(r"\{x \mid x > 1\}") == parse(r"\{y : y > 1\}") == parse(r"\{t \in \mathbb{R} | t > 1\}")
     assert parse(r"\{x \mid x > y\}") != parse(r"\{y \mid y > x\}")
+
+
+@pytest.mark.parametrize("opening", ["{(1:", r"\{(1|", r"\{(x \in \mathbb{R} \mid "])
+def test_braces_that_may_be_a_set_with_a_condition_are_read_once(opening: str) -> None:
+    started = time.process_time()
+    with pytest.raises(NotParsed):
+        parse(opening * 12)
+    assert time.process_time() - started < 0.2

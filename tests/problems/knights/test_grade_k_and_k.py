@@ -343,3 +343,11 @@ def test_published_solutions_are_right_and_with_one_role_exchanged_wrong(shared_
             right, wrong = (words["a_knight"], words["a_knave"])[:: 1 if row["solution"][0] else -1]
             exchanged = text.replace(f"{first} is {right}", f"{first} is {wrong}")
             assert grade_k_and_k(given_problem, completion(exchanged)).value == 0.0
+
+
+def test_a_gold_of_too_many_people_is_an_error() -> None:
+    for number, status in ((50, "graded"), (51, "error")):
+        gold = {f"p{index}": "knight" for index in range(number)}
+        reward = grade_k_and_k(problem(gold), completion(answer_text(gold)))
+        assert reward.status == status
+    assert "names 51 people; at most 50 are read" in str(reward.detail)

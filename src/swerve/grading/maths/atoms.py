@@ -13,6 +13,7 @@ from swerve.grading.maths.limits import LimitReached
 
 _DIFFERENTIALS = (Symbol("d"), Symbol("partial"))
 _MOST_WRITTEN_OUT = 2000
+"""Nodes of all sums and products of a formula."""
 _SUCH_THAT = ("|", "mid", ":", "colon")
 _LONGEST_ELEMENT = 12
 """Tokens of what stands before `such that`."""
@@ -24,6 +25,7 @@ class AtomReader(TokenReader, ABC):
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(tokens)
         self._bars = 0
+        self._num_written_out = 0
 
     @abstractmethod
     def answer(self) -> Node:
@@ -107,27 +109,29 @@ class AtomReader(TokenReader, ABC):
             return items[0] if opening == "{" else Call("group", (items[0],))
         return Group(opening + closing, tuple(items))
 
-    def _is_set_builder(self) -> bool:
+    def _end_of_element(self) -> int | None:
         """Look ahead for `element such that` or `element in numbers such that`, so that nothing long is read twice."""
         texts = [token.text for token in self._tokens[self._position : self._position + _LONGEST_ELEMENT]]
         end = next((index for index, text in enumerate(texts) if text in ("in", *_SUCH_THAT)), 0)
         if not end or any(text in ("{", "{set", "}", "}set") for text in texts[:end]):
-            return False
+            return None
         if texts[end] != "in":
-            return True
+            return self._position + end
         after = [token.text for token in self._tokens[self._position + end + 1 : self._position + end + 6]]
-        return after[:1] == ["mathbb"] and any(text in _SUCH_THAT for text in after)
+        is_builder = after[:1] == ["mathbb"] and any(text in _SUCH_THAT for text in after)
+        return self._position + end if is_builder else None
 
     def _set_builder(self) -> Node | None:
         r"""Read `x \in D \mid condition}` and the like; the variable's own name does not count."""
-        start = self._position
-        if not self._is_set_builder():
+        start, stop, end = self._position, self._stop, self._end_of_element()
+        if end is None:
             return None
-        self._bars = 1  # the bar that follows opens nothing
+        self._bars, self._stop = 1, end  # the bar that follows opens nothing
         try:
             element = self._sum()
         except NotParsed:
             element = Symbol("emptyset")
+        self._stop = stop
         domain: Node = Symbol("mathbb R")
         if self._takes("in"):
             domain = self._set_name(self._expect("mathbb"))
@@ -310,7 +314,8 @@ class AtomReader(TokenReader, ABC):
         return _unevaluated(name, index, last, body)
 
     def _written_out(self, name: str, index: str, values: range, body: Node) -> Node:
-        if len(values) * expressions.size_of(body) > _MOST_WRITTEN_OUT:
+        self._num_written_out += max(0, values.stop - values.start) * expressions.size_of(body)
+        if self._num_written_out > _MOST_WRITTEN_OUT:
             raise LimitReached(f"size of a written-out \\{name} > {_MOST_WRITTEN_OUT}")
         terms = (expressions.substituted(body, index, Number(Fraction(value))) for value in values)
         return Call(vocabulary.SUMS[name], tuple(terms))

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from swerve.grading.maths import expressions, shapes
 from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, Number, Relation, Symbol, is_call
+from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached
 from swerve.grading.maths.numeric import same_numerically, value_pairs, variables
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
 from swerve.grading.maths.real_sets import is_described, same_real_sets
@@ -26,12 +27,12 @@ def same_answer(
         gold: the gold answer.
         answer: the answer to judge.
         policy: what to overlook.
-        numerically: whether values may be computed numerically; without, all steps are cheap.
+        numerically: whether values may be computed numerically; without, exact ones stay within `QUICK_LIMITS`.
         ordered: whether lists keep their order, whatever the policy says.
 
     Raises:
         NeedsNumbers: it takes numerical values, and they are not allowed.
-        LimitReached: a value is too large to compute.
+        LimitReached: a value is too large to compute, or there are too many parts to compare.
 
     >>> from swerve.grading.maths.parser import parse
     >>> same_answer(parse("x = 1/2"), parse("0.5"), MathGrading())
@@ -45,6 +46,8 @@ class _Comparison:
 
     def __init__(self, policy: MathGrading, numerically: bool, ordered: bool) -> None:
         self._policy, self._numerically, self._ordered = policy, numerically, ordered
+        self._limits = LIMITS if numerically else QUICK_LIMITS
+        self._num_compared = 0
         self._rules: tuple[Callable[[Node, Node], bool | None], ...] = (
             self._memberships,
             self._chosen_side,
@@ -60,6 +63,9 @@ class _Comparison:
 
     def same(self, gold: Node, answer: Node) -> bool:
         """Apply the first rule that has a say; plain values are left."""
+        self._num_compared += 1
+        if self._num_compared > self._limits.comparisons:
+            raise LimitReached(f"comparisons of parts > {self._limits.comparisons}")
         if is_call(gold, "either") or is_call(answer, "either"):
             plain = (shapes.unwrapped(gold), shapes.unwrapped(answer))
             return self.same(*plain) or self._same_alternatives(gold, answer)
@@ -77,7 +83,7 @@ class _Comparison:
         """Accept the same set of numbers in another description: `|x| < 1` is `(-1, 1)`."""
         if not is_described(gold) and not is_described(answer):
             return None
-        same = same_real_sets(gold, answer, numerically=self._numerically)
+        same = same_real_sets(gold, answer, limits=self._limits, numerically=self._numerically)
         return same or (False if shapes.joins_differ(gold, answer) else None)
 
     def _modulos(self, gold: Node, answer: Node) -> bool | None:
@@ -192,6 +198,8 @@ class _Comparison:
         return not shapes.has_several_variables((*expected, *given)) and self._same_unordered(expected, given)
 
     def _matrices(self, gold: Node, answer: Node) -> bool | None:
+        if any(isinstance(node, Call) and shapes.has_matrix(node) for node in (gold, answer)):
+            self._require_numbers()
         first, second = shapes.folded(gold), shapes.folded(answer)
         if shapes.entry_of_single(first) != first or shapes.entry_of_single(second) != second:
             return self.same(shapes.entry_of_single(first), shapes.entry_of_single(second))
@@ -322,7 +330,7 @@ class _Comparison:
         return True
 
     def _same_number(self, gold: Node, answer: Node) -> bool:
-        first, second = _exact_or_none(gold), _exact_or_none(answer)
+        first, second = self._exact_or_none(gold), self._exact_or_none(answer)
         if first is not None and second is not None:
             return first == second or self._within(first, second) or self._rounds_to(gold, answer, first, second)
         self._require_numbers()
@@ -350,7 +358,7 @@ class _Comparison:
         if expressions.symbols(value) or expressions.symbols(approximation):
             return False
         try:
-            first, second = exact(value), exact(approximation)
+            first, second = exact(value, self._limits), exact(approximation, self._limits)
         except NoValue:
             self._require_numbers()
             try:
@@ -388,6 +396,12 @@ class _Comparison:
             return False
         return self._same_in_order(gold, answer)
 
+    def _exact_or_none(self, node: Node) -> Fraction | None:
+        try:
+            return exact(node, self._limits)
+        except NoValue:
+            return None
+
     def _require_numbers(self) -> None:
         if not self._numerically:
             raise NeedsNumbers
@@ -410,10 +424,3 @@ def _constant_ratio(gold: Node, answer: Node, names: Sequence[str], natural_log:
     if not first or context.im(first) != 0 or any(abs(ratio - first) > tolerance for ratio in ratios):
         return None
     return 1.0 if context.re(first) > 0 else -1.0
-
-
-def _exact_or_none(node: Node) -> Fraction | None:
-    try:
-        return exact(node)
-    except NoValue:
-        return None

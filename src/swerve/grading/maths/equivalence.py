@@ -9,8 +9,9 @@ from swerve.grading.answers import gold_answer
 from swerve.grading.maths.compare import same_answer
 from swerve.grading.maths.expressions import Node, NotParsed
 from swerve.grading.maths.lexer import normalise, plain_words
-from swerve.grading.maths.limits import LIMITS, LimitReached, check_limits
+from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached, Limits, check_limits
 from swerve.grading.maths.parser import parse
+from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.maths.shapes import is_unevaluated
 from swerve.grading.policies import MathGrading
 
@@ -29,11 +30,12 @@ _PROBABILITY = re.compile(
 _NAMED_WORD = re.compile(r"^[a-zA-Z] ?= ?(?=\\(?:text|mbox)(?![a-z]))")
 _DIVIDES_BY_ZERO = re.compile(r"[^{}]/ ?0(?![0-9.])|\\[dtc]?frac ?(?:\{[^{}]{0,80}\}|[0-9]) ?(?:\{ ?0 ?\}|0)")
 _NOT_EVALUATED = re.compile(r"\\(?:sum|prod|i+nt|oint|lim|[bp]?mod|gcd|lcm)(?![a-zA-Z])")
+_WRITTEN_OUT = re.compile(r"\\(?:sum|prod)(?![a-zA-Z])")
 _FORMULA_SIGNS = re.compile(r"[\\^_=<>{}()\[\]|*+/]|[0-9]!")
 _ZERO_GROUP = re.compile(r"[0-9],0[0-9]{2}(?![0-9])")
 _OPERATION = re.compile(r"[\^_=<>+|]|[0-9]!")
 """Signs that words do not stand for: `plain_words` takes no notice of them."""
-_TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox) ?\{([^{}]*[a-z]{2}[^{}]*)\}")
+_TEXT = re.compile(r"\\(?:text|textbf|textrm|mbox) ?\{((?=[^{}]*[a-z]{2})[^{}]*+)\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|rm|bf)(?![a-z])|[{}$]")
 _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
@@ -56,24 +58,25 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         gold: the gold answer, or a solution or sentence that holds it (`gold_answer`).
         answer: the answer to judge, already extracted.
         policy: what to overlook.
-        numerically: whether values may be computed numerically; without, all steps take linear time.
+        numerically: whether values may be computed numerically; without, `QUICK_LIMITS` bound all work on the answer.
 
     Raises:
         LimitReached: the answers are larger than what is compared.
-        NeedsNumbers: it takes numerical values, and they are not allowed.
+        NeedsNumbers: it takes numerical values, or a sum written out, and they are not allowed.
 
     >>> equivalent(r"\frac{1}{2}", "0.5", MathGrading()), equivalent("(1, 2)", "(2, 1)", MathGrading())
     (True, False)
     """
-    if len(answer) > LIMITS.characters and answer != gold:
-        raise LimitReached(f"characters: {len(answer)} > {LIMITS.characters}")
+    limits = LIMITS if numerically else QUICK_LIMITS
+    if len(answer) > limits.characters and answer != gold:
+        raise LimitReached(f"characters: {len(answer)} > {limits.characters}")
     gold_text, answer_text = _normalised_gold(gold), _REASON.sub("", normalise(answer))
     if not answer_text or not gold_text:
         return False
     if gold.strip() == answer.strip() or _is_same_text(gold_text, answer_text):
         return not _DIVIDES_BY_ZERO.search(answer_text)
-    check_limits(answer_text)
-    check_limits(gold_text)
+    _check_sizes(answer_text, limits)
+    _check_sizes(gold_text, limits)
     if not _ARROW.search(gold_text):
         answer_text = _last_step(answer_text)
     gold_text, answer_text = (_PROBABILITY.sub("P =", text) for text in (gold_text, answer_text))
@@ -89,6 +92,12 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         if operation and _is_not_evaluated(text):
             raise LimitReached(f"{operation[0]} is not evaluated")
     return False
+
+
+def _check_sizes(text: str, limits: Limits) -> None:
+    check_limits(text, limits)
+    if limits is QUICK_LIMITS and _WRITTEN_OUT.search(text):
+        raise NeedsNumbers
 
 
 def _last_step(text: str) -> str:

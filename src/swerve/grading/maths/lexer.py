@@ -72,6 +72,7 @@ _NEXT_EQUATION = re.compile(
 _SPACES = re.compile(r"\s+")
 _BOLD = re.compile(r"^(\*\*|__|[*`\"])(.{1,200})\1$", re.DOTALL)
 _END_MARK = re.compile(r"\\(?:blacksquare|square|Box|checkmark)$|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$")
+_LONGEST_MARK = 24
 _CLOSINGS = (")", "]", "}")
 _PAIR = re.compile(r"[,;]|\\[{}]")
 """Of texts whose brackets need not match: `]0, 1]`."""
@@ -124,13 +125,16 @@ def normalise(text: str) -> str:
 
 def _without_end(text: str) -> str:
     """Return a text without the punctuation, marks and spacing commands at its end, nor brackets that nothing opens."""
+    surplus: int | None = None
     while True:
-        shorter = text.rstrip(" .,;:*")
-        if shorter.endswith("\\!"):
-            shorter = shorter[:-2]
-        shorter = _END_MARK.sub("", shorter.rstrip("\\"))
-        if shorter.endswith(_CLOSINGS) and not _PAIR.search(shorter) and _num_open(shorter) < 0:
-            shorter = shorter[:-1]
+        shorter = text.rstrip(" .,;:*").removesuffix("\\!").rstrip("\\")
+        if mark := _END_MARK.search(shorter, max(0, len(shorter) - _LONGEST_MARK)):
+            shorter = shorter[: mark.start()]
+        if shorter.endswith(_CLOSINGS):
+            if surplus is None and not _PAIR.search(shorter):
+                surplus = -_num_open(shorter)  # marks that are cut off later have as many openings as closings
+            if surplus is not None and surplus > 0:
+                shorter, surplus = shorter[:-1], surplus - 1
         if shorter == text:
             return text
         text = shorter
@@ -281,16 +285,17 @@ class TokenReader:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._position = 0
+        self._stop = len(tokens)
         self._depth = 0
 
     @property
     def token(self) -> Token | None:
         """The next token, or None at the end."""
-        return self._tokens[self._position] if self._position < len(self._tokens) else None
+        return self._tokens[self._position] if self._position < self._stop else None
 
     def _ahead(self, distance: int) -> Token | None:
         position = self._position + distance
-        return self._tokens[position] if position < len(self._tokens) else None
+        return self._tokens[position] if position < self._stop else None
 
     def _next(self) -> Token:
         token = self.token
@@ -324,8 +329,10 @@ class TokenReader:
         self._depth += 1
         if self._depth > LIMITS.depth:
             raise LimitReached(f"depth of a formula > {LIMITS.depth}")
-        yield
-        self._depth -= 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
 
 _WRITTEN = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?(?:\(([0-9]+)\))?(?:e([-+]?[0-9]+))?")

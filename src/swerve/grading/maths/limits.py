@@ -31,9 +31,23 @@ class Limits:
     factorial: int = 3000
     magnitude_bits: int = 50_000
     """Size of an exact number on the way to a value."""
+    comparisons: int = 100_000
+    """Of a part of one answer with a part of the other."""
 
 
 LIMITS = Limits()
+QUICK_LIMITS = Limits(
+    characters=200,
+    nesting=10,
+    digits=77,
+    elements=24,
+    commands=40,
+    exponent=64,
+    factorial=57,
+    magnitude_bits=256,
+    comparisons=300,
+)
+"""Of what is judged in the caller's process; longer, larger and deeper answers are left to a process that is killed."""
 
 _DIGITS = re.compile(r"[0-9]+")
 _EXPONENT = re.compile(r"(?:\^|\*\*)[{( ]*[-+]? ?([0-9]{1,40})")

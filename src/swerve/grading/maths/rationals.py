@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from swerve.grading.maths.expressions import Call, Node, Number, Quantity
-from swerve.grading.maths.limits import LIMITS, LimitReached
+from swerve.grading.maths.limits import LIMITS, LimitReached, Limits
 from swerve.grading.maths.shapes import unwrapped
 
 
@@ -20,44 +21,61 @@ class NeedsNumbers(Exception):
     """The comparison needs numerical values, which were not allowed."""
 
 
-def exact(node: Node) -> Fraction:
+def exact(node: Node, limits: Limits = LIMITS) -> Fraction:
     """Return the exact value of rational arithmetic.
 
     Raises:
         NoValue: it holds more than rational numbers and arithmetic, or divides by zero.
-        LimitReached: a number on the way is too large.
+        LimitReached: a number on the way has more than `limits.magnitude_bits` bits, or is too large for a factorial.
 
     >>> from swerve.grading.maths.parser import parse
     >>> exact(parse("2^{-3} + 4 4/9"))
     Fraction(329, 72)
     """
     if isinstance(node, Number):
-        return node.value
+        return _bounded(node.value, limits)
     if isinstance(node, Quantity):
-        return exact(node.value)
+        return exact(node.value, limits)
     if not isinstance(node, Call) or node.name not in _EXACT:
         raise NoValue("no rational arithmetic")
-    value = _EXACT[node.name]([exact(arg) for arg in node.args])
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > LIMITS.magnitude_bits:
-        raise LimitReached(f"bits of an exact number > {LIMITS.magnitude_bits}")
+    return _bounded(_EXACT[node.name]([exact(arg, limits) for arg in node.args], limits), limits)
+
+
+def _bounded(value: Fraction, limits: Limits) -> Fraction:
+    _check_bits(max(value.numerator.bit_length(), value.denominator.bit_length()), limits)
     return value
 
 
-def _exact_quotient(args: Sequence[Fraction]) -> Fraction:
+def _check_bits(bits: int | Fraction, limits: Limits) -> None:
+    if bits > limits.magnitude_bits:
+        raise LimitReached(f"bits of an exact number > {limits.magnitude_bits}")
+
+
+def _fold(join: Callable[[Fraction, Fraction], Fraction], start: int) -> _Operation:
+    """Return the operation that joins its arguments one after the other, none of the results beyond the limit."""
+
+    def fold(args: Sequence[Fraction], limits: Limits) -> Fraction:
+        value = Fraction(start)
+        for arg in args:
+            value = _bounded(join(value, arg), limits)
+        return value
+
+    return fold
+
+
+def _exact_quotient(args: Sequence[Fraction], _: Limits) -> Fraction:
     if args[1] == 0:
         raise NoValue("division by zero")
     return args[0] / args[1]
 
 
-def _exact_power(args: Sequence[Fraction]) -> Fraction:
+def _exact_power(args: Sequence[Fraction], limits: Limits) -> Fraction:
     base, exponent = args
     if base in (0, 1, -1):
         return _power_of_unit(base, exponent)
     if exponent.denominator != 1:
-        return _exact_root_power(base, exponent)
-    size = max(abs(base.numerator), base.denominator).bit_length()
-    if size * abs(exponent) > LIMITS.magnitude_bits:
-        raise LimitReached(f"bits of an exact number > {LIMITS.magnitude_bits}")
+        return _exact_root_power(base, exponent, limits)
+    _check_bits(max(abs(base.numerator), base.denominator).bit_length() * abs(exponent), limits)
     return base ** int(exponent)
 
 
@@ -69,11 +87,11 @@ def _power_of_unit(base: Fraction, exponent: Fraction) -> Fraction:
     raise NoValue("no rational power")
 
 
-def _exact_root_power(base: Fraction, exponent: Fraction) -> Fraction:
+def _exact_root_power(base: Fraction, exponent: Fraction, limits: Limits) -> Fraction:
     if base < 0 or exponent.denominator > 64:
         raise NoValue("no rational power")
     root = _exact_root(base, exponent.denominator)
-    return _exact_power([root, Fraction(exponent.numerator)])
+    return _exact_power([root, Fraction(exponent.numerator)], limits)
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction:
@@ -85,28 +103,40 @@ def _exact_root(value: Fraction, degree: int) -> Fraction:
 
 
 def _whole_root(value: int, degree: int) -> int:
-    """Return the whole root of a number that has one, by bisection."""
-    low, high = 0, 1 << (value.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
-    if low**degree != value:
+    """Return the whole root of a number that has one."""
+    root = math.isqrt(value) if degree == 2 else _floor_root(value, degree)
+    if root**degree != value:
         raise NoValue("no whole root")
-    return low
+    return root
 
 
-def _exact_root_call(args: Sequence[Fraction]) -> Fraction:
+def _floor_root(value: int, degree: int) -> int:
+    """Return the whole part of a root: Newton's method from above, begun with the root of the leading half of the bits.
+
+    >>> _floor_root(10**300 - 1, 3) == 10**100 - 1, _floor_root(2, 5)
+    (True, 1)
+    """
+    if value < 2:
+        return value
+    shift = value.bit_length() // degree // 2
+    root = (_floor_root(value >> shift * degree, degree) + 1) << shift if shift else 4
+    while (lower := ((degree - 1) * root + value // root ** (degree - 1)) // degree) < root:
+        root = lower
+    return root
+
+
+def _exact_root_call(args: Sequence[Fraction], _: Limits) -> Fraction:
     degree = args[1] if len(args) > 1 else Fraction(2)
     if degree.denominator != 1 or not 1 <= degree <= 64 or args[0].numerator.bit_length() > 4096:
         raise NoValue("no whole root")
     return _exact_root(args[0], int(degree))
 
 
-def _natural(value: Fraction) -> int:
+def _natural(value: Fraction, limits: Limits) -> int:
     if value.denominator != 1 or value < 0:
         raise NoValue("no natural number")
-    if value > LIMITS.factorial:
-        raise LimitReached(f"factorial: {value} > {LIMITS.factorial}")
+    if value > limits.factorial:
+        raise LimitReached(f"factorial of a number > {limits.factorial}")
     return int(value)
 
 
@@ -116,28 +146,29 @@ def _whole(args: Sequence[Fraction]) -> list[int]:
     return [int(arg) for arg in args]
 
 
-def _remainder(args: Sequence[Fraction]) -> Fraction:
+def _remainder(args: Sequence[Fraction], _: Limits) -> Fraction:
     value, divisor = _whole(args)
     if divisor <= 0:
         raise NoValue("no positive divisor")
     return Fraction(value % divisor)
 
 
-_EXACT: Mapping[str, Callable[[Sequence[Fraction]], Fraction]] = {
-    "+": lambda args: sum(args, Fraction(0)),
-    "*": lambda args: math.prod(args, start=Fraction(1)),
+_Operation = Callable[[Sequence[Fraction], Limits], Fraction]
+_EXACT: Mapping[str, _Operation] = {
+    "+": _fold(operator.add, 0),
+    "*": _fold(operator.mul, 1),
     "/": _exact_quotient,
     "^": _exact_power,
-    "neg": lambda args: -args[0],
-    **dict.fromkeys(("group", "degrees"), lambda args: args[0]),
-    "percent": lambda args: args[0] / 100,
-    "abs": lambda args: abs(args[0]),
-    "floor": lambda args: Fraction(math.floor(args[0])),
-    "ceil": lambda args: Fraction(math.ceil(args[0])),
-    "factorial": lambda args: Fraction(math.factorial(_natural(args[0]))),
-    "binomial": lambda args: Fraction(math.comb(_natural(args[0]), _natural(args[1]))),
-    "gcd": lambda args: Fraction(math.gcd(*_whole(args))),
-    "lcm": lambda args: Fraction(math.lcm(*_whole(args))),
+    "neg": lambda args, _: -args[0],
+    **dict.fromkeys(("group", "degrees"), lambda args, _: args[0]),
+    "percent": lambda args, _: args[0] / 100,
+    "abs": lambda args, _: abs(args[0]),
+    "floor": lambda args, _: Fraction(math.floor(args[0])),
+    "ceil": lambda args, _: Fraction(math.ceil(args[0])),
+    "factorial": lambda args, limits: Fraction(math.factorial(_natural(args[0], limits))),
+    "binomial": lambda args, limits: Fraction(math.comb(*(_natural(arg, limits) for arg in args[:2]))),
+    "gcd": lambda args, _: Fraction(math.gcd(*_whole(args))),
+    "lcm": _fold(lambda value, arg: Fraction(math.lcm(*_whole([value, arg]))), 1),
     "mod": _remainder,
     "sqrt": _exact_root_call,
     "root": _exact_root_call,

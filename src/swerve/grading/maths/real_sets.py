@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from swerve.grading.maths.expressions import Call, Group, Node, Relation, Symbol, children, symbols
+from swerve.grading.maths.limits import LIMITS, Limits
 from swerve.grading.maths.numeric import value_at, variables
 from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact
 
@@ -44,15 +45,17 @@ def is_described(node: Node) -> bool:
     return node == _REALS or (isinstance(node, Call) and node.name in (*_OPERATIONS, "set builder"))
 
 
-def same_real_sets(first: Node, second: Node, *, numerically: bool) -> bool:
+def same_real_sets(first: Node, second: Node, *, numerically: bool, limits: Limits = LIMITS) -> bool:
     """Return whether two trees are the same set of real numbers; False also where one is no such set.
 
     Args:
         first: a set or inequalities.
         second: the other.
         numerically: whether irrational bounds may be computed.
+        limits: of the exact values on the way.
 
     Raises:
+        LimitReached: a value is larger than the limits allow.
         NeedsNumbers: a bound is irrational, and numerical values are not allowed.
 
     >>> from swerve.grading.maths.parser import parse
@@ -62,7 +65,7 @@ def same_real_sets(first: Node, second: Node, *, numerically: bool) -> bool:
     names = {name for node in (first, second) for name in [_variable(node)] if name is not None}
     if len(names) > 1:
         return False
-    reader = _Reader(names.pop() if names else "", numerically)
+    reader = _Reader(names.pop() if names else "", numerically, limits, {})
     try:
         bounds = sorted({*reader.bounds(first), *reader.bounds(second)})
         if len(bounds) > _MOST_BOUNDS:
@@ -97,10 +100,10 @@ def _samples(bounds: Sequence[Fraction]) -> Iterator[Fraction]:
 class _Reader:
     """Reads trees as sets of one variable. What is no set of real numbers has no value."""
 
-    def __init__(self, name: str, numerically: bool) -> None:
-        self._name = name
-        self._numerically = numerically
-        self._joined: dict[int, bool] = {}
+    def __init__(self, name: str, numerically: bool, limits: Limits, joined: dict[int, bool]) -> None:
+        self._name, self._numerically, self._limits = name, numerically, limits
+        self._joined = joined
+        """By the identity of a list: whether a number meets all of its conditions."""
 
     def bounds(self, node: Node) -> Iterator[Fraction]:
         """Yield all numbers where membership can change."""
@@ -150,7 +153,7 @@ class _Reader:
         element, domain, _ = builder
         if not isinstance(element, Symbol) or domain != _REALS:
             raise NoValue("no set of real numbers")
-        return _Reader(element.name, self._numerically)
+        return _Reader(element.name, self._numerically, self._limits, self._joined)
 
     def _in_list(self, items: Sequence[Node], x: Fraction) -> bool:
         """Read conditions with commas: all of them, or any where no number meets all of them."""
@@ -211,7 +214,7 @@ class _Reader:
 
     def _constant(self, node: Node) -> Fraction:
         try:
-            value = exact(node)
+            value = exact(node, self._limits)
         except NoValue:
             value = self._irrational(node)
         if abs(value) > _LARGEST or (value and abs(value) < Fraction(1, _LARGEST)) or value.denominator > _SCALE:

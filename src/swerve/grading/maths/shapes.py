@@ -162,6 +162,11 @@ def joins_differ(gold: Node, answer: Node) -> bool:
     return lists and is_call(gold, "or") != is_call(answer, "or")
 
 
+def has_matrix(node: Node) -> bool:
+    """Return whether a tree is a matrix or holds one."""
+    return any(isinstance(part, Matrix) for part in expressions.walk(node))
+
+
 def folded(node: Node) -> Node:
     """Return a sum, product or power of matrices, or a matrix times or over numbers, as one matrix."""
     if is_call(node, "^"):

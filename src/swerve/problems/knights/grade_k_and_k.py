@@ -18,6 +18,7 @@ from swerve.types import Problem, Reward
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _KNOWN_ROLES = (("knight", "knave"), ("true", "false"))
 _MAX_SHOWN = 200
+_MAX_PEOPLE = 50
 
 _TOKEN = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*|[^\w\s]|_")
 _SILENT = frozenset(",;.:()[]{}*_`-\u2022\u2013\u2014#=>\u2192|\"'")
@@ -131,6 +132,8 @@ def _gold(problem: Problem) -> _Gold:
         raise ValueError(f"the gold answer {problem.answer!r} does not say for each person who is what")
     if len({name.casefold() for name in people}) < len(people):
         raise ValueError(f"the names in {problem.answer!r} differ only in letter case")
+    if len(people) > _MAX_PEOPLE:
+        raise ValueError(f"the gold answer names {len(people)} people; at most {_MAX_PEOPLE} are read")
     named = problem.metadata.get("roles")
     stated = tuple(dict.fromkeys(people.values()))
     pairs = (tuple(str(word).lower() for word in named.values()),) if isinstance(named, Mapping) else _KNOWN_ROLES

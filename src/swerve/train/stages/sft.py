@@ -11,7 +11,7 @@ from swerve.batch import TokenBatch
 from swerve.config.stages import SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
-from swerve.prompts import encode_completion, encode_prompts
+from swerve.prompts import encode_completions, encode_prompts
 from swerve.train.learner import learning_rate
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
@@ -60,10 +60,9 @@ class SftRunner:
     def _sequences(self, problems: Sequence[Problem], index: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         context, label = self._context, self._stage.label
         tokenizer = context.learner.tokenizer
-        prompts = encode_prompts(tokenizer, problems)
-        sequences = []
-        for slot, prompt in enumerate(prompts):
-            rng = random.Random(context.seed(label, "trace", index, slot))
-            trace = context.family.trace(prompt.problem, rng)
-            sequences.append((prompt.token_ids, encode_completion(tokenizer, prompt.problem, trace)))
-        return sequences
+        traces = [
+            context.family.trace(problem, random.Random(context.seed(label, "trace", index, slot)))
+            for slot, problem in enumerate(problems)
+        ]
+        prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, problems)]
+        return list(zip(prompts, encode_completions(tokenizer, problems, traces), strict=True))
