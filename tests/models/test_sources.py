@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,32 @@ def test_a_hub_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr("swerve.models.sources.cached_file", cached)
     with pytest.raises(CheckpointError, match=r"^cannot find a model owner/name: no connection$"):
         _ = source("owner/name").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            "You are trying to access a gated repo.\nMake sure to",
+            "repo.; ask for access on the model's page, then log in",
+        ),
+        ("We couldn't connect to 'https://huggingface.co' to", "fetch it where there is one (hf download --local-dir"),
+    ],
+)
+def test_what_to_do_where_the_hub_refuses_is_said(monkeypatch: pytest.MonkeyPatch, said: str, remedy: str) -> None:
+    def cached(*args: Any, **kwargs: Any) -> str:
+        raise OSError(said)
+
+    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
+    with pytest.raises(CheckpointError, match=re.escape(remedy)):
+        source("owner/name").check()
+
+
+def test_a_tokenizer_of_another_model_is_found_before_weights_are_loaded(folder: Path, tmp_path: Path) -> None:
+    wrong = shutil.copytree(folder, tmp_path / "wrong")
+    build_word_tokenizer([f"w{number}" for number in range(40)]).save_pretrained(wrong)
+    with pytest.raises(CheckpointError, match=r"has the token id 43, but the model has embeddings for 11 tokens only"):
+        source(wrong).check()
 
 
 def test_a_loaded_model_is_known_by_weights_type_configuration_and_tokenizer(tiny: Any) -> None:
