@@ -120,8 +120,8 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     """Return the problems that settings name, with the system message they name; what was left out is noted.
 
     Raises:
-        ConfigError: no problem is left, two have one id, the task cannot be read, or a grader is not there or refuses its
-            policies.
+        ConfigError: no problem is left, two have one id, the task cannot be read, or a grader is unknown or refuses
+            its policies.
     """
     family = load_family(settings.task)
     problems = family.problems(settings.split, seed=derive_seed(settings.problem_seed, "problems"))
