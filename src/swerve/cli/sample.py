@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from swerve.cli.console import print_result, table_lines
 from swerve.cli.options import Json
@@ -215,6 +214,8 @@ def sample_settings(
     Raises:
         ConfigError: an option or a change is wrong; the message names it.
     """
+    from pydantic import ValidationError
+
     from swerve.config.sampling import SampleSettings, WorkSettings
     from swerve.recipes.loader import load_settings, parse_override
 
