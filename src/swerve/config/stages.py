@@ -138,8 +138,8 @@ class SftStage(_Supervised):
 
     @model_validator(mode="after")
     def _check_data(self) -> SftStage:
-        if self.data and (self.where != StageFilter() or not isinstance(self.curriculum, ShuffledCurriculum)):
-            raise ValueError("where and curriculum choose problems of the task; with data leave them out")
+        if self.data and (self.where != StageFilter() or self.mix or self.curriculum != ShuffledCurriculum()):
+            raise ValueError("where, mix and curriculum choose problems of the task; with data leave them out")
         return self
 
 
