@@ -40,7 +40,7 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
     for task in ("addition", "knights_knaves"):
         demos = [record for record in records if record["kind"] == "demo" and record["task"] == task]
         shown = {
-            "time": [format_duration(one["seconds"]) for one in demos],
+            "time": [format_duration(one["cpu_seconds"]) for one in demos],
             "successes at the top spike": [
                 percent(_swap(one, "spike")["checkpoint"]["success"], 0) for one in demos
             ],
@@ -76,7 +76,7 @@ def _by_seed(demos: Sequence[Record]) -> str:
         ("checkpoint's token less another token there, points", _effect("spike", "checkpoint_minus_alternative")),
         ("effect of the checkpoint's token at random positions, points", _effect("random", "effect")),
         ("random positions where both models choose one token", _same),
-        ("wall time of `swerve demo`, one thread", lambda demo: format_duration(demo["seconds"])),
+        ("CPU time of `swerve demo`, one thread", lambda demo: format_duration(demo["cpu_seconds"])),
     ]  # fmt: skip
     return table(["", *(f"seed {demo['seed']}" for demo in demos)], [[name, *map(show, demos)] for name, show in rows])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -80,17 +81,26 @@ def records(work: Path, known: Sequence[Record], patterns: Sequence[str]) -> Ite
 def _swerve(path: Path, *words: str) -> tuple[dict[str, Any], list[str]]:
     """Run a command; return the JSON it prints, kept beside the run in `path`.json, and its lines of progress.
 
-    A run that was interrupted before it printed anything begins again.
+    Its CPU time is added as `cpu_seconds`: the time it takes alone, on a busy machine too. A run that
+    was interrupted before it printed anything begins again.
     """
     kept, log = (path.with_name(f"{path.name}.{kind}") for kind in ("json", "log"))  # a name may hold a dot
     if not kept.exists():
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, "-m", "swerve", *words, "--json"]
         shutil.rmtree(path, ignore_errors=True)
+        before = _cpu_seconds()
         with log.open("w", encoding="utf-8") as errors:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=ROOT)
-        kept.write_bytes(done.stdout)
+        found = {**json.loads(done.stdout), "cpu_seconds": round(_cpu_seconds() - before, 1)}
+        kept.write_text(json.dumps(found), encoding="utf-8")
     return json.loads(kept.read_text(encoding="utf-8")), log.read_text(encoding="utf-8").splitlines()
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _demo(work: Path, name: str) -> Record:
@@ -110,7 +120,7 @@ def _demo(work: Path, name: str) -> Record:
         "name": name,
         "task": task,
         "seed": int(seed),
-        "seconds": found["seconds"],
+        "cpu_seconds": found["cpu_seconds"],
         "evaluations": {one["checkpoint"]: _scores(one) for one in found["evaluations"]},
         **{key: found["probe"][key] for key in _OF_DEMO},
         "by_checkpoint": [_js(row, found["probe"]) for row in found["probe"]["spikes"] if row["divergence"] == "js"],

@@ -19,7 +19,7 @@ from studies.objectives.variants import BASE, HEADLINES, TEACHER, VARIANTS, Vari
 from studies.study import append_record, read_records
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import InterruptedRunError, SwerveError
 from swerve.eval import evaluate
@@ -43,9 +43,13 @@ def _config(stage: str, seed: int, model: Path | None, overrides: Sequence[str])
     return load_config("demo_addition", [f"seed={seed}", f"stages=[{stage}]", "probe={}", *start, *keys])
 
 
+def _checkpoints(run: RunDirectory) -> list[CheckpointRef]:
+    """Return a run's checkpoints; of one that was not begun there are none."""
+    return run.checkpoints() if run.config_path.is_file() else []
+
+
 def _final(run: RunDirectory) -> Path | None:
-    begun = run.config_path.is_file()
-    finals = [checkpoint.path for checkpoint in (run.checkpoints() if begun else ()) if checkpoint.final]
+    finals = [checkpoint.path for checkpoint in _checkpoints(run) if checkpoint.final]
     return finals[0] if finals else None
 
 
@@ -78,7 +82,7 @@ def variant_checkpoints(key: str, work: Path) -> list[tuple[str, Path]]:
     """Return the checkpoints of a run of seed 0 that was kept in the working directory."""
     variant = next(variant for variant in VARIANTS if variant.key == key)
     run = run_directory(variant, work, 0)
-    return [(f"{variant.name}, step {each.stage_step}", each.path) for each in run.checkpoints()]
+    return [(f"{variant.name}, step {each.stage_step}", each.path) for each in _checkpoints(run)]
 
 
 def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Record) -> Record:
@@ -97,7 +101,7 @@ def run_variant(variant: Variant, seed: int, work: Path, start: Path, before: Re
         raise
     except SwerveError as failure:  # a result too: a loss that is no longer finite
         error = str(failure).splitlines()[0].replace(str(work), "WORK")
-    evaluations = evaluate(config, run, progress=SilentProgress()) if run.checkpoints() else []
+    evaluations = evaluate(config, run, progress=SilentProgress()) if _checkpoints(run) else []
     by_step = {one.stage_step: _evaluation(one) for one in evaluations}
     return {
         "kind": "run",

@@ -116,11 +116,8 @@ def _file(path: str) -> tuple[ModuleType, str]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a Python file as FILE.py:NAME") from None
     digest = hashlib.sha256(source).hexdigest()
     name = f"{_PREFIX}{Path(path).stem}_{digest[:8]}"
-    loader = SourceLoader(source, path)
-    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=path))
-    sys.modules[name] = module  # data classes look themselves up there
     try:
-        loader.exec_module(module)
+        module = run_source(name, source, path)
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}:{error.lineno}: not valid Python: {error.msg}") from error
     except (Exception, SystemExit) as error:
@@ -128,18 +125,29 @@ def _file(path: str) -> tuple[ModuleType, str]:
     return module, digest
 
 
-class SourceLoader(importlib.abc.InspectLoader):
-    """Imports what was read and hashed; the loader of files may take bytecode from before an edit."""
+def run_source(name: str, source: bytes, path: str) -> ModuleType:
+    """Return the module of a source that was read: the importer of files may take bytecode from before an edit.
 
+    Raises:
+        Exception: whatever running it raises.
+    """
+    loader = _Source(source, path)
+    spec = ModuleSpec(name, loader, origin=path)
+    spec.has_location = True  # gives it `__file__`
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # data classes look themselves up there
+    loader.exec_module(module)
+    return module
+
+
+class _Source(importlib.abc.InspectLoader):
     def __init__(self, source: bytes, path: str) -> None:
         self._source, self._path = source, path
 
     def get_source(self, fullname: str) -> str:
-        """Return what was read, as text."""
         return importlib.util.decode_source(self._source)
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return what was read, compiled."""
         return self.source_to_code(self._source, self._path)
 
 

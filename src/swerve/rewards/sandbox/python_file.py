@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import math
-import sys
 import traceback
 from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from swerve.errors import ConfigError
-from swerve.recipes.custom import SourceLoader
+from swerve.recipes.custom import run_source
 from swerve.rewards.sandbox.wire import describe, grader_failed
 from swerve.types import Problem, Reward
 
@@ -71,11 +68,8 @@ def _load(path: str, source: bytes, problem: Problem) -> RewardFunction | Reward
     if not path.endswith(".py"):
         return grader_failed(f"reward file {path}: the name of a Python file ends in .py")
     name = f"swerve_reward_file_{Path(path).stem}"
-    loader = SourceLoader(source, path)
-    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=path))
-    sys.modules[name] = module  # data classes of the file look themselves up there
     try:
-        loader.exec_module(module)
+        module = run_source(name, source, path)
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
