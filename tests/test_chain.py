@@ -19,6 +19,7 @@ from swerve.probe import probe_run
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.report import build_report
+from swerve.report.read import missing_inputs
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
 
@@ -102,6 +103,20 @@ def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothi
     assert left
     commands[name]()
     assert differences(contents(run.path), expected) == []
+
+
+def test_what_a_report_lacks_though_files_beside_it_are_there_is_named(probed, tmp_path, capsys):
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(probed[0].path, run.path)
+    assert missing_inputs(run) == []
+    evaluation, summary = run.evaluation_path(run.select_checkpoint("sft-100")), run.probe_path / "summary.json"
+    evaluation.unlink()
+    summary.unlink()
+    with pytest.raises(SystemExit):
+        main(["report", str(run.path)])
+    said = capsys.readouterr().err
+    assert f"{evaluation} is missing; make it with: swerve eval {run.path}" in said
+    assert f"{summary} is missing; make it with: swerve probe {run.path}" in said
 
 
 def test_a_locked_run_is_refused_by_every_stage_that_writes(probed):

@@ -109,6 +109,8 @@ def test_checkpoints_that_should_be_there_are_named(run):
     remedy = f"is missing; make it again with: swerve train {run.path} --resume"
     assert run.missing_checkpoints({4, 6, 9, 12}) == []  # the last one is still to come
     assert run.missing_checkpoints({2, 4, 8, 9}) == [f"step_000002 {remedy}", f"step_000008 {remedy}"]
+    run.set_status("trained")
+    assert run.missing_checkpoints({4, 6, 9, 12}) == [f"step_000012 {remedy}"]
 
 
 def test_logs_are_cut_back_to_what_a_checkpoint_was_saved_with(run):

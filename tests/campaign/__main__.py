@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import swerve
@@ -85,7 +85,7 @@ class Campaign:
     def run(self) -> int:
         """Run the parts; return the exit status."""
         if self._given.case:
-            case = next(one for one in self._cases(self._parts[0]) if one.name == self._given.case)
+            case = next(one for one in self._cases(self._parts[0], self._commands) if one.name == self._given.case)
             failed, num_kills = self._try(case)
             print(f"{case.name}: {num_kills} kills, {failed} mismatches")
             return failed
@@ -98,36 +98,46 @@ class Campaign:
             failed += self._run_part(part, left)
         return min(failed, 1)
 
-    def _cases(self, part: str) -> Iterator[Case]:
+    def _cases(self, part: str, commands: list[str]) -> Iterator[Case]:
         if part == "kills":
             if self._given.case:
                 return iter([crash_case(self._worlds, self._given.case)])
-            return crash_cases(self._worlds, self._commands, self._given.seed)
+            return crash_cases(self._worlds, commands, self._given.seed)
         if part == "lost":
-            return lost_write_cases(self._worlds, self._commands)
+            return lost_write_cases(self._worlds, commands)
         if part == "ranks":
-            return rank_cases(self._worlds)
+            return rank_cases(self._worlds) if "train" in commands else iter(())
         kinds = self._damages.digits if part == "digits" else self._damages.files
-        return kinds(self._commands, self._given.seed)
+        return kinds(commands, self._given.seed)
+
+    def _some(self, part: str, seconds: float) -> Iterator[Case]:
+        """Yield cases of each command in random order as long as its share of the time lasts, one at least."""
+        end, rng = time.monotonic() + seconds, random.Random(self._given.seed)
+        for number, name in enumerate(self._commands):
+            now = time.monotonic()
+            last = now + (end - now) / (len(self._commands) - number)
+            found = list(self._cases(part, [name]))
+            for case in rng.sample(found, len(found)):
+                yield case
+                if time.monotonic() > last:
+                    break
 
     def _run_part(self, part: str, seconds: float | None) -> int:
         """Run a part's cases until the time is up or all are through; return how many failed."""
         counts, num_kills, failed = Counter[str](), 0, 0
         started = said = time.monotonic()
-        cases: Iterable[Case] = self._cases(part)
-        if seconds is not None and part != "kills":
-            found = list(cases)
-            cases = random.Random(self._given.seed).sample(found, len(found))
+        is_endless = part == "kills"
+        cases = self._cases(part, self._commands) if seconds is None or is_endless else self._some(part, seconds)
 
         def figures() -> str:
             each = ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
-            kills = f"{num_kills} kills, " if part == "kills" else ""
+            kills = f"{num_kills} kills, " if is_endless else ""
             taken = f"{time.monotonic() - started:.0f} s, seed {self._given.seed}"
             return f"{part}: {counts.total()} cases ({each}), {kills}{failed} mismatches, {taken}"
 
         for case in cases:
             is_late = seconds is not None and time.monotonic() - started > seconds
-            if is_late or (part == "kills" and num_kills >= self._given.kills):
+            if is_endless and (is_late or num_kills >= self._given.kills):
                 break
             bad, killed = self._try(case)
             counts[case.name.split("/")[1]] += 1

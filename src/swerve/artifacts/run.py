@@ -293,7 +293,9 @@ class RunDirectory:
     def missing_checkpoints(self, scheduled: Collection[int]) -> list[str]:
         """Return a line for each checkpoint that should be there, by the steps that are kept, and is not."""
         known = [one.step for one in self.checkpoints()]
-        missing = [step for step in sorted(scheduled) if step < max(known, default=0) and step not in known]
+        is_trained = self.read_provenance().get("status") == "trained"
+        due = [step for step in sorted(scheduled) if is_trained or step < max(known, default=0)]
+        missing = [step for step in due if step not in known]
         return [
             f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.path} --resume"
             for step in missing

@@ -213,7 +213,10 @@ def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     directory = find_run(run)
     options = _report_options(directory, overrides)
     from swerve.report import build_report
+    from swerve.report.read import missing_inputs
 
+    for line in missing_inputs(directory):
+        _progress().note(line)
     page = build_report(directory, options=options)
     print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
 

@@ -132,6 +132,17 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     )
 
 
+def missing_inputs(run: RunDirectory) -> list[str]:
+    """Return a line for each evaluation, and the probe's summary, that is missing though there are files beside it."""
+    evaluated = any((run.path / "eval").glob("step_*"))
+    paths = [run.evaluation_path(one) for one in run.checkpoints() if one.scheduled and evaluated]
+    lines = [f"{path} is missing; make it with: swerve eval {run.path}" for path in paths if not path.is_file()]
+    summary = run.probe_path / "summary.json"
+    if not summary.is_file() and any(run.probe_path.glob("*.parquet")):
+        lines.append(f"{summary} is missing; make it with: swerve probe {run.path}")
+    return lines
+
+
 def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None) -> None:
     """Raise ArtifactError if the parts belong to different weights or settings."""
     if any(one.settings != evaluations[0].settings for one in evaluations):
