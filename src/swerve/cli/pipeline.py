@@ -216,7 +216,7 @@ def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
     from swerve.report.read import missing_inputs
 
     for line in missing_inputs(directory):
-        _progress().note(line)
+        main_progress().note(line)
     page = build_report(directory, options=options)
     print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
 
