@@ -105,6 +105,12 @@ def test_checkpoints_that_do_not_know_the_logs_do_not_vouch_for_changed_ones(run
         run.intact_checkpoints()
 
 
+def test_a_run_that_has_lost_its_run_json_is_named(run):
+    (run.path / "run.json").unlink()
+    with pytest.raises(ConfigError, match=r"is a run without its run\.json; put it back"):
+        run.check_new()
+
+
 def test_checkpoints_that_should_be_there_are_named(run):
     remedy = f"is missing; make it again with: swerve train {run.path} --resume"
     assert run.missing_checkpoints({4, 6, 9, 12}) == []  # the last one is still to come

@@ -140,6 +140,8 @@ class RunDirectory:
         Raises:
             ConfigError: it exists and is not an empty directory.
         """
+        if self.config_path.is_file() and self.checkpoint_manifests() and not (self.path / "run.json").is_file():
+            raise ConfigError(f"{self.path} is a run without its run.json; put it back, or choose another with --out")
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
             raise ConfigError(
                 f"run directory {self.path} exists; continue it with --resume, choose another with --out, or delete it"

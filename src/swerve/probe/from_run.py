@@ -99,6 +99,7 @@ class _Planner:
             selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
         )
         signals: Sequence[Any] = ()
+        notes: tuple[str, ...] = ()
         if "training" in config.probe.populations:
             recorded = training_rollouts(
                 config,
@@ -109,7 +110,7 @@ class _Planner:
                 max_rollouts=config.probe.max_other_rollouts,
                 first_id=len(sequences),
             )
-            sequences, signals = [*sequences, *recorded.sequences], recorded.signals
+            sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, recorded.notes
         return ProbePlan(
             settings=config.probe,
             runtime=config.runtime,
@@ -128,6 +129,7 @@ class _Planner:
             compared=self._compared(selection),
             prompts=self._prompts(tokenizer, heldout),
             signals=signals,
+            notes=notes,
         )
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, SIGNALS_SCHEMA, write_table
 from swerve.errors import ArtifactError
@@ -183,6 +184,14 @@ def test_a_stage_without_rollouts_is_refused(read, stage):
 def test_rollouts_of_other_problems_are_refused(read, row):
     with pytest.raises(ArtifactError, match="has the problem 'addition-7', which the recipe's task does not"):
         read({FIRST + 1: [row(3, problem_id="addition-7")]})
+
+
+def test_a_step_without_its_rollouts_is_named(read, row, tmp_path):
+    for step in (1, 2, 3):
+        append_metrics(tmp_path / "metrics.jsonl", {"step": FIRST + step, "stage": "rl", "stage_step": step})
+    assert read({FIRST + 1: [row(3)], FIRST + 3: [row(5)]}).notes == (
+        f"rollouts/step_{FIRST + 2:06d}.parquet is missing: the population 'training' lacks its step",
+    )
 
 
 def test_what_a_run_recorded_is_read(small_run, small_config, family):

@@ -36,6 +36,8 @@ class TrainingRollouts:
     sequences: tuple[ProbeSequence, ...]
     signals: tuple[Row, ...]
     """Rows of `signals.parquet`, one per token, by sequence and position."""
+    notes: tuple[str, ...] = ()
+    """What is missing, a sentence per step."""
 
 
 def stage_start(config: Config, stage: str) -> int:
@@ -80,7 +82,8 @@ def training_rollouts(
         ArtifactError: the stage recorded no rollouts, they were recorded without the signal, or they are of problems
             that the recipe does not have.
     """
-    steps = _recorded_steps(config, run, stage)
+    trained, steps = _recorded_steps(config, run, stage)
+    missing = [run.rollouts_path(step).name for step in trained if step not in steps]
     problems = {one.id: one for one in family.problems("train", seed=derive_seed(config.seed, "problems"))}
     learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
     sequences: list[ProbeSequence] = []
@@ -110,14 +113,19 @@ def training_rollouts(
             )
             sequences.append(sequence)
             signals += _signal_rows(sequence.sequence_id, step, row, learns_from_all=learns_from_all)
-    return TrainingRollouts(sequences=tuple(sequences), signals=tuple(signals))
+    return TrainingRollouts(
+        sequences=tuple(sequences),
+        signals=tuple(signals),
+        notes=tuple(f"rollouts/{name} is missing: the population 'training' lacks its step" for name in missing),
+    )
 
 
-def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> list[int]:
-    """Return the global steps of the stage that have a table of rollouts and whose updates were not undone."""
+def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> tuple[list[int], list[int]]:
+    """Return the global steps of the stage whose updates were made and not undone, and those with a table."""
     first = stage_start(config, stage)
     (length,) = (one.steps for one in config.stages if one.label == stage)
-    undone = _undone_steps(record for record in read_metrics(run.metrics_path) if record.get("stage") == stage)
+    records = [record for record in read_metrics(run.metrics_path) if record.get("stage") == stage]
+    undone = _undone_steps(records)
     numbers = [number for number in range(1, length + 1) if number not in undone]
     steps = [first + number for number in numbers if run.rollouts_path(first + number).is_file()]
     if not steps:
@@ -125,7 +133,7 @@ def _recorded_steps(config: Config, run: RunDirectory, stage: str) -> list[int]:
             f"{run.path} has no rollouts of stage '{stage}' for the population 'training'; rl and distill stages write "
             "them with keep_rollouts: true: name such a stage with probe.checkpoints, or leave the population out"
         )
-    return steps
+    return [first + record["stage_step"] for record in records if record["stage_step"] not in undone], steps
 
 
 def _undone_steps(records: Iterable[Row]) -> set[int]:
