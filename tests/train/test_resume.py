@@ -147,6 +147,9 @@ def test_a_closed_terminal_saves_though_nothing_can_be_shown_any_more(small_conf
     ],
 )
 def test_signals_are_noted_and_their_handlers_put_back(numbers, recorded):
+    for number in numbers:
+        if signal.getsignal(number) is signal.SIG_IGN:  # under nohup, where an ignored SIGHUP stays ignored
+            signal.signal(number, signal.SIG_DFL)
     before = {number: signal.getsignal(number) for number in signal.Signals}
     with deferred_signals() as interruption:
         for number in numbers:
