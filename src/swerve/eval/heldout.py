@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 
 from swerve.artifacts.evaluation import Evaluation, HeldoutMetrics, ResponseForm, Scores, read_evaluation
-from swerve.artifacts.files import remove, sha256_file
+from swerve.artifacts.files import dump_json, read_json, remove, sha256_file
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
 from swerve.batch import checked_head, completion_hidden, token_batches
@@ -104,9 +104,10 @@ def _known_evaluation(config: Config, run: RunDirectory, checkpoint: CheckpointR
         known = read_evaluation(run, path)
         read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
         read_table(run.samples_path(checkpoint), SAMPLES_SCHEMA)
+        is_as_written = path.read_bytes() == dump_json(read_json(path)).encode()  # no line twice, none cut
     except ArtifactError:
         return None
-    same = known.weights_sha256 == checkpoint.weights_sha256 and known.settings == _settings(config)
+    same = is_as_written and known.weights_sha256 == checkpoint.weights_sha256 and known.settings == _settings(config)
     return known if same else None
 
 
