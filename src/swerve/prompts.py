@@ -10,7 +10,7 @@ import heapq
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -125,9 +125,11 @@ def prompt_texts(
 
 
 def _each_bounded(
-    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item]
+    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item], *, num_chars: int = 0
 ) -> list[Any]:
     """Return `function(item)` of every item, where the function uses the tokenizer and returns what JSON can hold.
+
+    Where the longest item has more characters (`num_chars`) than a grader reads, the limits grow in proportion.
 
     Raises:
         BoundedCallError: the graders' limits are reached on an item, or the function fails; not for a tokenizer that
@@ -135,7 +137,10 @@ def _each_bounded(
     """
     if looks_words_up(tokenizer):
         return [function(item) for item in items]
-    return call_each(function, items, shared_limits())
+    limits = shared_limits()
+    times = 1 + num_chars // limits.max_chars
+    larger = {name: getattr(limits, name) * times for name in ("cpu_seconds", "wall_seconds", "memory_bytes")}
+    return call_each(function, items, replace(limits, **larger))
 
 
 def looks_words_up(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -167,13 +172,12 @@ def _failed(
                 f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {found}; give "
                 f"the model another template, {_FIX}"
             )
-    return _tokenizer_failed(tokenizer, problem, error)
+    return _tokenizer_failed(tokenizer, f"problem {problem.id!r}", error)
 
 
-def _tokenizer_failed(tokenizer: PreTrainedTokenizerBase, problem: Problem, error: BoundedCallError) -> ConfigError:
+def _tokenizer_failed(tokenizer: PreTrainedTokenizerBase, place: str, error: BoundedCallError) -> ConfigError:
     return ConfigError(
-        f"the tokenizer of {_source(tokenizer)} (tokenizer.json) fails on problem {problem.id!r}: {error}; use another "
-        f"model, {_FIX}"
+        f"the tokenizer of {_source(tokenizer)} (tokenizer.json) fails on {place}: {error}; use another model, {_FIX}"
     )
 
 
@@ -258,7 +262,7 @@ def encode_completions(
     try:
         return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
     except BoundedCallError as error:
-        raise _tokenizer_failed(tokenizer, problems[error.number], error) from None
+        raise _tokenizer_failed(tokenizer, f"problem {problems[error.number].id!r}", error) from None
 
 
 def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -274,18 +278,27 @@ def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
     return int(tokenizer.eos_token_id)
 
 
-def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, place: str) -> list[int]:
-    """Return a text's token ids, no special token added; `place` says where it is from.
+def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], places: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of texts, no special token added; `places` says where each is from.
 
     Raises:
-        ConfigError: the tokenizer has no token for a word of it.
+        ConfigError: the tokenizer has no token for a word of one; it reaches a limit of time or memory, or fails.
     """
-    ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        raise ConfigError(
-            f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers the text"
-        )
-    return ids
+
+    def encode(asked: tuple[str, str]) -> list[int]:
+        text, place = asked
+        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+            raise ConfigError(
+                f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers it"
+            )
+        return ids
+
+    try:
+        longest = max(map(len, texts), default=0)
+        return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), num_chars=longest)
+    except BoundedCallError as error:
+        raise _tokenizer_failed(tokenizer, places[error.number], error) from None
 
 
 def check_solution_lengths(

@@ -96,6 +96,9 @@ def test_the_table_has_a_column_per_kind_in_the_order_of_their_numbers() -> None
     assert greedy[5] == "75.0 [30.1, 95.4]"
     assert sampled[6].startswith("75.0 [")
     assert greedy[7].startswith("+25.0 [-")
+    assert greedy[7].endswith("]")  # from the row of the same decoding
+    assert sampled[7].startswith("+0.0 [")
+    assert sampled[7].endswith("] from base greedy")
 
 
 def test_one_kind_and_one_model_need_no_columns_of_their_own() -> None:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
-from swerve.prompts import encode_completions, encode_prompts
+from swerve.prompts import encode_completions, encode_prompts, encode_texts
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.types import Problem
 
@@ -104,6 +104,16 @@ def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: 
     growing(tokenizer.backend_tokenizer)
     with pytest.raises(ConfigError, match=r"\(tokenizer.json\) fails on problem '1': .*memory limit 128 MiB"):
         encode_completions(tokenizer, problems, ["1", "1 a", "2"])
+    assert encode_texts(tokenizer, ["1", "2 3"], ["a.txt", "b.txt"]) == [[2], [3, 4]]
+    with pytest.raises(ConfigError, match=r"\(tokenizer.json\) fails on b.txt: .*memory limit 128 MiB"):
+        encode_texts(tokenizer, ["1", "1 a"], ["a.txt", "b.txt"])
+
+
+def test_a_long_document_has_more_time_than_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = GraderLimits(cpu_seconds=0.01, memory_bytes=128 << 20, max_chars=1000)
+    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: limits)
+    ids = encode_texts(letters(), ["1 2 " * 50_000], ["book.txt"])[0]  # 0.05 s or more, of 2
+    assert len(ids) == 100_000
 
 
 def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:

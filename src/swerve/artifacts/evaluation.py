@@ -73,7 +73,8 @@ class Evaluation(HeldoutMetrics):
     stage_step: int
     weights_sha256: str
     settings: Mapping[str, Any]
-    """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration."""
+    """What the metrics depend on beside the weights: seed, length limit, dtype, task and eval configuration, and a
+    digest of the problems."""
     config_hash: str | None = None
     """Of the run's configuration."""
     tables: Mapping[str, str] | None = None

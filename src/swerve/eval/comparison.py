@@ -245,7 +245,7 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
             *(_percent(row.by_kind[kind].mean) for kind in kinds),
             _interval(row.accuracy),
             *(_pass_at(row, k) for k in ks),
-            *(_difference_cells(row.difference) if compared else []),
+            *(_difference_cells(row) if compared else []),
             _percent(row.unparsed),
             "" if row.truncated is None else _percent(row.truncated),
             f"{row.num_tokens:.0f}",
@@ -271,11 +271,17 @@ def _pass_at(row: ModelScores, k: int) -> str:
     return next((_interval(one.pass_at_k) for one in row.curve if one.k == k), "")
 
 
-def _difference_cells(difference: Difference | None) -> list[str]:
+def _difference_cells(row: ModelScores) -> list[str]:
+    """Return the difference and its p-value; what it is from stands beside it where the decoding is another."""
+    difference = row.difference
     if difference is None:
         return ["", ""]
-    p = difference.p_adjusted
-    return [_interval(difference.estimate, signed=True), "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"]
+    p, other = difference.p_adjusted, difference.compared_with
+    found = _interval(difference.estimate, signed=True)
+    return [
+        found if other.endswith(f" {row.decoding}") else f"{found} from {other}",
+        "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
+    ]
 
 
 def _markdown(comparison: Comparison) -> str:

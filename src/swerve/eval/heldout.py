@@ -27,7 +27,7 @@ from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import check_graders
+from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import response_metrics, rollout_groups
 from swerve.seeds import derive_seed
@@ -60,14 +60,15 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     family = load_family(config.task)
     problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
     check_graders(problems)
+    settings = _settings(config, problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
         for checkpoint in checkpoints:
-            known = _known_evaluation(config, run, checkpoint)
+            known = _known_evaluation(run, checkpoint, settings)
             if known is not None:
                 task.advance(per_checkpoint)
-            summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
+            summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, settings, task.advance)
             task.advance(
                 0, checkpoint=checkpoint.label, accuracy=round(summary.accuracy.mean, 3) if summary.accuracy else None
             )
@@ -86,7 +87,7 @@ def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
         )
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
     """What an evaluation depends on beside the weights."""
     return {
         "seed": config.seed,
@@ -94,10 +95,11 @@ def _settings(config: Config) -> dict[str, Any]:
         "dtype": config.runtime.dtype,
         "task": config.task.model_dump(mode="json"),
         "eval": config.eval.model_dump(mode="json"),
+        "problems_sha256": problems_digest(problems),
     }
 
 
-def _known_evaluation(config: Config, run: RunDirectory, checkpoint: CheckpointRef) -> Evaluation | None:
+def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
     """Return the evaluation of these weights under these settings, if its files can be read."""
     path = run.evaluation_path(checkpoint)
     try:
@@ -107,7 +109,7 @@ def _known_evaluation(config: Config, run: RunDirectory, checkpoint: CheckpointR
         is_as_written = path.read_bytes() == dump_json(read_json(path)).encode()  # no line twice, none cut
     except ArtifactError:
         return None
-    same = is_as_written and known.weights_sha256 == checkpoint.weights_sha256 and known.settings == _settings(config)
+    same = is_as_written and known.weights_sha256 == checkpoint.weights_sha256 and known.settings == settings
     return known if same else None
 
 
@@ -117,6 +119,7 @@ def _evaluate_checkpoint(
     checkpoint: CheckpointRef,
     family: ProblemFamily,
     problems: Sequence[Problem],
+    settings: dict[str, Any],
     on_finished: Callable[[int], None],
 ) -> Evaluation:
     loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
@@ -136,7 +139,7 @@ def _evaluate_checkpoint(
         step=checkpoint.step,
         stage_step=checkpoint.stage_step,
         weights_sha256=checkpoint.weights_sha256,
-        settings=_settings(config),
+        settings=settings,
         config_hash=run.identity()["config_hash"],
         **dict(summarise(rows, confidence=config.eval.confidence)),
         # The texts of a task with a vocabulary of its own are no prose.

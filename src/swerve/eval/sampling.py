@@ -7,7 +7,6 @@ of them when all are there. A sample's seed depends on the command's seed, the p
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
-from swerve.artifacts.problem_records import problem_record
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
     Sample,
@@ -39,7 +37,7 @@ from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
 from swerve.rewards import grade_all
-from swerve.rewards.checks import check_graders, grading_of
+from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
 from swerve.seeds import derive_seed
@@ -281,7 +279,6 @@ def _check_positions(
 def _info(
     source: CheckpointSource, checked: CheckedModel, settings: SampleSettings, problems: Sequence[Problem]
 ) -> SamplesInfo:
-    records = json.dumps([[problem_record(one) for one in problems], grading_of(problems)], sort_keys=True)
     said = settings.model_dump(mode="json")
     same = ("task", "split", "problem_seed", "num_samples", "temperatures", "max_new_tokens", "seed", "system")
     return SamplesInfo(
@@ -295,7 +292,7 @@ def _info(
         ),
         tokenizer=SamplesTokenizer(name=str(source.path), sha256=tokenizer_fingerprint(checked.tokenizer)),
         num_problems=len(problems),
-        problems_sha256=hashlib.sha256(records.encode()).hexdigest(),
+        problems_sha256=problems_digest(problems),
         engine=said["rollout"]["engine"],
         swerve_version=__version__,
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from swerve.artifacts.files import sha256_file
+from swerve.artifacts.problem_records import problem_record
 from swerve.errors import ConfigError, nearest
 from swerve.grading.policies import MathGrading
 from swerve.problems.registry import TASKS
@@ -80,6 +82,12 @@ def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
         if key not in seen:
             seen[key] = _grading(name, problem.grading)
     return [found for _, found in sorted(seen.items())]
+
+
+def problems_digest(problems: Sequence[Problem]) -> str:
+    """Return the SHA-256 of problems in their order, and of all that grading them depends on; see `grading_of`."""
+    records = json.dumps([[problem_record(one) for one in problems], grading_of(problems)], sort_keys=True)
+    return hashlib.sha256(records.encode()).hexdigest()
 
 
 def _grading(name: str, grading: Mapping[str, Any]) -> list[Any]:

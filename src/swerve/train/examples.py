@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -14,7 +15,7 @@ from swerve.formats.imported_responses import ResponseRecord, read_provenance, r
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems.data_specs import parse_spec, read_source
-from swerve.prompts import encode_completions, encode_prompts, encode_text, end_token
+from swerve.prompts import encode_completions, encode_prompts, encode_texts, end_token
 
 _MAX_TEXT_LENGTH = 1024
 
@@ -124,13 +125,12 @@ class ExampleReader:
                     "swerve sample records both"
                 )
             texts.append(one.response)
-        rendered = iter(encode_prompts(self.tokenizer, [one for one in problems if one.question or one.messages]))
-        prompts = [
-            next(rendered).token_ids
-            if problem.question or problem.messages
-            else encode_text(self.tokenizer, one.problem.prompt or "", one.place)  # the text as the model read it
-            for one, problem in zip(responses, problems, strict=True)
-        ]
+        is_asked = [bool(one.question or one.messages) for one in problems]
+        rendered = iter(encode_prompts(self.tokenizer, list(compress(problems, is_asked))))
+        others = [one for one, asked in zip(responses, is_asked, strict=True) if not asked]
+        texts_read = [one.problem.prompt or "" for one in others]  # the text as the model read it
+        as_read = iter(encode_texts(self.tokenizer, texts_read, [one.place for one in others]))
+        prompts = [next(rendered).token_ids if asked else tuple(next(as_read)) for asked in is_asked]
         completions = encode_completions(self.tokenizer, problems, texts)
         return [
             Example(one.id, found) for one, found in zip(problems, zip(prompts, completions, strict=True), strict=True)
@@ -142,11 +142,9 @@ class ExampleReader:
         begin = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else end
         limit = self.max_length or min(self.positions or _MAX_TEXT_LENGTH, _MAX_TEXT_LENGTH)
         limit = min(limit, self.positions or limit) - 1  # the token before the first stands in the sequence as well
-        documents = [
-            [*encode_text(self.tokenizer, text, record.place), end]
-            for record, text in zip(records, texts, strict=True)
-            if text.strip()
-        ]
+        kept = [(text, record.place) for record, text in zip(records, texts, strict=True) if text.strip()]
+        encoded = encode_texts(self.tokenizer, [text for text, _ in kept], [place for _, place in kept])
+        documents = [[*tokens, end] for tokens in encoded]
         if not documents or limit < 1:
             raise ConfigError(f"{source} has no text, or max_length is below 2 tokens")
         streams = [[token for document in documents for token in document]] if self.packing else documents

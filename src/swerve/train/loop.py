@@ -33,7 +33,7 @@ from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
-from swerve.rewards.checks import check_graders
+from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
@@ -64,8 +64,8 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
 
     Raises:
         ConfigError: the run directory exists and `resume` is false, or has another configuration; the model does not
-            fit the task; a problem's grader does not exist or does not take its policies; or a part of kind `custom`
-            cannot be loaded or has changed.
+            fit the task; a problem's grader does not exist or does not take its policies; a part of kind `custom`
+            cannot be loaded or has changed; or the training problems have changed.
         ArtifactError: another process holds the run, or what resuming reads was changed; the message names the file.
         CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
         InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
@@ -87,6 +87,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_graders(problems)
+        _hold_to_problems(run, problems, world)
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
                 progress.note(note)
@@ -126,6 +127,18 @@ def _holding(
     else:
         world.barrier()
         yield
+
+
+def _hold_to_problems(run: RunDirectory, problems: Sequence[Problem], world: World) -> None:
+    """Check that the training problems are those that the run began with, or write down their digest."""
+    provenance, digest = run.read_provenance(), problems_digest(problems)
+    if provenance.setdefault("problems_sha256", digest) != digest:
+        raise ConfigError(
+            f"cannot resume {run.path}: its training problems, or what grades them, have changed since the run began; "
+            "restore the files that the task names, or start another run with --out"
+        )
+    if world.is_main:
+        run.write_provenance(provenance)
 
 
 def _provenance(config: Config, digests: Mapping[str, str | None]) -> dict[str, Any]:

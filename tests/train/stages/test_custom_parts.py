@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,34 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
     edited = _load(document, "stages.rl.loss.path=edited.py:soft_clip_loss")
     with pytest.raises(ConfigError, match=r"cannot resume run: the code or data of stages\.rl\.loss has changed since"):
         _train(edited, run, resume=True)
+
+
+def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(document, tmp_path):
+    def write(name, *answers):
+        rows = [{"question": f"{n} 2 + 3 4 =", "answer": answer, "solution": "1"} for n, answer in enumerate(answers)]
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    write("train.jsonl", "3 6", "4 6", "5 6")
+    write("heldout.jsonl", "3 6")
+    document["task"] = {"kind": "table", "train": "train.jsonl", "heldout": "heldout.jsonl"}
+    stage = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
+    config = _load({**document, "stages": [stage], "rollout": {"engine": "torch"}})
+    run = _train(config, RunDirectory(Path("run")))
+    (before,) = evaluate(config, run, progress=SilentProgress())
+    with (tmp_path / "train.jsonl").open("a") as stream:
+        stream.write("\n")  # the same problems
+    _train(config, run, resume=True)
+    assert evaluate(config, run, progress=SilentProgress()) == [before]
+    write("heldout.jsonl", "9 9")
+    (after,) = evaluate(config, run, progress=SilentProgress())
+    digests = [one.settings.pop("problems_sha256") for one in (before, after)]
+    assert digests[0] != digests[1]
+    assert before.settings == after.settings
+    write("train.jsonl", "3 6", "4 6", "5 7")
+    with pytest.raises(
+        ConfigError, match="cannot resume run: its training problems, or what grades them, have changed"
+    ):
+        _train(config, run, resume=True)
 
 
 def test_custom_parts_that_do_what_the_shipped_ones_do_give_the_same_weights(document, tmp_path):
