@@ -29,6 +29,10 @@ def folders(save_addition_model: Callable[..., Path], tmp_path_factory: pytest.T
     """Two models, and folders that lack what a model needs."""
     path = tmp_path_factory.mktemp("models")
     found = {name: save_addition_model(path / name, seed=seed) for name, seed in (("first", 1), ("later", 2))}
+    found["lora"] = path / "lora"
+    found["lora"].mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (found["lora"] / name).write_text("{}")
     for name in ("pickled", "none"):
         found[name] = shutil.copytree(found["first"], path / name)
         (found[name] / "model.safetensors").unlink()
@@ -44,8 +48,7 @@ def hub(folders: dict[str, Path]) -> Iterator[Hub]:
         {
             "owner/name": Repository(revisions={"main": first, "step_1": folders["later"]}),
             "owner/gated": Repository(revisions={"main": first}, is_gated=True),
-            "owner/pickled": Repository(revisions={"main": folders["pickled"]}),
-            "owner/none": Repository(revisions={"main": folders["none"]}),
+            **{f"owner/{name}": Repository(revisions={"main": folders[name]}) for name in ("pickled", "none", "lora")},
             **{f"owner/{name}": Repository(revisions={"main": first}) for name in ("full", "unfetched")},
             "owner/breaks": Repository(revisions={"main": first}, breaks="model.safetensors"),
         }
@@ -123,6 +126,7 @@ REFUSED = {
     "owner/name#nope": "the model has no revision 'nope'; its page lists branches and tags",
     "owner/pickled": "no weights in safetensors files, and pytorch_model.bin is pickled: reading a pickle runs",
     "owner/none": "cannot fetch owner/none: it has no weights in safetensors files",
+    "owner/lora": "it is a LoRA adapter, not a model; merge it into its base (hf download --local-dir FOLDER",
     "owner/full": "disk full while writing",
     "owner/unfetched": "cannot be reached, and the cache in",
 }
