@@ -15,9 +15,9 @@ from tests.hub import Commands, Hub, Repository, commit_of
 TASK = ("--task", "addition", "digits=2", "num_heldout=4", "--max-new-tokens", "6", "--batch", "8")
 RECIPE = """
 name: run
-task: {kind: addition, digits: 2, num_train: 60, num_heldout: 4}
+task: {kind: addition, digits: 1, num_train: 40, num_heldout: 4}
 model: {kind: pretrained, path: owner/name}
-max_new_tokens: 8
+max_new_tokens: 24
 stages: [{kind: sft, steps: 1, batch_size: 2, optimizer: {lr: 1e-3}}]
 runtime: {device: cpu, threads: 1}
 """
@@ -95,6 +95,7 @@ def test_a_model_of_the_hub_is_its_folder_also_without_a_network(
         assert {line.partition(":")[0] for line in again.err.splitlines()} == {"sample hub"}
 
 
+@pytest.mark.slow
 def test_evaluation_and_probe_take_models_of_the_hub(swerve: Swerve, tmp_path: Path) -> None:
     models = ("--model", "owner/name", "--model", "later=owner/name#step_1")
     ended = swerve("eval", *models, *TASK, "--num-samples", "2", "--temperature", "1", "--out", "evaluated")
@@ -107,6 +108,7 @@ def test_evaluation_and_probe_take_models_of_the_hub(swerve: Swerve, tmp_path: P
     assert (tmp_path / "probed" / "probe" / "summary.json").is_file()
 
 
+@pytest.mark.slow
 def test_training_begins_with_a_model_of_the_hub(swerve: Swerve, folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     for name, changes in (("hub", ()), ("folder", (f"model.path={folders['first']}",))):
