@@ -15,9 +15,9 @@ from tests.hub import Commands, Hub, Repository, commit_of
 TASK = ("--task", "addition", "digits=2", "num_heldout=4", "--max-new-tokens", "6", "--batch", "8")
 RECIPE = """
 name: run
-task: {kind: addition, digits: 1, num_train: 40, num_heldout: 4}
+task: {kind: addition, digits: 2, num_train: 40, num_heldout: 4}
 model: {kind: pretrained, path: owner/name}
-max_new_tokens: 24
+max_new_tokens: 33
 stages: [{kind: sft, steps: 1, batch_size: 2, optimizer: {lr: 1e-3}}]
 runtime: {device: cpu, threads: 1}
 """
