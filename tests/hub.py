@@ -185,6 +185,7 @@ class Commands:
 
     def end(self) -> None:
         """End the process."""
+        self._process.kill()
         self._process.communicate()
 
 
