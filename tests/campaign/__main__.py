@@ -23,7 +23,7 @@ from pathlib import Path
 
 import swerve
 from tests.campaign.crashes import crash_case, crash_cases
-from tests.campaign.damage import Damages
+from tests.campaign.damage import READERS, Damages
 from tests.campaign.lost_writes import lost_write_cases
 from tests.campaign.ranks import rank_cases
 from tests.campaign.worlds import COMMANDS, Case, make_worlds
@@ -78,7 +78,7 @@ class Campaign:
             raise SystemExit(f"--only, --case: {', '.join(sorted(unknown))} is neither a part nor a command")
         self._parts = [name for name in _WEIGHTS if name in words] or list(_WEIGHTS)
         self._commands = [name for name in COMMANDS if name in words] or list(COMMANDS)
-        needed = COMMANDS if {"damage", "digits"} & set(self._parts) else self._commands
+        needed = {*self._commands, *(READERS if {"damage", "digits"} & set(self._parts) else ())}
         self._worlds = make_worlds(folder / "worlds", commands=tuple(needed))
         self._damages = Damages(self._worlds, folder)
 

@@ -25,7 +25,7 @@ def crash_cases(worlds: Worlds, names: list[str], seed: int) -> Iterator[Case]:
     rng = random.Random(seed)
     events = {name: list[int]() for name in names}
     for number in range(10**9):
-        name = rng.choices(names, [_WEIGHTS[one] for one in names])[0]
+        name = rng.choices(names, [_WEIGHTS.get(one, 2) for one in names])[0]
         known, seconds = uninterrupted(worlds, name)
         num = len(known)
         if not events[name]:

@@ -17,6 +17,8 @@ from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences,
 Change = Callable[[bytes, random.Random], bytes]
 
 _ALL = "train eval probe report"
+READERS = ("train", "eval", "probe", "report", "grade")
+"""The commands that are given damaged files."""
 _TRAINED = "run/checkpoints/step_000004"
 _READERS: Mapping[str, str] = {
     "run/run.json": _ALL,
@@ -161,7 +163,7 @@ class Damages:
     @cached_property
     def _other(self) -> Worlds:
         base = self._worlds.path / "base" / "checkpoints" / "step_000220"
-        return make_worlds(self._folder / "other", base=base, changes=[("seed: 7", "seed: 8")])
+        return make_worlds(self._folder / "other", commands=_ALL.split(), base=base, changes=[("seed: 7", "seed: 8")])
 
     @cached_property
     def _stale(self) -> Path:

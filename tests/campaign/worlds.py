@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swerve.cli import main
@@ -19,56 +19,117 @@ task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate:
 model: {kind: tiny}
 max_new_tokens: 36
 stages:
-  - {kind: sft, steps: 220, batch_size: 24, optimizer: {lr: 4e-3, beta2: 0.95, schedule: cosine}}
+  - {kind: sft, steps: 220, batch_size: 24, optimizer: {lr: 4e-3, beta2: 0.95, schedule: cosine}, checkpoints: [120]}
 runtime: {device: cpu, threads: 1, max_rows: 64}
 """
-RECIPE = """
+_EARLY, _LATE = "../base/checkpoints/step_000120", "../base/checkpoints/step_000220"
+"""Models, as seen from each directory."""
+_BEGINNING = """
 name: run
 seed: 7
 task: {kind: addition, digits: 2, num_train: 60, num_heldout: 16, mistake_rate: 0.5}
 model: {kind: pretrained, path: MODEL}
 max_new_tokens: 36
+runtime: {device: cpu, threads: 1, max_rows: 512}
 stages:
-  - {kind: sft, steps: 2, batch_size: 4, save_every: 1, optimizer: {lr: 1e-3}}
-  - {kind: dpo, steps: 2, batch_size: 1, max_prompts: 64, save_every: 1, optimizer: {lr: 1e-3}}
+"""
+RECIPE = f"""{_BEGINNING}
+  - {{kind: sft, steps: 2, batch_size: 4, save_every: 1, optimizer: {{lr: 1e-3}}}}
+  - {{kind: dpo, steps: 2, batch_size: 1, max_prompts: 64, save_every: 1, optimizer: {{lr: 1e-3}}}}
   - kind: rl
     steps: 3
     prompts_per_step: 2
     samples_per_prompt: 2
     save_every: 1
     checkpoints: [1]
-    optimizer: {lr: 1e-3}
-    curriculum: {kind: success_rate}
+    optimizer: {{lr: 1e-3}}
+    curriculum: {{kind: success_rate}}
     zero_variance: keep
-    kl: {kind: loss, coef: 0.1, target: 0.02, horizon: 20}
-eval: {num_problems: 16, samples_per_problem: 2}
+    kl: {{kind: loss, coef: 0.1, target: 0.02, horizon: 20}}
+eval: {{num_problems: 16, samples_per_problem: 2}}
 probe:
   reference: sft
   checkpoints: rl
   populations: [training, reference_wrong]
   min_rollouts: 1
   max_other_rollouts: 2
-  causal: {num_continuations: 2, max_rollouts: 2}
-  pivots: {max_rollouts: 1, num_continuations: 2}
-  cross_sampling: {max_problems: 1, directions: [checkpoint_into_reference], selectors: [js], shares: [0.1]}
-  attribution: {method: gradient, max_spikes: 2}
-runtime: {device: cpu, threads: 1, max_rows: 512}
+  causal: {{num_continuations: 2, max_rollouts: 2}}
+  pivots: {{max_rollouts: 1, num_continuations: 2}}
+  cross_sampling: {{max_problems: 1, directions: [checkpoint_into_reference], selectors: [js], shares: [0.1]}}
+  attribution: {{method: gradient, max_spikes: 2}}
 """
+_REJECT = f"""{_BEGINNING}
+  - kind: reject
+    teacher: {_EARLY}
+    num_prompts: 48
+    samples_per_prompt: 2
+    steps: 3
+    batch_size: 4
+    save_every: 1
+    validation_share: 0.2
+    validate_every: 1
+    early_stopping: {{patience: 2}}
+    optimizer: {{lr: 1e-3}}
+  - {{kind: rl, steps: 2, prompts_per_step: 2, samples_per_prompt: 2, save_every: 1, optimizer: {{lr: 1e-3}}}}
+"""
+_PHASES = f"""{_BEGINNING}
+  - kind: rl
+    prompts_per_step: 2
+    samples_per_prompt: 2
+    save_every: 1
+    zero_variance: keep
+    kl: {{kind: loss, coef: 0.1}}
+    optimizer: {{lr: 1e-3, schedule: linear}}
+    phases:
+      - {{steps: 2}}
+      - {{steps: 2, samples_per_prompt: 3, temperature: 1.3, lr: 5e-4, num_minibatches: 2}}
+      - {{steps: 2, keep_optimizer: false, keep_reference: false, advantages: gae, kl: {{coef: 0.2}}}}
+"""
+_PROBE = f"""
+models: {{early: {_EARLY}, late: {_LATE}}}
+reference: early
+task: {{kind: addition, digits: 2, num_heldout: 24}}
+sample: {{limit: 20, num_samples: 4, max_new_tokens: 36}}
+out: probed
+probe: {{min_rollouts: 1, tokens_per_batch: 64, causal: {{num_continuations: 2, max_rollouts: 2}}}}
+report: {{max_rollouts: 2}}
+runtime: {{device: cpu, threads: 1, max_rows: 16}}
+"""
+_WHOLE = "--out exported"
+_MODELS = (f"early={_EARLY}", f"late={_LATE}")
+_SAMPLED = ("--task", "addition", "digits=2", "num_heldout=24", "--num-samples", "4", "--max-new-tokens", "36",
+            "--batch", "16")  # fmt: skip
 NUM_ANSWERS = 600
 """More than two batches of `swerve grade`."""
 COMMANDS: Mapping[str, Sequence[str]] = {
     "train": ("train", "recipe.yaml", "--out", "run", "--resume-or-start"),
+    "reject": ("train", "reject.yaml", "--out", "run", "--resume-or-start"),
+    "phases": ("train", "phases.yaml", "--out", "run", "--resume-or-start"),
     "eval": ("eval", "run"),
     "probe": ("probe", "run"),
     "report": ("report", "run"),
     "grade": ("grade", "--task", "math", "answers.jsonl", "--out", "verdicts.jsonl", "--audit", "recorded"),
-}
+    "sample": ("sample", *_MODELS, *_SAMPLED, "--out", "samples"),
+    "select": ("data", "select", "samples/late.parquet", "--correct", "--per-problem", "1", "--out", "sft.parquet"),
+    "probe-select": ("probe", "--select", "reference_wrong_final_right", "--reference-samples", "samples/early.parquet",
+                     "--final-samples", "samples/late.parquet", "--reference", _MODELS[0], "--checkpoint", _MODELS[1],
+                     "--out", "probed", "probe.min_rollouts=1", "probe.tokens_per_batch=64", "runtime.device=cpu",
+                     "probe.causal.max_rollouts=2", "probe.causal.num_continuations=2"),
+    "probe-file": ("probe", "probe.yaml"),
+    "eval-models": ("eval", "--model", _MODELS[0], "--model", _MODELS[1], *_SAMPLED, "--out", "evaluated"),
+    "export": ("export", _LATE, *_WHOLE.split(), "--max-shard-size", "200KB"),
+}  # fmt: skip
 """Each runs again as it is, as a queue starts a job again."""
+_AFTER = {"eval": "train", "probe": "eval", "report": "probe", "select": "sample", "probe-select": "sample"}
+"""Commands that begin with what another one wrote."""
 
 
 def forked_command(arguments: Sequence[str], world: Path, log: Path, *, before: Callable[[], object] | None = None,
                    kill_after: float | None = None) -> Ended:  # fmt: skip
-    """Run the command line in a directory, in a copy of this process; `before` is called there first."""
+    """Run the command line in a directory, in a copy of this process; `before` is called there first.
+
+    An export that refuses to replace a folder has done its work.
+    """
 
     def command() -> None:
         os.chdir(world)
@@ -76,7 +137,8 @@ def forked_command(arguments: Sequence[str], world: Path, log: Path, *, before: 
             before()
         main(arguments)
 
-    return forked(command, log=log, kill_after=kill_after)
+    ended = forked(command, log=log, kill_after=kill_after)
+    return replace(ended, status=0) if f"{_WHOLE} exists; give the name of a new folder" in ended.err else ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +203,16 @@ def make_worlds(
     for old, new in changes:
         recipe = recipe.replace(old, new)
     (world / "recipe.yaml").write_text(recipe)
+    for name, text in (("reject", _REJECT), ("phases", _PHASES), ("probe", _PROBE)):
+        (world / f"{name}.yaml").write_text(text.replace("MODEL", _LATE))
     rows = ({"id": n, "gold": str(n), "answer": str(n + n % 3 // 2), "recorded": n % 2} for n in range(NUM_ANSWERS))
     (world / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     worlds = Worlds(path=path, before={}, after={})
-    chain = [name for name in COMMANDS if name != "grade"]
-    last = max((chain.index(name) for name in commands if name in chain), default=-1)
-    for name in ["grade"] * ("grade" in commands) + chain[: last + 1]:
-        before = path / "begun" if name in ("grade", "train") else worlds.after[chain[chain.index(name) - 1]]
+    needed = set(commands)
+    while missing := {_AFTER[name] for name in needed & _AFTER.keys()} - needed:
+        needed |= missing
+    for name in sorted(needed, key=list(COMMANDS).index):
+        before = worlds.after[_AFTER[name]] if name in _AFTER else world
         worlds.before[name], worlds.after[name] = before, shutil.copytree(before, path / name)
         _checked(worlds.run(name, path / name))
     return worlds

@@ -20,8 +20,8 @@ from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.from_responses import ProbeRequest
 from swerve.probe.request import ProbeSettings
+from swerve.probe.response_request import ProbeRequest
 from swerve.problems import load_family
 from swerve.recipes.loader import load_config, load_settings
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +210,26 @@ def test_a_step_is_done_for_one_digest_only(tmp_path: Path) -> None:
     assert not log.is_done("divergence", "a")
     (tmp_path / "steps.json").write_text("{")
     assert not log.is_done("analysis", "a")
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_two_processes_do_the_steps_as_one_does(swerve: Swerve, recipe: Path, tmp_path: Path) -> None:
+    assert swerve("probe", "six.yaml")[0] == 0
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "probe", "six.yaml"]
+    finished = subprocess.run(
+        [sys.executable, *command, "out=together"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=240,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert outcome(finished.stderr) == dict.fromkeys([*SKIPPED, "prepare"], "done")
+    for one, two in (("probe-six", "together"), ("probe-six-samples", "together-samples")):
+        files = {path.relative_to(tmp_path / one) for path in (tmp_path / one).rglob("*") if path.is_file()}
+        assert files == {path.relative_to(tmp_path / two) for path in (tmp_path / two).rglob("*") if path.is_file()}
+        # `run.json` and what is drawn from it have the directory's name.
+        for path in sorted(one for one in files if one.suffix in (".parquet", ".safetensors")):
+            assert (tmp_path / two / path).read_bytes() == (tmp_path / one / path).read_bytes(), path

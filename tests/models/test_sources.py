@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,46 +62,6 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="no weights in safetensors files"):
         folder_fingerprint(tmp_path)
-
-
-def test_a_model_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def cached(name: str, file: str, *, revision: str | None) -> str:
-        asked.append((name, file, revision))
-        return f"/cache/models--{name}/snapshots/{'c1' if revision is None else 'c2'}/config.json"
-
-    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
-    assert source("owner/name").fingerprint != source("owner/name#v2").fingerprint
-    assert asked == [("owner/name", "config.json", None), ("owner/name", "config.json", "v2")]
-
-
-def test_a_hub_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cached(*args: Any, **kwargs: Any) -> str:
-        raise OSError("no connection\nlong story")
-
-    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
-    with pytest.raises(CheckpointError, match=r"^cannot find a model owner/name: no connection$"):
-        _ = source("owner/name").fingerprint
-
-
-@pytest.mark.parametrize(
-    ("said", "remedy"),
-    [
-        (
-            "You are trying to access a gated repo.\nMake sure to",
-            "repo.; ask for access on the model's page, then log in",
-        ),
-        ("We couldn't connect to 'https://huggingface.co' to", "fetch it where there is one (hf download --local-dir"),
-    ],
-)
-def test_what_to_do_where_the_hub_refuses_is_said(monkeypatch: pytest.MonkeyPatch, said: str, remedy: str) -> None:
-    def cached(*args: Any, **kwargs: Any) -> str:
-        raise OSError(said)
-
-    monkeypatch.setattr("swerve.models.sources.cached_file", cached)
-    with pytest.raises(CheckpointError, match=re.escape(remedy)):
-        source("owner/name").check()
 
 
 def test_a_tokenizer_of_another_model_is_found_before_weights_are_loaded(folder: Path, tmp_path: Path) -> None:

@@ -32,9 +32,10 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan
 from swerve.probe.execute import execute, worker
-from swerve.probe.from_responses import ProbeRequest, probe_responses
+from swerve.probe.from_responses import probe_responses
 from swerve.probe.plan import ProbePlan
 from swerve.probe.request import ProbeSettings
+from swerve.probe.response_request import ProbeRequest
 from swerve.probe.rollouts.imported import ImportedResponses
 from swerve.probe.rollouts.population import ProbeSequence, probe_sequences
 from swerve.problems import load_family

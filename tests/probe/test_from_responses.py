@@ -20,8 +20,9 @@ from swerve.errors import ConfigError
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
-from swerve.probe.from_responses import ProbeRequest, plan_responses, probe_responses, request_probe
+from swerve.probe.from_responses import plan_responses, probe_responses
 from swerve.probe.request import ComparedModels, ProbeSettings, SampleFiles
+from swerve.probe.response_request import ProbeRequest, request_probe
 from swerve.probe.rollouts.imported import import_responses
 from swerve.problems import load_family
 from swerve.progress import SilentProgress

@@ -19,10 +19,11 @@ from swerve.models.sources import CheckpointSource, checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import model_checks
 from swerve.probe.engine.measured import measure_plan
-from swerve.probe.from_responses import ProbeRequest, plan_responses, probe_responses, request_probe
+from swerve.probe.from_responses import plan_responses, probe_responses
 from swerve.probe.model_checks import check_models, states_bytes
 from swerve.probe.plan import ProbePlan
 from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings
+from swerve.probe.response_request import ProbeRequest, request_probe
 from swerve.probe.rollouts.imported import ImportedResponses
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.problems import load_family

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from safetensors.torch import load_file
@@ -166,3 +168,42 @@ def test_interrupted_inside_a_phase_and_resumed_gives_the_same_bytes(phased, who
     run = _train(phased(), tmp_path / "run", resume=True)
     assert _weights(run) == _weights(whole)
     assert _metrics(run) == _metrics(whole)
+
+
+_STOPPED = """stages:
+  - kind: sft
+    steps: 12
+    batch_size: 8
+    validation_share: 0.2
+    validate_every: 1
+    early_stopping: {patience: 2}
+    optimizer: {lr: 2e-2}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_two_processes_stop_early_and_make_the_phases_as_one_does(phased, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES)
+    path.write_text(recipe.replace("MODEL", str(phased().model.path)))
+    alone = _train(load_config(path), tmp_path / "alone")
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train", str(path)]
+    finished = subprocess.run(
+        [sys.executable, *command, "--out", str(tmp_path / "together")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=240,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    together = RunDirectory(tmp_path / "together")
+    assert [one.label for one in together.checkpoints()] == [one.label for one in alone.checkpoints()]
+    records = _metrics(alone)
+    assert [one["stage"] for one in records].count("sft") < 12  # it stopped early
+    for one, two in zip(records, _metrics(together), strict=True):
+        for name, value in one.items():
+            if name != "logprob_gap":  # rounding itself
+                expected = pytest.approx(value, rel=2e-3, abs=1e-4) if isinstance(value, float) else value
+                assert two[name] == expected, (one["stage"], one["stage_step"], name)

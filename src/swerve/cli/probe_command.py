@@ -15,8 +15,8 @@ from swerve.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import Config
-    from swerve.probe.from_responses import ProbeRequest
     from swerve.probe.request import SampleFiles
+    from swerve.probe.response_request import ProbeRequest
 
 UseResponses = Annotated[
     Path | None,
@@ -244,7 +244,7 @@ def _request(
     if run is None:
         _check_models_named(models)
     chosen = choose_models(run, config.probe, **models, resolve=partial(resolve_model, run=run))
-    from swerve.probe.from_responses import request_probe
+    from swerve.probe.response_request import request_probe
 
     return request_probe(config, chosen, run=run, **files)
 

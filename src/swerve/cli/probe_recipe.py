@@ -99,7 +99,7 @@ def _sample(recipe: ProbeRecipe, models: ComparedModels, progress: Progress) -> 
 
 
 def _probe(recipe: ProbeRecipe, models: ComparedModels, steps: Sequence[StepName], progress: Progress) -> None:
-    from swerve.probe.from_responses import request_probe
+    from swerve.probe.response_request import request_probe
     from swerve.probe.steps import probe_in_steps
 
     started = time.monotonic()

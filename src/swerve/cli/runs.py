@@ -185,8 +185,8 @@ def resolve_checkpoint(name: str) -> NamedFolder:
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
     if (path / "adapter_config.json").is_file():
         raise CheckpointError(
-            f"{name} is a LoRA adapter, not a model; merge it into its base with peft: "
-            f"PeftModel.from_pretrained(base, {name!r}).merge_and_unload().save_pretrained(FOLDER), and give FOLDER"
+            f"{name} is a LoRA adapter, not a model; merge it into its base (swerve export {name} --out FOLDER), and "
+            "give FOLDER"
         )
     what = "has no config.json" if path.exists() else "does not exist"
     raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")

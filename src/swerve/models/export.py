@@ -16,6 +16,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from swerve.artifacts.files import check_space, new_directory, read_json, write_text
 from swerve.errors import CheckpointError, MissingExtraError
+from swerve.models.hub import PICKLED, local_folder
 from swerve.models.model_card import ModelCard, Origin
 from swerve.models.model_folder import (
     as_os_error,
@@ -29,7 +30,6 @@ from swerve.models.trial import quiet_transformers, said_by
 _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
 _ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".distcp")
 _TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
@@ -68,23 +68,24 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
     """
     adapter = (origin.folder / _ADAPTER).is_file()
     base = _adapter_base(origin.folder) if adapter else str(origin.folder)
-    stored = {} if adapter and not Path(base).is_dir() else _stored(Path(base))
+    base_folder = local_folder(base)
+    stored = _stored(base_folder)
     kinds = {kind for kind, _ in stored.values()}
     chosen = dtype or (_TYPES.get(kinds.pop(), "float32") if len(kinds) == 1 else "float32")
     size = getattr(torch, chosen).itemsize
     check_space(out, size * sum(math.prod(shape) for _, shape in stored.values()))
 
-    loaded = load_model(base, device="cpu", dtype="float32")
-    _check_tied(Path(base), loaded.model)
+    loaded = load_model(base_folder, device="cpu", dtype="float32")
+    _check_tied(base_folder, loaded.model)
     model = _merged(loaded.model, origin.folder) if adapter else loaded.model
     model.to(getattr(torch, chosen))
     _check_finite(origin.folder, model, chosen)
-    places = [one for one in (origin.folder, Path(base)) if (one / "tokenizer_config.json").is_file()]
+    places = [one for one in (origin.folder, base_folder) if (one / "tokenizer_config.json").is_file()]
     tokenizer = load_tokenizer(places[0]) if places else loaded.tokenizer
     digest = tensors_fingerprint(model.state_dict())
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     with new_directory(out) as folder:
-        _write_model(folder, model, Path(base), max_shard_size)
+        _write_model(folder, model, base_folder, max_shard_size)
         _write_tokenizer(folder, tokenizer, *places[:1])
         card = ModelCard(
             name=out.name,
@@ -115,7 +116,7 @@ def _stored(folder: Path) -> dict[str, tuple[str, list[int]]]:
         CheckpointError: it has no safetensors, or lacks a file that its index names.
     """
     if not any(folder.glob("*.safetensors")):
-        pickled = [one for pattern in ("*", "*/*") for one in sorted(folder.glob(pattern)) if one.suffix in _PICKLED]
+        pickled = [one for pattern in ("*", "*/*") for one in sorted(folder.glob(pattern)) if one.suffix in PICKLED]
         if pickled:
             raise CheckpointError(
                 f"{pickled[0]} is pickled, and reading a pickle runs whatever code is in it; convert the weights to "
@@ -179,7 +180,7 @@ def _check_finite(folder: Path, model: PreTrainedModel, dtype: str) -> None:
 def _adapter_base(folder: Path) -> str:
     """Return the model that an adapter belongs to."""
     if not (folder / _ADAPTER_WEIGHTS).is_file():
-        pickled = next((one for one in sorted(folder.glob("*")) if one.suffix in _PICKLED), None)
+        pickled = next((one for one in sorted(folder.glob("*")) if one.suffix in PICKLED), None)
         found = f"; {pickled.name} is pickled, which is not read" if pickled else ""
         raise CheckpointError(f"the adapter in {folder} has no {_ADAPTER_WEIGHTS}{found}")
     entry = read_json(folder / _ADAPTER)

@@ -27,6 +27,7 @@ from transformers import (
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
 from swerve.artifacts.run import CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.models.hub import local_folder
 from swerve.models.trial import (
     check_not_quantised,
     check_reads_a_token,
@@ -75,25 +76,23 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     Raises:
         CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite.
     """
-    folder = Path(path)
-    if folder.is_dir() and verify and (folder / MANIFEST_NAME).is_file():
+    folder = local_folder(path)
+    if verify and (folder / MANIFEST_NAME).is_file():
         try:
             verify_manifest(folder)
         except ArtifactError as error:
             raise CheckpointError(str(error)) from error
-    source, options = _source_options(path)
-    try_to_build(source)
-    tokenizer = load_tokenizer(path)
+    try_to_build(folder)
+    tokenizer = load_tokenizer(folder)
     auto_model: Any = AutoModelForCausalLM
     try:
         with quiet_transformers():
             model, info = auto_model.from_pretrained(
-                source,
+                str(folder),
                 dtype=getattr(torch, dtype),
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
-                **options,
             )
     except Exception as error:  # the model's own code raises whatever its config.json leads it to
         raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
@@ -105,24 +104,17 @@ def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
-def _source_options(path: Path | str) -> tuple[str, dict[str, Any]]:
-    """Return a folder, or a hub name and the revision after its `#`."""
-    name, _, revision = str(path).partition("#")
-    is_name = bool(revision) and not Path(path).is_dir()
-    return (name, {"revision": revision}) if is_name else (str(path), {})
-
-
 def load_config(path: Path | str) -> PreTrainedConfig:
-    """Return the configuration of a model in a folder or on the hub, checked against the headers of a folder's weights.
+    """Return the configuration of a model in a folder or on the hub, checked against the headers of its weights.
 
     Raises:
         CheckpointError: there is no such model, it cannot be read, or its weights are quantised.
     """
-    source, options = _source_options(path)
-    try_to_build(source)
+    folder = local_folder(path)
+    try_to_build(folder)
     try:
         with quiet_transformers():
-            config: PreTrainedConfig = AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise CheckpointError(f"cannot load a model from {path}: config.json: {said_by(error)}") from error
     check_not_quantised(path, config)
@@ -130,23 +122,23 @@ def load_config(path: Path | str) -> PreTrainedConfig:
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder, or from the hub (`owner/name#revision`); a folder's is tried first, under limits.
+    """Load a tokenizer from a folder, or from the hub (`owner/name#revision`); it is tried first, under limits.
 
     Raises:
         CheckpointError: it is missing or cannot be read, reaches a limit of time or memory, or fails on plain text.
     """
-    source, options = _source_options(path)
-    try_to_load_tokenizer(source)
+    folder = local_folder(path)
+    try_to_load_tokenizer(folder)
     try:
         with quiet_transformers():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                source, trust_remote_code=False, padding_side="left", **options
+                str(folder), trust_remote_code=False, padding_side="left"
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
-        raise CheckpointError(f"cannot load a tokenizer from {source}: {said_by(error)}") from error
+        raise CheckpointError(f"cannot load a tokenizer from {path}: {said_by(error)}") from error
     for name in _HOW_LOADED:
         tokenizer.init_kwargs.pop(name, None)
-    try_on_texts(source, tokenizer)
+    try_on_texts(folder, tokenizer)
     return tokenizer
 
 

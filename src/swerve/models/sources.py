@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils.hub import cached_file
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
 from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
+from swerve.models.hub import local_folder
 from swerve.models.model_folder import (
     LoadedModel,
     load_config,
@@ -80,7 +80,7 @@ class CheckpointSource:
         return load_model(self.path, device=self.device, dtype=self.dtype)
 
     def check(self) -> CheckedModel:
-        """Check configuration, tokenizer and, in a folder, the weights' shapes; no weight is loaded.
+        """Check configuration, tokenizer and the weights' shapes; no weight is loaded.
 
         Raises:
             CheckpointError: there is no such model, a file is damaged, or tokenizer and model do not belong together.
@@ -190,24 +190,7 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def _hub_commit(path: str) -> str:
-    name, _, revision = path.partition("#")
-    try:
-        config = cached_file(name, "config.json", revision=revision or None)
-    except OSError as error:
-        said = str(error).splitlines()[0]
-        raise CheckpointError(f"cannot find a model {path}: {said}{_remedy(said, name)}") from error
-    assert config is not None
-    return f"{name} {Path(config).parent.name}"  # the hub's cache keeps each commit in a folder of its name
-
-
-def _remedy(said: str, name: str) -> str:
-    """Return what to do where the hub, or the way to it, refuses a model."""
-    if "gated" in said:
-        return "; ask for access on the model's page, then log in with: hf auth login"
-    if "couldn't connect" in said:
-        fetch = f"hf download --local-dir FOLDER {name}"
-        return f"; without a network, fetch it where there is one ({fetch}) and give the folder"
-    return ""
+    return f"{path.partition('#')[0]} {local_folder(path).name}"  # the cache keeps each commit in a folder of its name
 
 
 def _digest(*parts: str) -> str:

@@ -82,15 +82,14 @@ def said_by(error: Exception) -> str:
     return line if speaks_for_itself else f"{type(error).__name__}: {line}"
 
 
-def try_to_build(source: str) -> None:
+def try_to_build(folder: Path) -> None:
     """Check that a folder's config.json describes the model whose weights lie beside it; no weight is read.
 
     Raises:
         CheckpointError: config.json cannot be read, or reaches a limit; the weights are quantised, of other shapes, or
-            by far too few. A name on the hub is not tried.
+            by far too few.
     """
-    if Path(source).is_dir():
-        _once("build", source, lambda: _check_built(Path(source)))
+    _once("build", folder, lambda: _check_built(folder))
 
 
 def _check_built(folder: Path) -> None:
@@ -161,27 +160,26 @@ def _check_shapes(folder: Path, model: PreTrainedModel, shapes: Shapes) -> None:
         )
 
 
-def try_to_load_tokenizer(source: str | Path) -> None:
+def try_to_load_tokenizer(folder: Path) -> None:
     """Load a folder's tokenizer in a copy of this process.
 
     Raises:
-        CheckpointError: it cannot be loaded within the limits. A name on the hub is not tried.
+        CheckpointError: it cannot be loaded within the limits.
     """
 
     def load() -> None:
         try:
-            AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+            AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
-            raise CheckpointError(f"cannot load a tokenizer from {source}: {said_by(error)}") from error
+            raise CheckpointError(f"cannot load a tokenizer from {folder}: {said_by(error)}") from error
 
-    if Path(source).is_dir():
-        _once("tokenizer", source, load)
+    _once("tokenizer", folder, load)
 
 
-def _once(trial: str, source: str | Path, check: Callable[[], None]) -> None:
-    content = _content(Path(source))
+def _once(trial: str, folder: Path, check: Callable[[], None]) -> None:
+    content = _content(folder)
     if (trial, content) in _tried:
         return
     try:
@@ -190,7 +188,7 @@ def _once(trial: str, source: str | Path, check: Callable[[], None]) -> None:
     except BoundedCallError as error:
         what = "config.json" if trial == "build" else "tokenizer.json or tokenizer_config.json"
         raise CheckpointError(
-            f"cannot load the {'model' if trial == 'build' else 'tokenizer'} in {source}: {error}; its {what} is "
+            f"cannot load the {'model' if trial == 'build' else 'tokenizer'} in {folder}: {error}; its {what} is "
             "damaged or made to fail: take another copy of the model"
         ) from None
     _tried.add((trial, content))
@@ -216,13 +214,13 @@ def _header(file: Path) -> str:
         return hashlib.sha256(stream.read(min(length, _LONGEST_HEADER))).hexdigest()
 
 
-def try_on_texts(source: str | Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def try_on_texts(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Have a tokenizer read plain text and write its vocabulary, in a copy of this process.
 
     Raises:
         CheckpointError: it reaches one of the graders' limits, or fails.
     """
-    trial = ("texts", _content(Path(source)))
+    trial = ("texts", _content(folder))
     if trial in _tried:
         return
 
@@ -234,11 +232,10 @@ def try_on_texts(source: str | Path, tokenizer: PreTrainedTokenizerBase) -> None
         call_each(tokenizer.decode, [sorted(tokenizer.get_vocab().values())[:_NUM_DECODED]], shared_limits())
     except BoundedCallError as error:
         raise CheckpointError(
-            f"the tokenizer of {source} (tokenizer.json) fails on plain text: {error}; take another model's, or, if "
+            f"the tokenizer of {folder} (tokenizer.json) fails on plain text: {error}; take another model's, or, if "
             "you trust it, raise runtime.grader_cpu_seconds or runtime.grader_memory_mb"
         ) from None
-    if Path(source).is_dir():
-        _tried.add(trial)
+    _tried.add(trial)
 
 
 def check_reads_a_token(path: Path | str, model: PreTrainedModel) -> None:

@@ -14,10 +14,11 @@ from swerve.models.model_folder import resolve_device
 from swerve.probe.engine.measured import measure_plan, plan_pairs
 from swerve.probe.engine.store import fingerprint
 from swerve.probe.execute import execute_in
-from swerve.probe.from_responses import ProbeRequest, check_unoccupied, choice_line, plan_responses, record_probe
+from swerve.probe.from_responses import check_unoccupied, choice_line, plan_responses, record_probe
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import StepName
+from swerve.probe.response_request import ProbeRequest
 from swerve.probe.step_log import StepLog, step_log
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of

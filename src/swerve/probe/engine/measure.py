@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -146,6 +147,9 @@ class _Engine:
             else:
                 self._check(label)
                 self.on_tokens(sum(self.plan.num_tokens(unit) for unit in self._mine()))
+        if not self._keep:  # a kill may have come between the statistics of a unit and its hidden states' end
+            for label, unit in itertools.product(self.plan.order, self._mine()):
+                self.store.drop(self.plan.state_keys[label], unit)
 
     def _mine(self) -> range:
         return range(self.world.rank, len(self.plan.units), self.world.size)

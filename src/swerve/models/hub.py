@@ -1,0 +1,140 @@
+"""Models of the hub, fetched as a whole before they are used: from then on they are folders."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+from swerve.artifacts.files import check_space
+from swerve.errors import CheckpointError, DiskFullError
+from swerve.models.trial import said_by
+
+_READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
+"""Endings of the files that models and tokenizers are read from."""
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".distcp")
+"""Endings of files that are never read."""
+
+
+def local_folder(path: Path | str) -> Path:
+    """Return the folder of a model: itself, or that of a hub name (`owner/name#revision`) in the hub's cache.
+
+    What the cache lacks is fetched; where the hub cannot be reached, what is in the cache is taken.
+
+    Raises:
+        CheckpointError: there is no such model, it may not be read, has no safetensors, or the connection is lost.
+        ArtifactError: there is no room.
+    """
+    return Path(path) if Path(path).is_dir() else _fetched(str(path))
+
+
+@cache
+def _fetched(path: str) -> Path:
+    name, _, revision = path.partition("#")
+    with _quiet_hub():
+        try:
+            return _fetch(name, revision or None)
+        except CheckpointError as error:
+            raise CheckpointError(f"cannot fetch {path}: {error}") from error.__cause__
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+            raise CheckpointError(f"cannot find a model {path}: {_refusal(error, name, revision)}") from error
+        except OSError as error:
+            if DiskFullError.matches(error):
+                raise DiskFullError(constants.HF_HUB_CACHE) from error
+            raise CheckpointError(f"cannot fetch {path}: {said_by(error)}") from error
+
+
+def _fetch(name: str, revision: str | None) -> Path:
+    try:
+        found = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (HfHubHTTPError, HFValidationError) as error:
+        if not isinstance(error, HfHubHTTPError) or error.response.status_code < 500:
+            raise
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except Exception:  # what the hub's HTTP library raises differs between its versions
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    files = {one.rfilename: one.size or 0 for one in found.siblings or ()}
+    read = [one for one in files if _is_read(one)]
+    _check_weights(name, list(files), read)
+    lacking = [one for one in read if not isinstance(try_to_load_from_cache(name, one, revision=found.sha), str)]
+    check_space(Path(constants.HF_HUB_CACHE), sum(files[one] for one in lacking))
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=read))
+    except OSError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"the connection was lost ({said_by(error)}); run the command again: files that came whole are kept"
+        ) from error
+
+
+def _is_read(file: str) -> bool:
+    folder, _, name = file.rpartition("/")
+    return name.endswith(_READ) and (folder == "additional_chat_templates" or not folder)
+
+
+def _check_weights(name: str, files: Sequence[str], read: Sequence[str]) -> None:
+    if "adapter_config.json" in files and "config.json" not in files:
+        raise CheckpointError(
+            f"it is a LoRA adapter, not a model; merge it into its base (hf download --local-dir FOLDER {name}, then "
+            "swerve export FOLDER --out MERGED), and give MERGED"
+        )
+    if any(one.endswith(".safetensors") for one in read):
+        return
+    pickled = next((one for one in files if one.endswith(PICKLED)), None)
+    why = "it has no weights in safetensors files"
+    if pickled is not None:
+        why += f", and {pickled} is pickled: reading a pickle runs whatever code is in it; take a converted copy"
+    raise CheckpointError(why)
+
+
+def _refusal(error: Exception, name: str, revision: str) -> str:
+    """Return why the hub, or the way to it, refuses a model, and what to do."""
+    match error:
+        case GatedRepoError():
+            return "it is gated; ask for access on the model's page, then log in with: hf auth login"
+        case RepositoryNotFoundError():
+            return "the hub has no model of this name, or it is private (log in with: hf auth login)"
+        case RevisionNotFoundError():
+            return f"the model has no revision '{revision}'; its page lists branches and tags"
+        case HFValidationError():
+            return "there is no such folder, and it is no name on the hub (owner/name#revision)"
+        case LocalEntryNotFoundError():
+            why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
+            fetch = f"hf download --local-dir FOLDER {name}"
+            return (
+                f"{why}, and the cache in {constants.HF_HUB_CACHE} does not have all of it; without a network, fetch "
+                f"it where there is one ({fetch}) and give the folder"
+            )
+    return said_by(error)
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Keep the hub's warnings off standard error inside the block, and its progress bars unless it is a terminal."""
+    verbosity, has_bars = hub_logging.get_verbosity(), not are_progress_bars_disabled()
+    hub_logging.set_verbosity(logging.CRITICAL)
+    hides_bars = has_bars and not sys.stderr.isatty()
+    if hides_bars:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(verbosity)
+        if hides_bars:
+            enable_progress_bars()
