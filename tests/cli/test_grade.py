@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from swerve.eval.answer_files import PartialVerdicts
+from swerve.statistics import accuracy_interval
 from swerve.types import Reward
 
 Swerve = Callable[..., tuple[int, str, str]]
@@ -52,6 +53,14 @@ def test_verdicts_go_to_stdout_with_the_records_own_fields(swerve: Swerve, tmp_p
     assert rows[0]["extracted"] == "\\frac{14}{3}"
     assert rows[0]["note"] == "kept"
     assert "5 records, 3 right" in err
+
+
+def test_the_interval_is_over_problems(swerve: Swerve, tmp_path: Path) -> None:
+    rows = [{"id": name, "gold": "7", "response": f"\\boxed{{{7 if name < 'c' else 8}}}"} for name in "aabbccdd"]
+    status, out, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", rows)), "--json")
+    assert status == 0, err
+    right = accuracy_interval([[True] * 2] * 2 + [[False] * 2] * 2)
+    assert json.loads(out)["right"] == pytest.approx({"mean": 0.5, "low": right.low, "high": right.high})
 
 
 def test_audit_counts_both_ways_and_lists_every_disagreement(swerve: Swerve, tmp_path: Path) -> None:

@@ -92,8 +92,9 @@ def test_what_is_done_is_not_done_again(
     assert loads == []
     assert (probed.report_path / "index.html").read_bytes() == page
     # The report alone needs no model; with other options it is written anew.
-    status, _, err = swerve("probe", "six.yaml", "--steps", "report,figures", "report.max_rollouts=1")
+    status, out, err = swerve("probe", "six.yaml", "--steps", "report,figures", "report.max_rollouts=1")
     assert (status, outcome(err)) == (0, {"figures": "done", "report": "done"})
+    assert out == "Figures: probe-six/report/figures\nReport: probe-six/report/index.html\n"
     assert loads == []
 
 

@@ -54,12 +54,28 @@ def test_several_models_have_a_file_each(swerve: Swerve, model: str) -> None:
     assert found["rows"][1]["difference"]["estimate"]["mean"] == 0.0
 
 
+def test_samples_have_a_page_of_their_own(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    given = (*TASK, "--num-samples", "4", "--temperature", "0.5,1")
+    assert swerve("sample", f"a={model}", f"b={model}", *given, "--out", "both")[0] == 0
+    status, out, err = swerve("report", "both", "report.title=Both")
+    assert status == 0, err
+    assert [line.split()[:3] for line in out.splitlines()[2:-1]] == [[label, "all", "temperatures"] for label in "ab"]
+    assert out.splitlines()[-1] == "Report: both/report/index.html"
+    page = (tmp_path / "both" / "report" / "index.html").read_text(encoding="utf-8")
+    assert "<title>Both - swerve report</title>" in page
+    assert "b, all temperatures" in page
+    assert "Over training" not in page  # there is no run
+    status, out, err = swerve("report", "both/b.parquet", "both/a.parquet", "--json")
+    assert (status, json.loads(out)) == (0, {"report": "both/b-report/index.html"}), err
+
+
 def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, model: str, tmp_path: Path) -> None:
     status, _, err = swerve("data", "write", "addition", "digits=2", "num_train=5", "--out", "mine.jsonl")
     assert status == 0, err
     command = ("sample", model, "--data", "mine.jsonl", "--max-new-tokens", "6", "--num-samples", "2")
     status, _, err = swerve(*command, "--out", "mine.parquet")
     assert status == 0, err
+    assert "left out" not in err  # every one is sampled
     ids = {json.loads(line)["id"] for line in (tmp_path / "mine.jsonl").read_text().splitlines()}
     assert {one.problem.id for one in read_samples(tmp_path / "mine.parquet").samples} == ids
     (tmp_path / "mine.jsonl").unlink()  # the samples have all that grading needs
@@ -96,6 +112,7 @@ def test_problems_of_a_file_are_all_sampled_and_graded_again(swerve: Swerve, mod
         (["MODEL", *TASK, "--max-new-tokens", "40", "--out", "o"], 2, "more than the model's 40 positions"),
         (["MODEL", "--out", "o"], 2, "give either --task TASK (see: swerve data list) or --data SPEC"),
         (["MODEL", *TASK, "--data", "x.jsonl", "--out", "o"], 2, "give either --task TASK"),
+        (["MODEL", "--data", "x.jsonl", "--split", "train", "--out", "o"], 2, "named in it: --data train@x.jsonl"),
         (["digits=2", "--task", "addition", "--out", "o"], 2, "no model is given"),
         (["MODEL", "MODEL", *TASK, "--out", "o"], 2, "two models are called 'one'; give them names"),
         (["a=MODEL", "b=MODEL", *TASK, "--out", "o.parquet"], 2, "one file for 2 models; give a folder"),

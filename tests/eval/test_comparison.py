@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.comparison import Comparison
 from swerve.errors import MismatchError
-from swerve.eval.comparison import FORMATS, Comparison, Outcomes, ProblemOutcome, compare, comparison_table
+from swerve.eval.comparison import FORMATS, Outcomes, ProblemOutcome, compare, comparison_table
 from swerve.statistics import mcnemar, mean_interval, share, sign_flip_test
 
 KINDS = ["10 people", "2 people", "2 people", "10 people"]

@@ -8,7 +8,7 @@ import pytest
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_problems import ProblemRecord
 from swerve.formats.imported_responses import ResponseRecord
-from swerve.formats.rejection import Rejection, is_right, keep_right
+from swerve.formats.rejection import Rejection, keep_right
 
 
 def response(problem: str, text: str, correct: bool | None = True, length: int = 3, **changes: Any) -> ResponseRecord:
@@ -92,12 +92,12 @@ def test_conditions_that_cannot_be_met_are_refused(condition: str, message: str)
 def test_a_response_is_right_by_what_is_recorded() -> None:
     unknown = response("a", "1", correct=None)
     parts = {"parts": '{"correct": 0.0, "format": 1.0}'}
-    assert is_right(replace(unknown, reward=1.0))
-    assert not is_right(replace(unknown, reward=0.5))
-    assert not is_right(replace(unknown, reward=1.0, extra=parts))
-    assert not is_right(replace(unknown, extra={"status": "timeout"}))
+    kept, _ = keep_right([replace(unknown, reward=1.0)], Rejection())
+    assert len(kept) == 1
+    for wrong in ({"reward": 0.5}, {"reward": 1.0, "extra": parts}, {"extra": {"status": "timeout"}}):
+        assert keep_right([replace(unknown, **wrong)], Rejection())[0] == []
     with pytest.raises(ArtifactError, match=r"f\.jsonl, line 1: neither 'correct' nor a reward is recorded"):
-        is_right(unknown)
+        keep_right([unknown], Rejection())
 
 
 def test_a_length_is_asked_of_token_ids() -> None:

@@ -28,6 +28,7 @@ from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
 from swerve.rewards import grade
+from swerve.statistics import share
 from swerve.types import Completion
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
@@ -246,6 +247,7 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
     assert selected is not None
     assert (selected.both_right, selected.only_reference_right, selected.both_wrong) == (0, 2, 1)
     assert (selected.reference.num_recorded, selected.reference.num_regraded) == (6, 6)  # graded anew
+    assert (selected.reference_accuracy, selected.final_accuracy) == (share(2, 6), share(3, 6))
     assert {one.population: (one.source, one.num_rollouts) for one in summary.populations} == {
         "reference_wrong_final_right": ("dpo", 3),
         "reference_wrong_final_wrong": ("dpo", 1),
@@ -263,6 +265,10 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
     page = build_report(asked.out, options=asked.config.report).read_text()
     assert "Who gets which problems right?" in page
     assert "dpo wrong, rl-2 right" in page
+    assert "Accuracy was not measured" not in page
+    assert "On 6 problems, accuracy of the samples is 33.3% (9.7 to 70.0) at dpo and 50.0% (18.8 to 81.2) at" in page
+    assert ", a difference of +16.7 (" in page
+    assert ") points: the interval holds 0, so no difference is shown." in page
 
 
 def test_selection_on_one_half_of_the_samples(models: Mapping[str, Path], tmp_path: Path) -> None:

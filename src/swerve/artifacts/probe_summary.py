@@ -80,6 +80,11 @@ class Selected(Record):
     both_wrong: int
     num_unshared: int
     """Problems that one file lacks; they are left out."""
+    reference_accuracy: Estimate | None = None
+    """Mean over problems of the fraction of all samples that are right, those that decide and those that do not."""
+    final_accuracy: Estimate | None = None
+    accuracy_difference: Estimate | None = None
+    """Mean over problems of the difference of these fractions, final minus reference: paired."""
 
 
 class Compared(Record):

@@ -23,7 +23,7 @@ from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
-from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Run, StageOverrides
+from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
 from swerve.errors import DiskFullError, InterruptedRunError, ProblemsError, SwerveError
@@ -110,11 +110,20 @@ def export_checkpoint(
 
 
 @app.command()
-def report(run: Run, overrides: StageOverrides = None, as_json: Json = False) -> None:
-    """Write the report of a run: one page that works offline, and its figures."""
+def report(
+    source: Annotated[
+        str, typer.Argument(metavar="RUN|SAMPLES", help="A run, a probe's directory, or a file or folder of samples.")
+    ],
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SAMPLES]... [KEY=VALUE]...", help="More files of samples; changes under report."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the report of a run, a probe or samples: one page that works offline, and its figures."""
     from swerve.cli.pipeline import run_report
 
-    run_report(run, overrides or (), as_json=as_json)
+    run_report(source, rest or (), as_json=as_json)
 
 
 app.command(name="runs")(list_runs)

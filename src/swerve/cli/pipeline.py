@@ -14,6 +14,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
+from swerve.artifacts.samples import is_samples_file, read_samples
 from swerve.cli.console import print_json, print_result, print_text
 from swerve.cli.runs import (
     RUNS,
@@ -209,7 +210,10 @@ def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str
 
 
 def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Write the report of a run, or of a probe of imported responses, from its artifacts."""
+    """Write the report of a run, of a probe of imported responses, or of files of samples, from artifacts."""
+    if sample_files := _sample_files(Path(run)):
+        _report_samples(Path(run), sample_files, overrides, as_json=as_json)
+        return
     directory = find_run(run)
     options = _report_options(directory, overrides)
     from swerve.report import build_report
@@ -219,6 +223,30 @@ def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
         main_progress().note(line)
     page = build_report(directory, options=options)
     print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
+
+
+def _sample_files(path: Path) -> list[Path]:
+    """Return a file of samples, or those in a folder; none where a path is something else."""
+    if (path / "run.json").is_file():
+        return []
+    return [one for one in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(one)]
+
+
+def _report_samples(path: Path, files: Sequence[Path], rest: Sequence[str], *, as_json: bool) -> None:
+    """Write the page of files of samples: in their folder, or beside the first file."""
+    more = [one for one in rest if "=" not in one or Path(one).exists()]
+    options = load_settings(ProbeSettings, [one for one in rest if one not in more]).report
+    from swerve.cli.sample import comparison_text
+    from swerve.eval.comparison import compare, pooled_outcomes
+    from swerve.report.samples import write_samples_page
+
+    read = [read_samples(one) for one in (*files, *map(Path, more))]
+    comparison = compare([outcomes for file in read for outcomes in pooled_outcomes(file)])
+    folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
+    page = write_samples_page(folder / "index.html", comparison, read, options=options)
+    shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})
+    text = f"{comparison_text(shown, 'table')}\nReport: {page}"
+    print_result({"report": str(page)}, text, as_json=as_json)
 
 
 def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig:

@@ -42,9 +42,9 @@ def run_probe_recipe(path: Path, overrides: Sequence[str], *, steps: str | None,
     _write_report(recipe, out, chosen, progress)
     summary = read_summary(out)
     written = {"figures": out.report_path / "figures", "report": out.report_path / "index.html"}
-    lines = probe_lines(summary) if summary else []
+    lines = probe_lines(summary) if summary and not set(chosen) <= written.keys() else []
     lines += [f"{one.capitalize()}: {written[one]}" for one in chosen if one in written]
-    print_result(summary, "\n".join(lines or ["Nothing was measured yet."]), as_json=as_json)
+    print_result(summary, "\n".join(lines or ["No findings yet: the step analysis writes them."]), as_json=as_json)
 
 
 def parse_steps(text: str | None) -> tuple[StepName, ...]:

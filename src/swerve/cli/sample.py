@@ -16,9 +16,9 @@ from swerve.cli.options import Json
 from swerve.errors import CheckpointError, ConfigError, nearest
 
 if TYPE_CHECKING:
+    from swerve.artifacts.comparison import Comparison
     from swerve.config import TaskConfig
     from swerve.config.sampling import SampleSettings
-    from swerve.eval.comparison import Comparison
 
 _WORK = ("runtime", "rollout")
 
@@ -221,6 +221,8 @@ def sample_settings(
 
     if (task is None) == (data is None):
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")
+    if data is not None and options["split"] != "heldout":
+        raise ConfigError(f"--split is of --task; a split of --data is named in it: --data {options['split']}@{data}")
     own = [one for one in changes if _key(one) not in _WORK]
     config, problem_seed = _task(task, data, own)
     work = load_settings(WorkSettings, [f"runtime.max_rows={max_rows}", *(one for one in changes if one not in own)])

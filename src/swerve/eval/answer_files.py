@@ -14,6 +14,7 @@ from swerve.artifacts.files import remove, sha256_file, write_text
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.estimates import Estimate
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
@@ -24,7 +25,7 @@ from swerve.rewards import grade_all, known_graders
 from swerve.rewards.checks import OUTSIDE, outside_policies
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
-from swerve.statistics.intervals import share
+from swerve.statistics.intervals import mean_interval, share
 from swerve.types import Problem, Reward
 from swerve.version import __version__
 
@@ -366,13 +367,21 @@ def grading_summary(
         "graders": dict(Counter(problem.grader or problem.family for problem, _ in pairs)),
         "num_records": len(rewards),
         "num_right": right,
-        "right": share(right, len(rewards)),
+        "right": _fraction_right([problem.id for problem, _ in pairs], rewards),
         "mean_value": sum(graded) / len(graded) if graded else None,
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
         "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
         "extraction_hint": extraction_hint(pairs, rewards),
     }
+
+
+def _fraction_right(ids: Sequence[str], rewards: Sequence[Reward]) -> Estimate | None:
+    """Return the fraction of the records that are right with its interval over problems."""
+    right = [reward.is_right for reward in rewards]
+    if len(set(ids)) == len(ids):
+        return share(sum(right), len(right))
+    return mean_interval(list(map(float, right)), clusters=ids, bounds=(0.0, 1.0))
 
 
 def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Reward]) -> str | None:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from swerve.artifacts.record import Record
+from swerve.artifacts.comparison import Comparison, Difference, ModelScores, decoding_name
 from swerve.artifacts.samples import Sample, SampleFile
 from swerve.errors import MismatchError
-from swerve.estimates import Estimate, SamplingCurve, rounded
-from swerve.statistics import benjamini_hochberg, mcnemar, mean_interval, share, sign_flip_test
+from swerve.estimates import Estimate, rounded
+from swerve.statistics import accuracy_interval, benjamini_hochberg, mcnemar, mean_interval, sign_flip_test
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
-_ACCURACY = (0.0, 1.0)
 _DIFFERENCE = (-1.0, 1.0)
 
 
@@ -37,8 +36,8 @@ class Outcomes:
     """What one model made of the problems at one temperature."""
 
     model: str
-    temperature: float
-    """0: greedy."""
+    temperature: float | None
+    """0: greedy; None: the samples of all temperatures."""
     problems: Mapping[str, ProblemOutcome]
     """By id."""
     statuses: Mapping[str, int]
@@ -49,74 +48,25 @@ class Outcomes:
     """Of all completions."""
 
 
-class Difference(Record):
-    """A model's accuracy minus the first model's on the same problems."""
-
-    compared_with: str
-    """Label of the first model, with its decoding."""
-    estimate: Estimate
-    """Mean over problems with its interval."""
-    p_value: float | None
-    """McNemar's test where both have one sample per problem, else sign flips of the problems' differences."""
-    p_adjusted: float | None = None
-    """By Benjamini and Hochberg over the table's differences."""
-
-
-class ModelScores(Record):
-    """One row of the table: a model at a temperature."""
-
-    model: str
-    temperature: float
-    """0: greedy."""
-    num_problems: int
-    num_samples: int
-    """Per problem."""
-    accuracy: Estimate
-    """Mean over problems of the fraction of samples that are right (pass@1); an ungraded one counts as wrong."""
-    by_kind: Mapping[str, Estimate]
-    """The same by kind of problem."""
-    curve: tuple[SamplingCurve, ...]
-    """pass@k, pass^k and majority vote by k; empty with one sample per problem."""
-    difference: Difference | None
-    """From the first model; null for itself."""
-    unparsed: float
-    """Fraction of the completions without an answer."""
-    ungraded: float
-    """Fraction that reached a limit of the grader or made it fail."""
-    truncated: float | None
-    """Fraction cut off at the length limit; null: not recorded."""
-    num_tokens: float
-    """Mean length of a completion, tokens."""
-
-    @property
-    def decoding(self) -> str:
-        """How the completions were chosen."""
-        return "greedy" if self.temperature == 0 else f"T={self.temperature:g}"
-
-
-class Comparison(Record):
-    """Models compared on the same problems; the first is what the others are compared with."""
-
-    kinds: Mapping[str, int]
-    """Kinds of problems and how many there are of each."""
-    confidence: float
-    """Coverage of the intervals."""
-    rows: tuple[ModelScores, ...]
-
-
 def outcomes_of(file: SampleFile) -> list[Outcomes]:
     """Return the outcomes in a file of samples, by temperature."""
     temperatures = dict.fromkeys(one.temperature for one in file.samples)
-    return [_outcomes([one for one in file.samples if one.temperature == value]) for value in temperatures]
+    return [_outcomes([one for one in file.samples if one.temperature == value], value) for value in temperatures]
 
 
-def _outcomes(samples: Sequence[Sample]) -> Outcomes:
+def pooled_outcomes(file: SampleFile) -> list[Outcomes]:
+    """Return the outcomes in a file of samples: of all temperatures together, if there are several, and of each."""
+    found = outcomes_of(file)
+    return found if len(found) == 1 else [_outcomes(file.samples, None), *found]
+
+
+def _outcomes(samples: Sequence[Sample], temperature: float | None) -> Outcomes:
     grouped: dict[str, list[Sample]] = {}
     for one in samples:
         grouped.setdefault(one.problem.id, []).append(one)
     return Outcomes(
         model=samples[0].label,
-        temperature=samples[0].temperature,
+        temperature=temperature,
         problems={
             name: ProblemOutcome(
                 kind=group[0].problem.kind,
@@ -179,7 +129,7 @@ def _fraction(problem: ProblemOutcome) -> float:
 
 def _difference(first: Outcomes, second: Outcomes, confidence: float) -> Difference:
     pairs = [(one, second.problems[name]) for name, one in first.problems.items()]
-    label = f"{first.model} {_decoding(first.temperature)}"
+    label = f"{first.model} {decoding_name(first.temperature)}"
     before, after = ([_fraction(pair[place]) for pair in pairs] for place in (0, 1))
     if all(len(one.right) == len(other.right) == 1 for one, other in pairs):
         found = mcnemar([value == 1 for value in before], [value == 1 for value in after], confidence=confidence)
@@ -192,21 +142,13 @@ def _difference(first: Outcomes, second: Outcomes, confidence: float) -> Differe
     return Difference(compared_with=label, estimate=estimate, p_value=p_value)
 
 
-def _decoding(temperature: float) -> str:
-    return "greedy" if temperature == 0 else f"T={temperature:g}"
-
-
 def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float) -> ModelScores:
     problems = list(outcomes.problems.values())
     num = sum(len(one.right) for one in problems)
     num_samples = max(len(one.right) for one in problems)
 
     def accuracy(chosen: Sequence[ProblemOutcome]) -> Estimate:
-        fractions = [_fraction(one) for one in chosen]
-        if num_samples == 1:
-            found = share(round(sum(fractions)), len(fractions), confidence=confidence)
-        else:
-            found = mean_interval(fractions, confidence=confidence, bounds=_ACCURACY)
+        found = accuracy_interval([one.right for one in chosen], confidence=confidence)
         assert found is not None
         return found
 

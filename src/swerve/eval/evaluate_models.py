@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.comparison import Comparison
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import write_text
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
 from swerve.config.sampling import SampleSettings
-from swerve.eval.comparison import FORMATS, Comparison, Outcomes, ProblemOutcome, compare, outcomes_of
+from swerve.eval.comparison import FORMATS, Outcomes, ProblemOutcome, compare, outcomes_of
 from swerve.eval.sampling import SampleJob, run_jobs
 from swerve.progress import Progress
 

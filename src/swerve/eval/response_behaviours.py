@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from swerve.behaviours.response_rows import BehaviourRecord, Lexicon, Row
 from swerve.behaviours.signs import SIGNS
 from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.imported_responses import ResponseRecord, read_responses
+from swerve.formats.imported_responses import ResponseRecord, read_responses, recorded_verdict
 from swerve.problems.prompt import FORMATS
 from swerve.statistics.intervals import mean_interval, ratio_interval
 from swerve.statistics.jackknife import UNBOUNDED
@@ -132,24 +131,11 @@ def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
         group=None if group is None else f"{response.step}/{group}",
         question=problem.question,
         prefix=problem.prefix or (_OPENING if given.rstrip().endswith(_OPENING) else ""),
-        correct=_is_right(response.correct, response.reward, response.extra.get("status")),
+        correct=response.verdict,
         extracted=response.extracted,
         finish_reason=response.finish_reason,
         num_tokens=None if response.completion_ids is None else len(response.completion_ids),
     )
-
-
-def _is_right(correct: bool | None, reward: float | None, status: Any) -> bool | None:
-    """Return the recorded verdict; else a reward of 1 or more is right, and a text without an answer is wrong."""
-    if correct is not None:
-        return correct
-    return reward >= 1.0 if reward is not None else False if status == "unparsed" else None
-
-
-def _called_correct(parts: str) -> bool | None:
-    """Return what a grader says itself beside its value, as `Reward.is_right` has it; None where it says nothing."""
-    named = json.loads(parts).get("correct")
-    return None if named is None else named >= 1.0
 
 
 def run_records(run: RunDirectory, task: TaskConfig) -> list[BehaviourRecord]:
@@ -186,7 +172,7 @@ def _rollout_records(path: Path, prefix: str) -> list[BehaviourRecord]:
             label=f"step {step}",
             group=str(row["group"]),
             prefix=prefix,
-            correct=_is_right(_called_correct(row["parts"]), row["reward"], row["status"]),
+            correct=recorded_verdict(None, row["reward"], parts=row["parts"], status=row["status"]),
             extracted=row["extracted"],
             finish_reason=row["finish_reason"],
             num_tokens=num_tokens,

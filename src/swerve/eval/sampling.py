@@ -132,8 +132,10 @@ def chosen_problems(settings: SampleSettings, progress: Progress) -> list[Proble
     if repeated is not None:
         raise ConfigError(f"two problems have the id {repeated!r}; a sample is known by it: choose others")
     check_graders(problems)
+    other = "train: " if settings.split == "heldout" else "heldout: "
     for note in getattr(family, "notes", list)():
-        progress.note(note)
+        if not note.startswith(other):  # of problems that are not sampled
+            progress.note(note)
     return problems if settings.system is None else [_with_system(one, settings.system) for one in problems]
 
 

@@ -22,6 +22,7 @@ from swerve.formats.dialects import DIALECTS, Dialect, detect
 from swerve.formats.imported_problems import ProblemRecord, problem_from_fields
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Ids, renamed
+from swerve.types import Reward
 
 _NUM_NAMED = 5
 _EXACT_NAMES = {name: (name,) for name in (*RESPONSE_NAMES, "alternatives", "prefix", "grader", "grading")} | {
@@ -62,6 +63,35 @@ class ResponseRecord:
     """The layout it was read from."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """The record's other fields."""
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether it is right, as recorded; see `recorded_verdict`."""
+        return recorded_verdict(self.correct, self.reward, parts=self.extra.get("parts"), status=self.status)
+
+    @property
+    def status(self) -> str | None:
+        """What became of grading it, where that is recorded."""
+        return self.extra.get("status")
+
+
+def recorded_verdict(
+    correct: bool | None, reward: float | None, *, parts: str | None, status: str | None
+) -> bool | None:
+    """Return whether a response is right: as recorded, else as its reward says; None where nothing says so.
+
+    A text without an answer is wrong; of one whose grader failed or reached a limit nothing is known.
+
+    >>> recorded_verdict(None, 0.2, parts='{"correct": 1.0}', status="graded")
+    True
+    >>> recorded_verdict(None, None, parts=None, status="unparsed")
+    False
+    """
+    if correct is not None:
+        return correct
+    if reward is not None:
+        return Reward(value=reward, status="graded", parts=json.loads(parts or "{}")).is_right
+    return False if status == "unparsed" else None
 
 
 def dialect_of(records: Sequence[Record], dialect: str = "auto") -> Dialect:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import random
 import re
@@ -14,7 +13,6 @@ from typing import Any
 
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import ResponseRecord
-from swerve.types import Reward
 
 _CONDITION = re.compile(r"([\w.-]+)\s*(!=|<=|>=|=)(.*)", re.DOTALL)
 _BOUNDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
@@ -71,7 +69,7 @@ def keep_right(
     """
     conditions = [_condition(text, responses) for text in rejection.where]
     met = [one for one in responses if all(holds(one) for holds in conditions)]
-    right = [one for one in met if is_right(one)] if rejection.only_right else met
+    right = [one for one in met if _is_right(one)] if rejection.only_right else met
     fitting = [one for one in right if _is_within(one, rejection)]
     distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
     kept = distinct if rejection.per_problem is None else _chosen(distinct, rejection.per_problem, rejection.seed)
@@ -91,23 +89,18 @@ def keep_right(
     )
 
 
-def is_right(response: ResponseRecord) -> bool:
-    """Return whether a response is right, as recorded or by its recorded reward.
+def _is_right(response: ResponseRecord) -> bool:
+    """Return whether a response is right; one that could not be graded is not.
 
     Raises:
-        ArtifactError: neither is recorded, and nor is that the response could not be graded.
+        ArtifactError: neither a verdict nor a reward is recorded, nor that the response could not be graded.
     """
-    if response.correct is not None:
-        return response.correct
-    if response.reward is not None:
-        parts = json.loads(str(response.extra.get("parts") or "{}"))
-        return Reward(value=response.reward, status="graded", parts=parts).is_right
-    if response.extra.get("status") in ("unparsed", "timeout", "error"):
-        return False
-    raise ArtifactError(
-        f"{response.place}: neither 'correct' nor a reward is recorded, so nobody knows whether the response is right; "
-        "grade the file first (swerve grade)"
-    )
+    if response.verdict is None and response.status not in ("timeout", "error"):
+        raise ArtifactError(
+            f"{response.place}: neither 'correct' nor a reward is recorded, so nobody knows whether the response is "
+            "right; grade the file first (swerve grade)"
+        )
+    return bool(response.verdict)
 
 
 def _num_problems(responses: Sequence[ResponseRecord]) -> int:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -17,6 +18,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
+from swerve.estimates import Estimate
 from swerve.formats.imported_problems import ProblemRecord, read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer
@@ -29,6 +31,7 @@ from swerve.probe.rollouts.samples import ChosenRollouts, choose_rollouts, parse
 from swerve.problems import ProblemFamily, load_family
 from swerve.rewards.checks import has_grader
 from swerve.seeds import derive_seed
+from swerve.statistics.intervals import accuracy_interval, mean_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +167,34 @@ def _with_choice(request: ProbeRequest, files: SampleFiles, final: ImportedRespo
             only_final_right=cells[False, True],
             both_wrong=cells[False, False],
             num_unshared=chosen.num_unshared,
+            **_sample_accuracies(reference, final, chosen, request.config.eval.confidence),
         ),
         notes=(
             *_writer_notes(files.reference, request.reference),
             *_writer_notes(files.final, request.checkpoints[-1]),
         ),
     )
+
+
+def _sample_accuracies(
+    reference: ImportedResponses, final: ImportedResponses, chosen: ChosenRollouts, confidence: float
+) -> dict[str, Estimate | None]:
+    """Return how often the samples of both models are right, over the problems that rollouts were chosen from."""
+    before, after = (_right_by_problem(read, chosen) for read in (reference, final))
+    changes = [fmean(late) - fmean(early) for early, late in zip(before, after, strict=True)]
+    return {
+        "reference_accuracy": accuracy_interval(before, confidence=confidence),
+        "final_accuracy": accuracy_interval(after, confidence=confidence),
+        "accuracy_difference": mean_interval(changes, confidence=confidence, bounds=(-1.0, 1.0)),
+    }
+
+
+def _right_by_problem(read: ImportedResponses, chosen: ChosenRollouts) -> list[list[bool]]:
+    right: dict[str, list[bool]] = {one.problem.id: [] for one in chosen.prompts}
+    for one in read.sequences:
+        if one.problem.id in right:
+            right[one.problem.id].append(one.correct)
+    return list(right.values())
 
 
 def _writer_notes(path: Path, model: ModelSource) -> list[str]:

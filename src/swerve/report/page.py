@@ -103,27 +103,16 @@ def all_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
 
 
 def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
-    """Return the whole page as text."""
-    # Templates take a moment to import, which importing the package must not.
-    import jinja2
-    from markupsafe import Markup
-
-    scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
+    """Return the whole page of a run as text."""
     charts, sections = all_charts(inputs), all_sections(inputs)
     inside = [part.chart for one in sections for part in one.parts if isinstance(part, ChartPart)]
     drawn = [chart for chart in (*charts, *inside) if chart.measured]
     viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
-    template = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_asset(("page.html.j2",)))
-    return template.render(
+    return fill_template(
+        has_run=True,
         title=options.title or inputs.run_name,
         run_name=inputs.run_name,
-        policy=_policy(scripts, styles),
-        # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
-        script=Markup(scripts),
-        style=Markup(styles),
-        data=Markup(json_block({"charts": [_chart(chart) for chart in drawn], "viewer": viewer})),
+        data={"charts": [_chart(chart) for chart in drawn], "viewer": viewer},
         charts=charts,
         unit_titles=UNIT_TITLES,
         findings=all_findings(inputs),
@@ -135,6 +124,26 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         has_viewer=viewer is not None,
         divergences=DIVERGENCE_NAMES,
         sections=sections,
+    )
+
+
+def fill_template(*, data: Mapping[str, Any], **context: Any) -> str:
+    """Return the page that the template makes of `context`, with its scripts and styles, and `data` for the scripts."""
+    # Templates take a moment to import, which importing the package must not.
+    import jinja2
+    from markupsafe import Markup
+
+    scripts, styles = _asset(_SCRIPTS), _asset(_STYLES)
+    template = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(_asset(("page.html.j2",)))
+    return template.render(
+        policy=_policy(scripts, styles),
+        # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
+        script=Markup(scripts),
+        style=Markup(styles),
+        data=Markup(json_block(data)),
+        **context,
     )
 
 

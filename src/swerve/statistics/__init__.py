@@ -15,6 +15,7 @@ from swerve.statistics.hypothesis_tests import (
     sign_flip_test,
 )
 from swerve.statistics.intervals import (
+    accuracy_interval,
     difference_interval,
     mean_interval,
     median_interval,
@@ -32,6 +33,7 @@ __all__ = [
     "Ranking",
     "SkewedMean",
     "WilcoxonResult",
+    "accuracy_interval",
     "auc",
     "auc_interval",
     "average_precision",

@@ -121,6 +121,26 @@ def mean_interval(
     return _free_mean(sums, confidence, bounds)
 
 
+def accuracy_interval(right: Sequence[Sequence[bool]], *, confidence: float = 0.95) -> Estimate | None:
+    """Return the mean over problems of the fraction of samples that are right; None without a problem.
+
+    Its interval is over problems: Wilson's where each has one sample, else that of `mean_interval`.
+
+    Args:
+        right: of each problem, whether each of its samples is right; one at least.
+        confidence: coverage of the interval.
+
+    >>> accuracy_interval([[True, False], [True, True], [True, False]]).mean
+    0.6666666666666666
+    >>> accuracy_interval([[True]] * 45 + [[False]] * 5) == share(45, 50)
+    True
+    """
+    fractions = [sum(one) / len(one) for one in right]
+    if all(len(one) == 1 for one in right):
+        return share(round(sum(fractions)), len(fractions), confidence=confidence)
+    return mean_interval(fractions, confidence=confidence, bounds=(0.0, 1.0))
+
+
 def _bounded_mean(sums: Array, confidence: float, bounds: Bounds, rare: bool) -> Estimate:
     low, high = bounds
     mean = float(sums[:, 0].sum() / sums[:, 1].sum())

@@ -117,7 +117,15 @@ class Terms(_Rows):
     rows: tuple[tuple[str, str], ...]
 
 
-Part = Table | DotPlot | BarPlot | ChartPart | Absent | Terms
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts(_Rows):
+    """Texts as they stand, each shown on demand under a line that says what it is."""
+
+    sort: ClassVar[str] = "texts"
+    rows: tuple[tuple[str, str], ...]
+
+
+Part = Table | DotPlot | BarPlot | ChartPart | Absent | Terms | Texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

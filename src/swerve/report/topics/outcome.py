@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 
 from swerve.artifacts.evaluation import MANY_SAMPLES, Evaluation, largest_k, rewards_are_fractions
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, over_checkpoints
-from swerve.report.format import NOT_MEASURED, change, count, percent, percent_interval
+from swerve.report.format import NOT_MEASURED, change, count, percent, percent_interval, points_interval
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import Tile, Topic
 
@@ -23,12 +24,54 @@ def _sentences(inputs: ReportInputs) -> Iterator[str]:
         yield "Where the checkpoints differ from the reference was not measured."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accuracies:
+    """The accuracies of reference and final checkpoint on the same problems."""
+
+    name: str
+    problems: str
+    labels: tuple[str, str]
+    first: Estimate
+    last: Estimate
+    difference: Estimate | None = None
+    """Of the same problems, paired, where that was measured."""
+
+
+def _measured(inputs: ReportInputs) -> _Accuracies | None:
+    """Return the greedy accuracies of the evaluations; without them those of the samples that rollouts are from."""
+    first, last, summary = inputs.reference, inputs.final, inputs.summary
+    if first is not None and last is not None and first.accuracy is not None and last.accuracy is not None:
+        return _Accuracies(
+            name="greedy accuracy",
+            problems=f"{count(last.num_problems)} held-out problems",
+            labels=(first.checkpoint, last.checkpoint),
+            first=first.accuracy,
+            last=last.accuracy,
+        )
+    selected = None if summary is None else summary.selected
+    if summary is None or selected is None or selected.reference_accuracy is None or selected.final_accuracy is None:
+        return None
+    return _Accuracies(
+        name="accuracy of the samples",
+        problems=f"{count(summary.num_problems)} problems",
+        labels=(summary.reference, summary.final),
+        first=selected.reference_accuracy,
+        last=selected.final_accuracy,
+        difference=selected.accuracy_difference,
+    )
+
+
 def _accuracy(inputs: ReportInputs) -> str:
-    first, last = inputs.reference, inputs.final
-    if first is None or last is None or first.accuracy is None or last.accuracy is None:
+    found = _measured(inputs)
+    if found is None:
         return "Accuracy was not measured."
-    said = change(first.accuracy, last.accuracy, at=(first.checkpoint, last.checkpoint))
-    return f"On {count(last.num_problems)} held-out problems, greedy accuracy {said}"
+    said = change(found.first, found.last, at=found.labels)
+    if found.difference is not None:
+        values = zip((found.first, found.last), found.labels, strict=True)
+        said = " and ".join(f"{percent_interval(value)} at {label}" for value, label in values)
+        shown = "" if found.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
+        said = f"is {said}, a difference of {points_interval(found.difference)} points{shown}."
+    return f"On {found.problems}, {found.name} {said}"
 
 
 def _samples(inputs: ReportInputs) -> str:
@@ -45,14 +88,15 @@ def _samples(inputs: ReportInputs) -> str:
 
 
 def _tile(inputs: ReportInputs) -> Tile:
-    first, last = inputs.reference, inputs.final
-    if first is None or last is None or first.accuracy is None or last.accuracy is None:
+    found = _measured(inputs)
+    if found is None:
         detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
         return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
+    first, last = found.labels
     return Tile(
-        caption="Greedy accuracy",
-        value=f"{percent(first.accuracy.mean)} → {percent(last.accuracy.mean)}",
-        detail=f"{first.checkpoint} to {last.checkpoint}, {count(last.num_problems)} held-out problems",
+        caption=f"{found.name[:1].upper()}{found.name[1:]}",
+        value=f"{percent(found.first.mean)} → {percent(found.last.mean)}",
+        detail=f"{first} to {last}, {found.problems}",
     )
 
 
