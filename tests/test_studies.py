@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "studies").rglob("*.py")])
@@ -235,3 +237,36 @@ def test_results_are_appended_after_what_they_were_made_with(tmp_path, monkeypat
     assert second == {"kind": "run", "values": []}
     assert others == {**versions, "date": "2001-02-03"}
     assert third == {"kind": "later"}
+
+
+def test_the_commands_of_a_page_are_run_and_what_is_known_is_not_run_again(tmp_path, monkeypatch):
+    study = importlib.import_module("studies.any_model.__main__")
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / study.STUDY.page
+    page.write_text(
+        "```yaml\nkey: 1\n```\n\n```console\n$ python -c 'print(open(\"probe.yaml\").read())'\n```\n\n"
+        "<!-- any_model: one -->\n<!-- /any_model: one -->\n\n```console\n$ python -c 'not run: no place'\n```\n"
+    )
+    monkeypatch.setattr(study, "ROOT", tmp_path)
+    study.measure(tmp_path / "out.jsonl", tmp_path / "work")
+    records = importlib.import_module("studies.study").read_records(tmp_path / "out.jsonl")
+    assert study.tables(records) == {"any_model: one": "```text\nkey: 1\n\n```"}
+    page.write_text(page.read_text().replace("print(", "wrong("))
+    study.measure(tmp_path / "out.jsonl", tmp_path / "work")
+    with pytest.raises(subprocess.CalledProcessError):
+        study.run_commands("$ python -c 'wrong()'", tmp_path)
+
+
+def test_five_checkpoints_are_made_without_swerve_and_read_by_transformers(tmp_path):
+    train = importlib.import_module("studies.any_model.train")
+    sizes = {"num_train": 40, "num_heldout": 4, "num_sft": 32, "hidden_size": 16, "num_layers": 1, "max_new_tokens": 4}
+    steps = {"sft_steps": 2, "dpo_steps": 1, "rl_checkpoints": (1, 2, 3), "num_prompts": 2, "num_samples": 2}
+    train.train_all(tmp_path, train.TrainSettings(**sizes, **steps))
+    names = ["dpo", "problems.jsonl", "rlvr-1", "rlvr-2", "rlvr-3", "sft"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rlvr-3")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "rlvr-3")
+    trainer = train.Trainer(train.TrainSettings(), model, tokenizer)
+    pairs = [trainer.encode("What is 12 + 34?", "46"), trainer.encode("What is 1 + 2?", train.solution("1 2"))]
+    alone = [trainer.logprobs(trainer.batch([pair])).sum().item() for pair in pairs]
+    assert trainer.logprobs(trainer.batch(pairs)).sum(1).tolist() == pytest.approx(alone, rel=1e-5)  # padding is none
