@@ -5,11 +5,24 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from swerve import batch as batches
-from swerve.batch import checked_head, completion_logits, token_batches
+from swerve.batch import checked_head, completion_hidden, completion_logits, reads_packed_rows, token_batches
 from swerve.errors import MismatchError
+from swerve.models.packed_attention import NAME
 
+WINDOWED = ["sliding_attention", "full_attention"]
 SEQUENCES = [([5, 6], [7, 8, 9]), ([4], [7]), ([4, 5, 6], [9, 9])]
 
 
@@ -66,3 +79,64 @@ def test_logits_predict_the_completion_token_at_their_position(tiny):
                 for position in range(len(completion)):
                     expected = full[len(prompt) + position - 1]
                     assert torch.allclose(logits[index, position], expected, atol=1e-5)
+
+
+def test_a_packed_row_has_no_padding_and_a_repeated_prompt_once():
+    sequences = [([4, 5], [7, 8, 9]), ([4, 5], [6]), ([5], [9, 9])]
+    (batch,) = token_batches(sequences, pad_id=0, packed=True)
+    assert batch.input_ids.tolist() == [[4, 5, 7, 8, 9, 6, 5, 9, 9]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 2, 0, 1, 2]]
+    assert batch.predicts.tolist() == [1, 2, 3, 1, 6, 7]
+    assert batch.completion_ids.tolist() == [[7, 8, 9], [6, 0, 0], [9, 9, 0]]
+    budgets = {8: [(0, 1), (2,)], 9: [(0, 1, 2)], 5: [(0,), (1,), (2,)]}
+    for tokens, rows in budgets.items():
+        found = token_batches(sequences, pad_id=0, packed=True, tokens_per_batch=tokens)
+        assert [one.rows for one in found] == rows
+    (first, second) = token_batches([*sequences, ([1], [1])], pad_id=0, packed=True, tokens_per_batch=1, together=2)
+    assert (first.rows, second.rows) == ((0, 1), (2, 3))
+    again = batch.padded()
+    assert again.input_ids.tolist() == [[4, 5, 7, 8, 9], [4, 5, 6, 0, 0], [0, 5, 9, 9, 0]]
+    assert again.rows == batch.rows
+
+
+EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16}
+ARCHITECTURES = {
+    "llama": (LlamaConfig, {}, True),
+    "qwen3": (Qwen3Config, {"head_dim": 8}, True),
+    "window": (MistralConfig, {"sliding_window": 3}, True),
+    "windows": (Gemma3TextConfig, {"sliding_window": 3, "head_dim": 8, "layer_types": WINDOWED}, True),
+    "experts": (Qwen3MoeConfig, {"head_dim": 8, "num_experts_per_tok": 2, **EXPERTS}, True),
+    "soft caps": (Gemma2Config, {"head_dim": 8, "attn_logit_softcapping": 2.0}, False),
+    "sinks": (GptOssConfig, {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1}, False),
+    "convolutions": (Lfm2Config, {"layer_types": ["conv", "full_attention"]}, False),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_packed_rows_give_the_states_and_gradients_of_padded_ones_or_are_not_used(name):
+    kind, keys, packs = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = kind(**{"vocab_size": 12, "pad_token_id": 0, "num_key_value_heads": 1, **sizes, **keys})
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    head = checked_head(model)
+    before = model.config._attn_implementation
+    assert reads_packed_rows(model, head) is packs
+    assert reads_packed_rows(model, head) is packs  # the next stage asks again
+    assert model.config._attn_implementation == (NAME if packs else before)
+    if not packs:
+        return
+    generator = torch.Generator().manual_seed(1)
+    sequences = [
+        ([1 + group] * (1 + group), torch.randint(12, (1 + 3 * sample + group,), generator=generator).tolist())
+        for group in range(3)
+        for sample in range(3)
+    ]
+    found = []
+    for packed in (False, True):
+        (batch,) = token_batches(sequences, pad_id=0, in_order=True, packed=packed)
+        hidden = completion_hidden(model, batch, head)
+        gradients = torch.autograd.grad(hidden.sin().sum(), [p for p in model.model.parameters() if p.dim() == 2])
+        found.append([hidden, *gradients])
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).abs().max() / one.abs().max()) < 1e-5

@@ -1,4 +1,4 @@
-"""Padded batches of token sequences, and the logits that predict each completion token.
+"""Batches of token sequences, padded or packed, and the states and logits that predict each completion token.
 
 This is the only place that shifts by one token: everywhere else position t names the token it predicts.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
 from swerve.models.head import Head, head_inputs, head_tolerance, model_head
+from swerve.models.packed_attention import PackedRow, sdpa_again, use_packed_attention
 
 TokenSequence = tuple[Sequence[int], Sequence[int]]
 """Prompt ids and completion ids."""
@@ -22,59 +24,112 @@ TokenSequence = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """Prompts padded on the left to one width, completions padded on the right to another; L = P + T."""
+    """Some sequences as a model reads them: each padded to a row of its own, or all of them packed into one row.
 
-    input_ids: Int[Tensor, "B L"]
-    attention_mask: Int[Tensor, "B L"]
-    position_ids: Int[Tensor, "B L"]
+    In padded rows prompts are padded on the left to one width P, completions on the right to another; L = P + T.
+    """
+
+    input_ids: Int[Tensor, "R L"]
+    position_ids: Int[Tensor, "R L"]
     completion_ids: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"]
     """True at the positions of real completion tokens, the end-of-sequence token included."""
-    prompt_width: int
-    """P, in tokens."""
     rows: tuple[int, ...]
-    """Which of the sequences given each row is."""
+    """Which of the sequences given each of the B is."""
+    attention_mask: Int[Tensor, "R L"] | None = None
+    """Of padded rows."""
+    prompt_width: int = 0
+    """P of padded rows, in tokens."""
+    packed_row: PackedRow | None = None
+    """Where the sequences stand, in a packed row."""
+    predicts: Int[Tensor, " N"] | None = None
+    """In a packed row: the place whose state predicts each real completion token, one sequence after the other."""
+    sequences: tuple[TokenSequence, ...] = ()
+    """What was packed."""
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """Return the batch on another device."""
-        names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask", "packed_row", "predicts")
+        values: dict[str, Any] = {name: getattr(self, name) for name in names}
+        moved: dict[str, Any] = {name: None if value is None else value.to(device) for name, value in values.items()}
+        return replace(self, **moved)
+
+    def padded(self) -> TokenBatch:
+        """Return the same sequences in padded rows, on the same device, for a model that cannot read packed ones."""
+        if self.packed_row is None:
+            return self
+        padded = _pad(self.sequences, range(len(self.sequences)), pad_id=0)
+        return replace(padded.to(self.input_ids.device), rows=self.rows)
 
 
 def token_batches(
-    sequences: Sequence[TokenSequence], *, pad_id: int, tokens_per_batch: int | None = None, in_order: bool = False
+    sequences: Sequence[TokenSequence],
+    *,
+    pad_id: int,
+    tokens_per_batch: int | None = None,
+    in_order: bool = False,
+    together: int = 1,
+    packed: bool = False,
 ) -> list[TokenBatch]:
-    """Pad (prompt ids, completion ids) pairs into batches of at most `tokens_per_batch` padded tokens.
+    """Put (prompt ids, completion ids) pairs into batches of at most `tokens_per_batch` tokens.
 
-    Sequences of similar length share a batch; `rows` says which is which. A sequence longer than the budget gets a
-    batch of its own. Without a budget there is one batch, without sequences none. With `in_order` rows stay in the
-    order given.
+    Padded, sequences of similar length share a batch, and padding counts. Packed, they keep their order, and a prompt
+    that follows itself in a batch is there, and counts, once. `rows` says which sequence is which. What is longer than
+    the budget gets a batch of its own. Without a budget there is one batch, without sequences none.
+
+    Args:
+        sequences: the pairs.
+        pad_id: fills the unused places of padded rows.
+        tokens_per_batch: the budget; None: all in one batch.
+        in_order: padded rows stay in the order given.
+        together: so many sequences that follow one another always share a batch, side by side.
+        packed: all sequences of a batch in one row without padding; `completion_hidden` then needs a model that
+            `reads_packed_rows`.
 
     Raises:
         ValueError: a sequence has an empty prompt or completion.
     """
-    if not sequences:
-        return []
     for index, (prompt, completion) in enumerate(sequences):
         if not len(prompt) or not len(completion):
             raise ValueError(f"sequence {index} has an empty {'completion' if len(prompt) else 'prompt'}")
-    order = list(range(len(sequences)))
-    if not in_order:
-        order.sort(key=lambda index: len(sequences[index][0]) + len(sequences[index][1]))
-    batches: list[list[int]] = [[]]
-    width = [0, 0]
-    for index in order:
-        prompt, completion = sequences[index]
-        grown = [max(width[0], len(prompt)), max(width[1], len(completion))]
-        if batches[-1] and tokens_per_batch is not None and (len(batches[-1]) + 1) * sum(grown) > tokens_per_batch:
-            batches.append([])
-            grown = [len(prompt), len(completion)]
-        batches[-1].append(index)
-        width = grown
-    return [_pad(sequences, rows, pad_id) for rows in batches]
+    units = [range(start, min(start + together, len(sequences))) for start in range(0, len(sequences), together)]
+    if not in_order and not packed:
+        units.sort(key=lambda unit: max(sum(map(len, sequences[index])) for index in unit))
+    size_of = _packed_size if packed else _padded_size
+    batches: list[list[int]] = []
+    size = (0, 0, 0)
+    for unit in units:
+        grown = size_of(size, sequences, unit, batches[-1][-1] if batches else None)
+        if batches and (tokens_per_batch is None or grown[0] <= tokens_per_batch):
+            batches[-1] += unit
+        else:
+            batches.append([*unit])
+            grown = size_of((0, 0, 0), sequences, unit, None)
+        size = grown
+    return [_pack(sequences, rows) if packed else _pad(sequences, rows, pad_id) for rows in batches]
 
 
-def _pad(sequences: Sequence[TokenSequence], rows: list[int], pad_id: int) -> TokenBatch:
+_Size = tuple[int, int, int]
+"""Of a batch: its tokens; padded also the widths of prompts and completions."""
+
+
+def _padded_size(size: _Size, sequences: Sequence[TokenSequence], unit: range, last: int | None) -> _Size:
+    num_rows = size[0] // max(1, size[1] + size[2]) + len(unit)
+    prompt, completion = (max(size[part + 1], *(len(sequences[row][part]) for row in unit)) for part in (0, 1))
+    return num_rows * (prompt + completion), prompt, completion
+
+
+def _packed_size(size: _Size, sequences: Sequence[TokenSequence], unit: range, last: int | None) -> _Size:
+    total = size[0]
+    for row in unit:
+        prompt, completion = sequences[row]
+        is_repeated = last is not None and sequences[last][0] == prompt
+        total += len(completion) + (0 if is_repeated else len(prompt))
+        last = row
+    return total, 0, 0
+
+
+def _pad(sequences: Sequence[TokenSequence], rows: Sequence[int], pad_id: int) -> TokenBatch:
     prompt_width = max(len(sequences[row][0]) for row in rows)
     completion_width = max(len(sequences[row][1]) for row in rows)
     input_ids = torch.full((len(rows), prompt_width + completion_width), pad_id, dtype=torch.long)
@@ -92,6 +147,46 @@ def _pad(sequences: Sequence[TokenSequence], rows: list[int], pad_id: int) -> To
         mask=attention_mask[:, prompt_width:].bool(),
         prompt_width=prompt_width,
         rows=tuple(rows),
+    )
+
+
+def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch:
+    token_ids: list[int] = []
+    positions: list[int] = []
+    places: list[list[int]] = []
+    num_shared: list[int] = []
+    predicts: list[int] = []
+    last_prompt, prompt_places = None, list[int]()
+
+    def add(tokens: Sequence[int], *, first_position: int) -> list[int]:
+        start = len(token_ids)
+        token_ids.extend(tokens)
+        positions.extend(range(first_position, first_position + len(tokens)))
+        return list(range(start, len(token_ids)))
+
+    chosen = [sequences[row] for row in rows]
+    for prompt, completion in chosen:
+        is_repeated = prompt == last_prompt
+        if not is_repeated:
+            last_prompt, prompt_places = prompt, add(prompt, first_position=0)
+        own = [*prompt_places, *add(completion, first_position=len(prompt))]
+        places.append(own)
+        num_shared.append(len(prompt) if is_repeated else 0)
+        predicts += own[len(prompt) - 1 : -1]
+
+    lengths = torch.tensor([len(completion) for _, completion in chosen])
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    completion_ids = torch.zeros(mask.shape, dtype=torch.long)
+    completion_ids[mask] = torch.tensor([token for _, completion in chosen for token in completion])
+    return TokenBatch(
+        input_ids=torch.tensor([token_ids]),
+        position_ids=torch.tensor([positions]),
+        completion_ids=completion_ids,
+        mask=mask,
+        rows=tuple(rows),
+        packed_row=PackedRow.of(places, num_shared),
+        predicts=torch.tensor(predicts),
+        sequences=tuple(chosen),
     )
 
 
@@ -122,12 +217,56 @@ def completion_hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> 
         MismatchError: the model does not call its head once with the positions asked for.
     """
     with head_inputs(head.projection, skip_head=True) as captured:
-        completion_logits(model, batch)
-    if len(captured) != 1 or captured[0].shape[:2] != batch.completion_ids.shape:
+        if batch.packed_row is None:
+            completion_logits(model, batch)
+        else:
+            _read_packed(model, batch)
+    expected = batch.completion_ids.shape if batch.predicts is None else (1, len(batch.predicts))
+    if len(captured) != 1 or captured[0].shape[:2] != expected:
         raise MismatchError(
             f"the output head of {type(model).__name__} is not called once with the positions asked for"
         )
-    return captured[0][batch.mask]
+    return captured[0][0] if batch.predicts is not None else captured[0][batch.mask]
+
+
+def _read_packed(model: PreTrainedModel, batch: TokenBatch) -> None:
+    # A mask of four dimensions is taken as it is, so that none of [L, L] is made; packed attention needs none.
+    no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=batch.input_ids.device)
+    model(
+        input_ids=batch.input_ids,
+        attention_mask=no_mask,
+        position_ids=batch.position_ids,
+        logits_to_keep=batch.predicts,
+        use_cache=False,
+        packed_row=batch.packed_row,
+    )
+
+
+def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
+    """Let a model read packed rows beside padded ones, and return whether it gives the same states in both.
+
+    Two prompts and four completions are tried. Models whose attention has what the packed one has not, or that mix
+    tokens elsewhere than in attention, do not; they are left as they were.
+    """
+    if not use_packed_attention(model):
+        return False
+    sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (2, 1, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
+    (padded,) = token_batches(sequences, pad_id=0, in_order=True)
+    (packed,) = token_batches(sequences, pad_id=0, packed=True)
+    training = model.training
+    model.eval()  # dropout would make the two passes differ
+    try:
+        with torch.no_grad():
+            expected = completion_hidden(model, padded.to(model.device), head).double()
+            found = completion_hidden(model, packed.to(model.device), head).double()
+        tolerance = head_tolerance(model.dtype)
+        agrees = torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
+    except (MismatchError, NotImplementedError, TypeError, ValueError, RuntimeError, IndexError):
+        agrees = False  # code of any architecture, asked for what it may not know
+    model.train(training)
+    if not agrees:
+        sdpa_again(model)
+    return agrees
 
 
 def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import yaml
 
 from swerve.artifacts.files import verify_manifest
 from swerve.artifacts.metrics import read_metrics
@@ -92,8 +93,8 @@ def test_pairs_are_one_right_and_one_wrong_completion_with_exact_reference(small
     assert read_metrics(small_run.metrics_path)[220]["loss"] == pytest.approx(math.log(2), abs=1e-6)
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 400])
-def test_micro_batches_do_not_change_the_update(small_config, tmp_path, tokens_per_batch):
+@pytest.mark.parametrize(("tokens_per_batch", "rows"), [(1, "packed"), (400, "padded")])
+def test_micro_batches_and_padding_do_not_change_the_update(small_config, tmp_path, tokens_per_batch, rows):
     config = small_config.model_copy(
         update={
             "stages": tuple(
@@ -102,11 +103,34 @@ def test_micro_batches_do_not_change_the_update(small_config, tmp_path, tokens_p
         }
     )
     split = config.model_copy(
-        update={"stages": tuple(s.model_copy(update={"tokens_per_batch": tokens_per_batch}) for s in config.stages)}
+        update={
+            "stages": tuple(s.model_copy(update={"tokens_per_batch": tokens_per_batch}) for s in config.stages),
+            "runtime": config.runtime.model_copy(update={"rows": rows}),
+        }
     )
     whole = [record["loss"] for record in read_metrics(_train(config, tmp_path / "whole").metrics_path)]
     parts = [record["loss"] for record in read_metrics(_train(split, tmp_path / "parts").metrics_path)]
     assert parts == pytest.approx(whole, rel=1e-5)
+
+
+def test_pairs_and_a_teacher_are_learned_alike_in_packed_and_padded_rows(small_run, small_recipe, tmp_path):
+    stage = {"steps": 2, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
+    pairs = {**stage, "kind": "dpo", "batch_size": 4, "max_prompts": 64}
+    teacher = {**stage, "kind": "distill", "prompts_per_step": 4, "teacher": str(small_run.checkpoint_path(224))}
+    document = {
+        **yaml.safe_load(small_recipe.read_text()),
+        "model": {"kind": "pretrained", "path": str(small_run.checkpoint_path(220))},
+        "stages": [pairs, teacher],
+        "probe": {},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(document))
+    found = []
+    for rows, tokens in (("packed", 4096), ("padded", 100)):
+        changes = [f"runtime.rows={rows}", *(f"stages.{kind}.tokens_per_batch={tokens}" for kind in ("dpo", "distill"))]
+        run = _train(load_config(tmp_path / "recipe.yaml", changes), tmp_path / rows)
+        found.append([(one["loss"], one["grad_norm"]) for one in read_metrics(run.metrics_path)])
+    assert found[0] == [pytest.approx(one, rel=1e-5) for one in found[1]]
+    assert found[0][0][0] == pytest.approx(math.log(2), abs=1e-5)  # the pairs were given in their order
 
 
 def test_seed_decides_the_weights(small_recipe, tmp_path):

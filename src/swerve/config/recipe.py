@@ -39,6 +39,10 @@ class RuntimeConfig(Model):
     """Of the weights in evaluation and the probe; training needs float32."""
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
+    rows: Literal["packed", "padded"] = "packed"
+    """How sequences reach the model in training: one after the other in one row, a prompt once for the completions that
+    follow it, or each padded to a row of its own. Results agree to rounding; models that cannot read packed rows get
+    padded ones."""
     max_rows: PositiveInt = 512
     """Sequences generated side by side."""
     grader_workers: PositiveInt | None = None
@@ -51,6 +55,9 @@ class RuntimeConfig(Model):
     """Seconds that torchrun's processes wait for each other before one that does not come is named."""
     trackers: tuple[Literal["tensorboard"], ...] = ()
     """Where training also records its metrics, beside metrics.jsonl."""
+
+
+DEFAULT_RUNTIME = RuntimeConfig()
 
 
 class Config(Model):

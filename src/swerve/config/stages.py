@@ -63,7 +63,7 @@ class _Stage(Model):
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
-    """Padded tokens of one forward pass; more are split, with the same result."""
+    """Tokens of one forward pass, padding included; more are split, with the same result."""
     where: StageFilter = StageFilter()
     """Which of the task's problems the stage draws from."""
     mix: dict[str, Positive] = Field(default_factory=dict)

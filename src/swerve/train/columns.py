@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from swerve.batch import TokenBatch, TokenSequence, completion_hidden
-from swerve.models.head import Head
+from swerve.batch import TokenBatch, TokenSequence
+from swerve.train.replicated_model import ReplicatedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +76,7 @@ class TokenColumns:
 
 
 def score_tokens(
-    model: PreTrainedModel,
-    head: Head,
+    weights: ReplicatedModel,
     batches: Sequence[TokenBatch],
     compute: Callable[[TokenBatch, Tensor], Tensor],
     table: TokenTable,
@@ -88,19 +86,18 @@ def score_tokens(
     """Return tables of scores of every token under a model, without gradients and without dropout.
 
     Args:
-        model: in any mode; it is left in evaluation mode.
-        head: the model's.
+        weights: the model, in any mode; it is left in evaluation mode.
         batches: of all the table's completions.
         compute: (batch, hidden states `[N, D]`) -> `[N, num_scores]`.
         table: the shape of the result.
         num_scores: how many tables.
     """
-    model.eval()
+    weights.model.eval()
     tables = [table.zeros() for _ in range(num_scores)]
     with torch.no_grad():
         for batch in batches:
-            moved = batch.to(model.device)
-            scores = compute(moved, completion_hidden(model, moved, head))
+            moved = batch.to(weights.model.device)
+            scores = compute(moved, weights.completion_hidden(moved))
             for number, scored in enumerate(tables):
                 scored[list(batch.rows), : batch.mask.shape[1]] = _spread(batch.mask, scores[:, number])
     return tables

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from swerve.batch import TokenBatch, completion_hidden
+from swerve.batch import TokenBatch
+from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import MismatchError
 from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
@@ -29,9 +30,9 @@ class FrozenModel:
     weights: ReplicatedModel
 
     @classmethod
-    def of(cls, model: PreTrainedModel, world: World) -> FrozenModel:
+    def of(cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
-        return cls(weights=ReplicatedModel(model, world).frozen())
+        return cls(weights=ReplicatedModel(model, world, runtime=runtime).frozen())
 
     @property
     def model(self) -> PreTrainedModel:
@@ -46,7 +47,7 @@ class FrozenModel:
     def hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
         """Return the hidden states before the head at the batch's real completion tokens."""
         with torch.no_grad():
-            return completion_hidden(self.model, batch, self.head)
+            return self.weights.completion_hidden(batch)
 
     def logprobs(self, batches: Sequence[TokenBatch], table: TokenTable, *, temperature: float) -> Float[Tensor, "B T"]:
         """Return the log-probability (nats) of every completion token."""
@@ -57,13 +58,13 @@ class FrozenModel:
                 hidden, lambda logits, rows: token_logprobs(logits, ids[rows], temperature=temperature)[:, None]
             )
 
-        return score_tokens(self.model, self.head, batches, compute, table, num_scores=1)[0]
+        return score_tokens(self.weights, batches, compute, table, num_scores=1)[0]
 
 
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
     if context.resumed:
-        return FrozenModel.of(context.stage_start(), context.world)
+        return FrozenModel.of(context.stage_start(), context.world, context.config.runtime)
     return FrozenModel(weights=context.learner.weights.frozen_copy())
 
 
@@ -91,4 +92,4 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
         raise MismatchError(
             f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"
         )
-    return FrozenModel.of(loaded.model, context.world)
+    return FrozenModel.of(loaded.model, context.world, context.config.runtime)

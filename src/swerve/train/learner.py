@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, TokenSequence, completion_hidden, token_batches
+from swerve.batch import TokenBatch, TokenSequence, token_batches
 from swerve.config import OptimizerConfig
+from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import CheckpointError, SwerveError
 from swerve.models.model_folder import read_trainer_state
 from swerve.train.replicated_model import ReplicatedModel
@@ -49,8 +50,10 @@ class Learner:
         world: World,
         *,
         value_head: nn.Linear | None = None,
+        runtime: RuntimeConfig = DEFAULT_RUNTIME,
     ) -> None:
-        self.weights = ReplicatedModel(model, world, {} if value_head is None else {"value_head": value_head})
+        extra_modules = {} if value_head is None else {"value_head": value_head}
+        self.weights = ReplicatedModel(model, world, extra_modules, runtime=runtime)
         self.model = self.weights.model
         self.head = self.weights.head
         self.tokenizer = tokenizer
@@ -81,9 +84,17 @@ class Learner:
         """Return every trained parameter by its name, those beside the model included."""
         return self.weights.named_parameters()
 
-    def batches(self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int) -> list[TokenBatch]:
-        """Return the micro-batches of (prompt ids, completion ids) pairs."""
-        return token_batches(sequences, pad_id=self.pad_id, tokens_per_batch=tokens_per_batch)
+    def batches(
+        self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int, together: int = 1
+    ) -> list[TokenBatch]:
+        """Return micro-batches of (prompt ids, completion ids) pairs as the model reads them; see `token_batches`."""
+        return token_batches(
+            sequences,
+            pad_id=self.pad_id,
+            tokens_per_batch=tokens_per_batch,
+            together=together,
+            packed=self.weights.packs,
+        )
 
     def update(
         self,
@@ -109,7 +120,7 @@ class Learner:
         sums = dict.fromkeys(["loss", *metrics], 0.0)
         for batch in batches:
             batch = batch.to(self.model.device)
-            loss, parts = loss_function(batch, completion_hidden(self.model, batch, self.head))
+            loss, parts = loss_function(batch, self.weights.completion_hidden(batch))
             loss.backward()
             sums["loss"] += float(loss.detach())
             for name, value in parts.items():

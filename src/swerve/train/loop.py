@@ -233,7 +233,13 @@ class _Training:
         settings = [phase.stage for phase in phases_of(stage)]
         if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
             value_head = new_value_head(model)
-        return Learner(model, tokenizer, stage.optimizer, self.world, value_head=value_head)
+        runtime = self.config.runtime
+        learner = Learner(model, tokenizer, stage.optimizer, self.world, value_head=value_head, runtime=runtime)
+        if runtime.rows == "packed" and not learner.weights.packs and self.world.is_main:
+            self.progress.note(
+                f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"
+            )
+        return learner
 
     def _context(
         self,

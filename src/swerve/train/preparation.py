@@ -115,7 +115,7 @@ def _policy_scores(
         scores = learner.head.map(hidden, statistics)
         return torch.cat([scores, learner.value_head(hidden)], dim=-1) if with_values else scores
 
-    tables = score_tokens(learner.model, learner.head, batches, compute, table, num_scores=len(names))
+    tables = score_tokens(learner.weights, batches, compute, table, num_scores=len(names))
     return dict(zip(names, tables, strict=True))
 
 

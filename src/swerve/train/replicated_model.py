@@ -6,10 +6,12 @@ import copy
 from collections.abc import Iterator, Mapping
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from swerve.batch import checked_head
+from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows
+from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.world import World
 
 
@@ -19,10 +21,20 @@ class ReplicatedModel:
     All processes must call the methods that name weights or gradients, in the same order.
     """
 
-    def __init__(self, model: PreTrainedModel, world: World, extra_modules: Mapping[str, nn.Module] = {}) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        world: World,
+        extra_modules: Mapping[str, nn.Module] = {},
+        *,
+        runtime: RuntimeConfig = DEFAULT_RUNTIME,
+    ) -> None:
         self.model = model
         self.head = checked_head(model)
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
+        self.packs = runtime.rows == "packed" and reads_packed_rows(model, self.head)
+        """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
+        self._runtime = runtime
         self.extra_modules = dict(extra_modules)
         """What is trained beside the model, by name."""
         self._world = world
@@ -35,6 +47,10 @@ class ReplicatedModel:
             for name, parameter in values.named_parameters()
         }
         return {**dict(self.model.named_parameters()), **extra}
+
+    def completion_hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
+        """Return what the head is given at each real completion token of a batch, packed or not."""
+        return completion_hidden(self.model, batch if self.packs else batch.padded(), self.head)
 
     def sum_gradients(self) -> None:
         """Replace every gradient by its sum over the processes."""
@@ -102,4 +118,4 @@ class ReplicatedModel:
 
     def frozen_copy(self) -> ReplicatedModel:
         """Return a frozen copy of the model as it is now."""
-        return ReplicatedModel(copy.deepcopy(self.model), self._world).frozen()
+        return ReplicatedModel(copy.deepcopy(self.model), self._world, runtime=self._runtime).frozen()

@@ -127,6 +127,8 @@ def rebatched_hidden(loaded: LoadedModel, head: Head, sequences: Sequence[TokenS
 
 
 def _wider(batch: TokenBatch, pad_id: int) -> TokenBatch:
+    assert batch.attention_mask is not None
+
     def padded(tensor: Tensor, value: int) -> Tensor:
         return torch.nn.functional.pad(tensor, (1, 0), value=value)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
-from swerve.batch import TokenBatch, completion_hidden, token_batches
+from swerve.batch import TokenBatch
 from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional.logprobs import token_logprobs
@@ -134,7 +133,7 @@ class DpoRunner:
         with torch.inference_mode():
             for batch in self._pair_batches(pairs):
                 moved = batch.to(model.device)
-                hidden = completion_hidden(model, moved, self._context.learner.head)
+                hidden = self._context.learner.weights.completion_hidden(moved)
                 totals[list(batch.rows)] = self._completion_logprobs(moved, hidden).cpu()
         values = totals.tolist()
         return [
@@ -152,15 +151,8 @@ class DpoRunner:
 
     def _pair_batches(self, pairs: Sequence[Mapping[str, Any]]) -> list[TokenBatch]:
         """Batches in which row 2i is a pair's chosen completion and row 2i + 1 its rejected one."""
-        pad_id = self._context.learner.pad_id
         sequences = [(pair["prompt_ids"], pair[name]) for pair in pairs for name in ("chosen_ids", "rejected_ids")]
-        width = max((len(prompt) + len(completion) for prompt, completion in sequences), default=1)
-        rows_at_a_time = 2 * max(1, self._stage.tokens_per_batch // (2 * width))
-        batches = []
-        for start in range(0, len(sequences), rows_at_a_time):
-            (batch,) = token_batches(sequences[start : start + rows_at_a_time], pad_id=pad_id, in_order=True)
-            batches.append(replace(batch, rows=tuple(start + row for row in batch.rows)))
-        return batches
+        return self._context.learner.batches(sequences, tokens_per_batch=self._stage.tokens_per_batch, together=2)
 
 
 def _pair(group: RolloutGroup) -> dict[str, Any] | None:

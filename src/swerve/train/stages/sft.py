@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from swerve.batch import TokenBatch, TokenSequence, completion_hidden
+from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
@@ -123,7 +123,7 @@ class SftRunner:
         with torch.inference_mode():
             for batch in learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch):
                 moved = batch.to(learner.model.device)
-                hidden = completion_hidden(learner.model, moved, learner.head)
+                hidden = learner.weights.completion_hidden(moved)
                 total += float(learner.head.map(hidden, partial(self._token_losses, moved)).sum())
         return self._context.world.sums({"loss": total})["loss"] / self._num_tokens(sequences)
 

@@ -1,0 +1,164 @@
+"""Attention of many sequences in one row: each sees itself alone, and sequences with one prompt share its positions.
+
+Everything but attention works on single tokens, so a row without padding costs what its tokens cost. For attention,
+sequences of similar length are cut out of the row side by side, prompt and completion together, and attended causally;
+what a shorter one has behind its end can reach nothing before it, so no mask is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "swerve_packed"
+"""What the attention is called in a model's configuration in memory; it is not saved."""
+_SLACK = 1.15
+"""Sequences are attended together where the longest is at most so many times the shortest, and a little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Sequences of similar length, attended together."""
+
+    places: Int[Tensor, "b W"]
+    """In the row, of each sequence's tokens; behind the end of a shorter one stand places of others."""
+    own: Int[Tensor, " n"]
+    """Which of the b x W outputs are kept: those of the tokens that no earlier sequence of the row has."""
+
+    def to(self, device: torch.device | str) -> Block:
+        """Return the block on another device."""
+        return Block(places=self.places.to(device), own=self.own.to(device))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedRow:
+    """Where the sequences of a row of L tokens stand."""
+
+    blocks: tuple[Block, ...]
+    order: Int[Tensor, " L"]
+    """The number of each place of the row among the outputs that the blocks keep, one block after the other."""
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> PackedRow:
+        """Return the row of some sequences.
+
+        Args:
+            sequences: the places in the row of each one's tokens.
+            num_shared: how many of its first tokens belong to an earlier sequence as well.
+        """
+        by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
+        groups: list[list[int]] = [[]]
+        for index in by_length:
+            shortest = len(sequences[groups[-1][0]]) if groups[-1] else 0
+            if groups[-1] and len(sequences[index]) > _SLACK * shortest + 8:
+                groups.append([])
+            groups[-1].append(index)
+        blocks = [_block([sequences[i] for i in group], [num_shared[i] for i in group]) for group in groups if group]
+        kept = torch.cat([block.places.flatten()[block.own] for block in blocks])
+        order = torch.empty_like(kept)
+        order[kept] = torch.arange(len(kept))
+        return cls(blocks=tuple(blocks), order=order)
+
+    def to(self, device: torch.device | str) -> PackedRow:
+        """Return the row on another device."""
+        return PackedRow(blocks=tuple(block.to(device) for block in self.blocks), order=self.order.to(device))
+
+
+def _block(sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> Block:
+    width = max(map(len, sequences))
+    places = torch.zeros(len(sequences), width, dtype=torch.long)
+    own = torch.zeros(len(sequences), width, dtype=torch.bool)
+    for index, (sequence, shared) in enumerate(zip(sequences, num_shared, strict=True)):
+        places[index, : len(sequence)] = torch.tensor(sequence)
+        own[index, shared : len(sequence)] = True
+    return Block(places=places, own=own.flatten().nonzero().squeeze(1))
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: Float[Tensor, "1 H L D"],
+    key: Float[Tensor, "1 K L D"],
+    value: Float[Tensor, "1 K L E"],
+    attention_mask: Tensor | None,
+    *,
+    packed_row: PackedRow | None = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend as `transformers` asks its attention functions to; without a `packed_row` as its `sdpa` does.
+
+    Raises:
+        NotImplementedError: the layer's attention has what this one has not (soft caps, sinks, biases of positions).
+    """
+    if packed_row is None:
+        output: tuple[Tensor, None] = sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            sliding_window=sliding_window,
+            **kwargs,
+        )
+        return output
+    unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
+    if unknown:
+        raise NotImplementedError(f"{type(module).__name__} has {unknown[0]}")
+    # [1, H, L, D] -> [L, H, D]
+    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+    parts = []
+    for block in packed_row.blocks:
+        width = block.places.shape[1]
+        mask = None if sliding_window is None or width <= sliding_window else _band(width, sliding_window, query.device)
+        q, k, v = (states[block.places].transpose(1, 2) for states in (queries, keys, values))
+        attended = scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=dropout,
+            is_causal=mask is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        parts.append(attended.transpose(1, 2).flatten(0, 1)[block.own])
+    return torch.cat(parts)[packed_row.order][None], None
+
+
+def _band(width: int, window: int, device: torch.device) -> Tensor:
+    place = torch.arange(width, device=device)
+    distance = place[:, None] - place[None, :]
+    return (distance >= 0) & (distance < window)
+
+
+AttentionInterface.register(NAME, packed_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def use_packed_attention(model: PreTrainedModel) -> bool:
+    """Let a model attend to packed rows beside padded ones; return whether it can be asked to."""
+    if model.config._attn_implementation != "sdpa":
+        return bool(model.config._attn_implementation == NAME)
+    try:
+        model.set_attn_implementation(NAME)
+    except ValueError:  # an architecture with an attention of its own
+        return False
+    return True
+
+
+def sdpa_again(model: PreTrainedModel) -> None:
+    """Take back what `use_packed_attention` did."""
+    model.set_attn_implementation("sdpa")
