@@ -11,6 +11,7 @@ from swerve.errors import CheckpointError
 from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 
 SEQUENCES = [((1, 4), (5, 6, 7)), ((1,), (8, 4))]
@@ -27,7 +28,9 @@ def _update(learner):
 
 
 def _learner(model, tokenizer):
-    return Learner(model, tokenizer, OptimizerConfig(lr=1e-2), World(), value_head=new_value_head(model))
+    return Learner(
+        ReplicatedModel(model, World()), tokenizer, OptimizerConfig(lr=1e-2), value_head=new_value_head(model)
+    )
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from swerve.recipes import load_config
 from swerve.rewards import grade
 from swerve.train import train
 from swerve.train.learner import Learner
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 
 
@@ -181,7 +182,7 @@ def test_a_loss_that_is_not_finite_leaves_the_weights_alone(tiny):
 
     model = copy.deepcopy(tiny[0])
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    learner = Learner(model, tiny[1], OptimizerConfig(lr=1.0), World())
+    learner = Learner(ReplicatedModel(model, World()), tiny[1], OptimizerConfig(lr=1.0))
     with pytest.raises(SwerveError, match="is not finite; the weights were not changed"):
         learner.update(
             token_batches([([1, 4], [5, 6])], pad_id=0),

@@ -20,6 +20,7 @@ from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
 from swerve.train.policy_update import _minibatches, update_policy
 from swerve.train.preparation import prepare_step
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.rollouts import StepRollouts
 from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
@@ -142,14 +143,9 @@ class Update:
         value_head = new_value_head(model) if stage.advantages.kind == "gae" else None
         if value_head is not None:
             torch.nn.init.constant_(value_head.weight, 0.05)
-        learner = Learner(
-            model,
-            tokenizer,
-            OptimizerConfig(**stage.optimizer.model_dump()),
-            world,
-            value_head=value_head,
-            runtime=RuntimeConfig(**runtime),
-        )
+        weights = ReplicatedModel(model, world, runtime=RuntimeConfig(**runtime))
+        optimizer = OptimizerConfig(**stage.optimizer.model_dump())
+        learner = Learner(weights, tokenizer, optimizer, value_head=value_head)
         unused: Any = None
         context = StageContext(
             config=_config(),

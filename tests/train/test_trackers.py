@@ -48,7 +48,6 @@ def test_a_missing_package_names_the_extra(small_recipe, tmp_path, monkeypatch):
             "model.max_positions=40",
             r"has 7 tokens and max_new_tokens is 36, together more than the model's 40 positions",
         ),
-        ("runtime.dtype=bfloat16", "runtime.dtype=bfloat16 is for evaluation and the probe"),
         ("runtime.device=cuda", "torch finds no CUDA device here; use runtime.device=auto or cpu"),
     ],
 )

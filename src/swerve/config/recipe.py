@@ -32,11 +32,17 @@ class ReportConfig(Model):
 
 
 class RuntimeConfig(Model):
-    """Where and how the work runs; `device`, `dtype` and `threads` change results by their rounding."""
+    """Where and how the work runs; it changes results by their rounding at most."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights in evaluation and the probe; training needs float32."""
+    """Of the weights in evaluation and the probe."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """In which training computes and samples. What is trained and saved is float32, so are logits and all that is made
+    of them; references and teachers are read in this precision."""
+    activation_checkpointing: Literal["none", "every_second", "full"] = "none"
+    """Of which decoder layers the update keeps the inputs alone and runs them again for the gradients: less memory, for
+    up to a third more time."""
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
     rows: Literal["packed", "padded"] = "packed"

@@ -202,15 +202,22 @@ class _Head:
         buffer = hidden.new_empty((min(self.rows, num_rows), weight.shape[0]), dtype=self.dtype)
         for start in range(0, num_rows, self.rows):
             chunk = slice(start, min(start + self.rows, num_rows))
-            scaled = hidden[chunk].to(self.dtype)
+            scaled = hidden[chunk] if self.is_narrow(hidden, weight) else hidden[chunk].to(self.dtype)
             scaled = scaled if self.multiplier == 1 else scaled * self.multiplier
             logits = buffer[: chunk.stop - start]
             self._project(scaled, weight, bias, logits)
             yield chunk, logits, scaled
 
+    def is_narrow(self, hidden: Tensor, weight: Tensor) -> bool:
+        """Whether 16-bit factors are multiplied as they are, with float32 results, as CUDA's library can."""
+        return weight.is_cuda and hidden.dtype == weight.dtype != self.dtype == torch.float32
+
     def _project(self, scaled: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        for tile, part in _tiles(weight, self.dtype):
-            torch.mm(scaled, part.T, out=out[:, tile])  # `out=` is left alone by autocast
+        if self.is_narrow(scaled, weight):
+            torch.mm(scaled, weight.T, out_dtype=torch.float32, out=out)
+        else:
+            for tile, part in _tiles(weight, self.dtype):
+                torch.mm(scaled, part.T, out=out[:, tile])  # `out=` is left alone by autocast
         if bias is not None:
             out.add_(bias.to(self.dtype), alpha=self.multiplier)
         if self.softcap is not None:
@@ -249,14 +256,24 @@ class _Gradients:
 
     def add(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, head: _Head) -> None:
         """Add one chunk's part, from its gradient with respect to z and its scaled hidden states."""
-        if self.hidden is not None:
-            rows = self.hidden[chunk]
-            for tile, part in _tiles(weight, head.dtype):
-                rows.addmm_(gradient[:, tile], part, alpha=head.multiplier)
-        if self.weight is not None:
-            self.weight.addmm_(gradient.T, scaled)
+        if head.is_narrow(scaled, weight):
+            self._add_narrow(chunk, gradient.to(weight.dtype), scaled, weight, head)
+        else:
+            if self.hidden is not None:
+                rows = self.hidden[chunk]
+                for tile, part in _tiles(weight, head.dtype):
+                    rows.addmm_(gradient[:, tile], part, alpha=head.multiplier)
+            if self.weight is not None:
+                self.weight.addmm_(gradient.T, scaled)
         if self.bias is not None:
             self.bias.add_(gradient.sum(dim=0), alpha=head.multiplier)
+
+    def _add_narrow(self, chunk: slice, gradient: Tensor, scaled: Tensor, weight: Tensor, head: _Head) -> None:
+        if self.hidden is not None:
+            product = torch.mm(gradient, weight, out_dtype=torch.float32)
+            self.hidden[chunk].add_(product, alpha=head.multiplier)
+        if self.weight is not None:
+            torch.addmm(self.weight, gradient.T, scaled, out_dtype=torch.float32, out=self.weight)
 
     def scaled(self, factor: Tensor | None, dtypes: list[torch.dtype | None]) -> list[Tensor | None]:
         """Return the gradients, multiplied in place by `factor`, in the types of the inputs."""

@@ -243,6 +243,8 @@ def save_checkpoint(
         try:
             with quiet_transformers():
                 model.save_pretrained(folder, state_dict=dict(weights))
+                model.config.dtype = next(value.dtype for value in weights.values() if value.is_floating_point())
+                model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
                 tokenizer.save_pretrained(folder)
             (folder / _STATE).mkdir()
             for name, tensors in trainer_state.items():

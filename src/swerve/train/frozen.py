@@ -32,7 +32,7 @@ class FrozenModel:
     @classmethod
     def of(cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
-        return cls(weights=ReplicatedModel(model, world, runtime=runtime).frozen())
+        return cls(weights=ReplicatedModel(model, world, runtime=runtime, is_trained=False).frozen())
 
     @property
     def model(self) -> PreTrainedModel:
@@ -77,7 +77,7 @@ def load_named(name: str, context: StageContext) -> LoadedModel:
     stages = [stage.label for stage in context.config.stages]
     of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
     path = context.run.select_checkpoint(name).path if of_this_run else name
-    return load_model(path, device=context.world.device, dtype=context.config.runtime.dtype)
+    return load_model(path, device=context.world.device, dtype="float32")
 
 
 def load_frozen(name: str, context: StageContext) -> FrozenModel:

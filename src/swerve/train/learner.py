@@ -6,19 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, TokenSequence, token_batches
 from swerve.config import OptimizerConfig
-from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import CheckpointError, SwerveError
 from swerve.models.model_folder import read_trainer_state
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.world import World
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
 """(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
@@ -44,20 +43,18 @@ class Learner:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        weights: ReplicatedModel,
         tokenizer: PreTrainedTokenizerBase,
         config: OptimizerConfig,
-        world: World,
         *,
         value_head: nn.Linear | None = None,
-        runtime: RuntimeConfig = DEFAULT_RUNTIME,
     ) -> None:
-        extra_modules = {} if value_head is None else {"value_head": value_head}
-        self.weights = ReplicatedModel(model, world, extra_modules, runtime=runtime)
+        self.weights = weights
+        weights.extra_modules = {} if value_head is None else {"value_head": value_head}
         self.model = self.weights.model
         self.head = self.weights.head
         self.tokenizer = tokenizer
-        self.world = world
+        self.world = weights.world
         self._config = config
         self._value_head = value_head
         matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
@@ -67,6 +64,7 @@ class Learner:
             lr=config.lr,
             betas=(config.beta1, config.beta2),
             eps=config.eps,
+            fused=True,
         )
 
     @property
@@ -83,6 +81,14 @@ class Learner:
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return every trained parameter by its name, those beside the model included."""
         return self.weights.named_parameters()
+
+    def drop_gradients(self) -> None:
+        """Free the memory of the last update's gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def predicted_returns(self, hidden: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+        """Return what the value head predicts at each token, from the states before the output head."""
+        return cast(Tensor, self.value_head(hidden.to(self.value_head.weight.dtype)))[:, 0]
 
     def batches(
         self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int, together: int = 1
@@ -138,6 +144,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
+        self.weights.follow()
         return UpdateResult(loss=sums.pop("loss"), grad_norm=grad_norm, sums=sums)
 
 
@@ -165,7 +172,8 @@ def new_value_head(model: PreTrainedModel) -> nn.Linear:
     """Return a head that predicts 0 from the states before the output head of `model`."""
     untyped: Any = model
     weight: Tensor = untyped.get_output_embeddings().weight
-    head = nn.Linear(weight.shape[1], 1, device=weight.device, dtype=weight.dtype)
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    head = nn.Linear(weight.shape[1], 1, device=weight.device, dtype=dtype)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     return head

@@ -26,7 +26,7 @@ from swerve.config import (
     TinyModel,
     preset_notes,
 )
-from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
+from swerve.errors import CollapseError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
@@ -44,6 +44,7 @@ from swerve.train.initial import new_tiny_model, pretrained_path
 from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
 from swerve.train.phases import Phase, phases_of
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.resume import cut_back_to, make_missing_again, resume_point
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
@@ -71,11 +72,6 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
-    if config.runtime.dtype != "float32":
-        raise ConfigError(
-            f"runtime.dtype={config.runtime.dtype} is for evaluation and the probe; most updates of a weight are too "
-            "small for it: train with runtime.dtype=float32"
-        )
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
         check_unchanged(digests, run)
@@ -191,7 +187,7 @@ class _Training:
         def new_engine() -> Engine:
             return make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows)
 
-        first_step = 0
+        first_step, weights = 0, self._weights(model)
         names = config.runtime.trackers if self.world.is_main else ()
         with (
             open_trackers(names, self.run_directory.path, first_step=done + 1) as trackers,
@@ -201,7 +197,7 @@ class _Training:
             for stage in config.stages:
                 if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
                     inside = newest if done > first_step else None
-                    learner = self._learner(stage, model, tokenizer)
+                    learner = self._learner(stage, weights, tokenizer)
                     if inside is not None:
                         load_trainer_state(inside.path, learner)
                     for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
@@ -220,26 +216,29 @@ class _Training:
 
     def _model(self, checkpoint: CheckpointRef | None) -> tuple[Any, Any]:
         """Return the model and tokenizer to train: the checkpoint's, or without one the recipe's or new ones."""
-        runtime, model = self.config.runtime, self.config.model
+        model = self.config.model
         if checkpoint is not None or not isinstance(model, TinyModel):
             path = checkpoint.path if checkpoint is not None else pretrained_path(cast(PretrainedModel, model))
-            loaded = load_model(path, device=self.world.device, dtype=runtime.dtype)
+            loaded = load_model(path, device=self.world.device, dtype="float32")
             return loaded.model, loaded.tokenizer
         built, tokenizer = new_tiny_model(self.config, self.family)
-        return cast(Any, built).to(device=self.world.device, dtype=getattr(torch, runtime.dtype)), tokenizer
+        return cast(Any, built).to(device=self.world.device), tokenizer
 
-    def _learner(self, stage: StageConfig, model: Any, tokenizer: Any) -> Learner:
-        value_head = None
-        settings = [phase.stage for phase in phases_of(stage)]
-        if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
-            value_head = new_value_head(model)
+    def _weights(self, model: Any) -> ReplicatedModel:
         runtime = self.config.runtime
-        learner = Learner(model, tokenizer, stage.optimizer, self.world, value_head=value_head, runtime=runtime)
-        if runtime.rows == "packed" and not learner.weights.packs and self.world.is_main:
+        weights = ReplicatedModel(model, self.world, runtime=runtime)
+        if runtime.rows == "packed" and not weights.packs and self.world.is_main:
             self.progress.note(
                 f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"
             )
-        return learner
+        return weights
+
+    def _learner(self, stage: StageConfig, weights: ReplicatedModel, tokenizer: Any) -> Learner:
+        value_head = None
+        settings = [phase.stage for phase in phases_of(stage)]
+        if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
+            value_head = new_value_head(weights.model)
+        return Learner(weights, tokenizer, stage.optimizer, value_head=value_head)
 
     def _context(
         self,
@@ -287,7 +286,7 @@ class _Training:
         if step == 0:
             return cast(PreTrainedModel, self._model(None)[0])
         path = self.run_directory.checkpoint_path(step)
-        return load_model(path, device=self.world.device, dtype=self.config.runtime.dtype).model
+        return load_model(path, device=self.world.device, dtype="float32").model
 
     def _run_phase(
         self,
@@ -338,7 +337,7 @@ class _Training:
         best = best_step(context.records)
         if best is not None and best != position.stage_step:
             path = self.run_directory.checkpoint_path(context.first_step + best)
-            kept = load_model(path, device=self.world.device, dtype=self.config.runtime.dtype)
+            kept = load_model(path, device=self.world.device, dtype="float32")
             context.learner.weights.load_weights(kept.model)
             self.world.barrier()  # the first process removes the checkpoint as soon as it has saved
             self.progress.note(f"{stage.label}: ends after {position.label} with the weights of step {best}, the best")

@@ -224,7 +224,7 @@ class _MinibatchLoss:
         assert tokens.values is not None
         assert tokens.returns is not None
         inputs = hidden if settings.value_gradient == "shared" else hidden.detach()
-        values = self.learner.value_head(inputs)[:, 0]
+        values = self.learner.predicted_returns(inputs)
         old_values = None if settings.value_clip is None else tokens.values[None]
         losses = value_loss(values[None], tokens.returns[None], old_values=old_values, clip=settings.value_clip)[0]
         return settings.value_coef * (tokens.weights * losses).sum(), float(losses.detach().sum())

@@ -113,7 +113,7 @@ def _policy_scores(
             return torch.stack([logprobs, entropy(scaled)] if with_entropies else [logprobs], dim=-1)
 
         scores = learner.head.map(hidden, statistics)
-        return torch.cat([scores, learner.value_head(hidden)], dim=-1) if with_values else scores
+        return torch.cat([scores, learner.predicted_returns(hidden)[:, None]], dim=-1) if with_values else scores
 
     tables = score_tokens(learner.weights, batches, compute, table, num_scores=len(names))
     return dict(zip(names, tables, strict=True))

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
+from swerve.errors import ConfigError
 from swerve.world import World
 
 
 class ReplicatedModel:
     """A model and the modules trained beside it; each process has all weights, gradients are summed over processes.
+
+    With `runtime.precision: bfloat16` the model computes in bfloat16, and what is trained, saved and summed are float32
+    weights beside it, which it follows after every update.
 
     All processes must call the methods that name weights or gradients, in the same order.
     """
@@ -25,19 +33,32 @@ class ReplicatedModel:
         self,
         model: PreTrainedModel,
         world: World,
-        extra_modules: Mapping[str, nn.Module] = {},
         *,
         runtime: RuntimeConfig = DEFAULT_RUNTIME,
+        is_trained: bool = True,
     ) -> None:
+        """Take a model, which must not be used beside it any more.
+
+        Args:
+            model: with float32 weights.
+            world: the processes.
+            runtime: how it computes.
+            is_trained: False: there are no weights beside those that it computes with.
+        """
         self.model = model
         self.head = checked_head(model)
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
         self.packs = runtime.rows == "packed" and reads_packed_rows(model, self.head)
         """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
+        self.world = world
+        self.extra_modules: dict[str, nn.Module] = {}
+        """What the stage trains beside the model, by name."""
         self._runtime = runtime
-        self.extra_modules = dict(extra_modules)
-        """What is trained beside the model, by name."""
-        self._world = world
+        self._trained = dict(model.named_parameters())
+        if runtime.precision == "bfloat16":
+            self._trained = _narrowed(model, with_copies=is_trained)
+        if is_trained:
+            checkpoint_activations(model, runtime.activation_checkpointing)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return every trained parameter by its name, those beside the model included."""
@@ -46,7 +67,7 @@ class ReplicatedModel:
             for module, values in self.extra_modules.items()
             for name, parameter in values.named_parameters()
         }
-        return {**dict(self.model.named_parameters()), **extra}
+        return {**self._trained, **extra}
 
     def completion_hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
         """Return what the head is given at each real completion token of a batch, packed or not."""
@@ -54,12 +75,12 @@ class ReplicatedModel:
 
     def sum_gradients(self) -> None:
         """Replace every gradient by its sum over the processes."""
-        if self._world.size == 1:
+        if self.world.size == 1:
             return
         for parameter in self.named_parameters().values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            self._world.sum_(parameter.grad)
+            self.world.sum_(parameter.grad)
 
     def clip_gradients(self, max_norm: float | None) -> float:
         """Scale the gradients to an L2 norm of at most `max_norm` (None: leave them); return the norm before."""
@@ -68,7 +89,18 @@ class ReplicatedModel:
 
     def whole_weights(self) -> dict[str, Tensor]:
         """Return the model's whole weights by their Hugging Face names, tied ones under each of their names."""
-        return {name: value.detach() for name, value in self.model.state_dict().items()}
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        trained = {
+            name: self._trained[names[id(parameter)]].detach()
+            for name, parameter in self.model.named_parameters(remove_duplicate=False)
+        }
+        return {name: trained.get(name, value) for name, value in self.model.state_dict().items()}
+
+    def follow(self) -> None:
+        """Make the model compute with the weights as they are after an update."""
+        for name, parameter in self.model.named_parameters():
+            if parameter is not self._trained[name]:
+                parameter.data.copy_(self._trained[name].data)
 
     def stream_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the whole weights one at a time, for an engine to load; tied ones once, under their first name."""
@@ -81,6 +113,8 @@ class ReplicatedModel:
     def load_weights(self, other: PreTrainedModel) -> None:
         """Take over the weights of a model of the same architecture."""
         self.model.load_state_dict(other.state_dict())
+        for name, parameter in other.named_parameters():
+            self._trained[name].data.copy_(parameter.data)
 
     def trainer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
         """Return the optimizer's whole tensors as `{parameter}/{entry}`, and those of each further module."""
@@ -118,4 +152,56 @@ class ReplicatedModel:
 
     def frozen_copy(self) -> ReplicatedModel:
         """Return a frozen copy of the model as it is now."""
-        return ReplicatedModel(copy.deepcopy(self.model), self._world, runtime=self._runtime).frozen()
+        frozen = copy.copy(self)
+        frozen.model = copy.deepcopy(self.model)
+        frozen.head = replace(self.head, projection=cast(Any, frozen.model).get_output_embeddings())
+        frozen.extra_modules, frozen._trained = {}, dict(frozen.model.named_parameters())
+        return frozen.frozen()
+
+
+def _narrowed(model: PreTrainedModel, *, with_copies: bool) -> dict[str, nn.Parameter]:
+    """Make a model's weights bfloat16; return float32 copies of them, to which its gradients are handed over.
+
+    Modules that transformers keeps in float32 stay as they are; so do buffers, such as the frequencies of positions.
+    """
+    wide = tuple(getattr(model, "_keep_in_fp32_modules", None) or ())
+    trained = {}
+    for name, parameter in model.named_parameters():
+        trained[name] = parameter
+        if parameter.dtype == torch.float32 and not any(part in name.split(".") for part in wide):
+            copied = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+            parameter.data = parameter.data.to(torch.bfloat16)
+            if with_copies and parameter.requires_grad:
+                trained[name] = copied
+                parameter.register_post_accumulate_grad_hook(partial(_hand_over, copied))
+    return trained
+
+
+def _hand_over(trained: nn.Parameter, parameter: Tensor) -> None:
+    assert parameter.grad is not None
+    if trained.grad is None:
+        trained.grad = parameter.grad.to(trained.dtype)
+    else:
+        trained.grad += parameter.grad
+    parameter.grad = None
+
+
+def checkpoint_activations(model: PreTrainedModel, layers: Literal["none", "every_second", "full"]) -> None:
+    """Keep of some decoder layers only their inputs for the backward pass, which runs these layers again.
+
+    Raises:
+        ConfigError: the architecture cannot do that.
+    """
+    if layers == "none":
+        return
+    if not model.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"runtime.activation_checkpointing={layers}: {type(model).__name__} cannot run layers again; use none"
+        )
+    # transformers renamed it; the old name warns in new versions.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+    if layers == "every_second":
+        able = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        for layer in able[1::2]:
+            layer.gradient_checkpointing = False

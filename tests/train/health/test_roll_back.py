@@ -20,6 +20,7 @@ from swerve.train.health import collapse as health_collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
 from swerve.train.phases import phases_of
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.stages.context import StageContext
 from swerve.world import World
 
@@ -42,7 +43,7 @@ class _Scene:
         model = copy.deepcopy(tiny[0])
         self.start = copy.deepcopy(model)
         optimizer = OptimizerConfig(lr=1e-3)
-        self.learner = Learner(model, tiny[1], optimizer, World(), value_head=new_value_head(model))
+        self.learner = Learner(ReplicatedModel(model, World()), tiny[1], optimizer, value_head=new_value_head(model))
         unused: Any = None
         self.context = StageContext(
             config=load_config("demo_addition"),

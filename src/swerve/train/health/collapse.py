@@ -319,7 +319,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
     target = max(steps, default=start)
     if target:
         path: Path = context.run.checkpoint_path(context.first_step + target)
-        model = load_model(path, device=context.world.device, dtype=context.config.runtime.dtype).model
+        model = load_model(path, device=context.world.device, dtype="float32").model
         load_trainer_state(path, learner)
         if context.phase is not None and target == start and context.phase.resets_optimizer:
             learner.optimizer.state.clear()

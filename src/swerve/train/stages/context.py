@@ -97,6 +97,7 @@ class StageContext:
 
     def awake_engine(self, *, step: int) -> AbstractContextManager[Engine]:
         """Return the engine with the policy before the step with 0-based number `step`, awake inside a `with` block."""
+        self.learner.drop_gradients()
         return self.engine.awake(self.learner.weights.stream_weights(), version=self.first_step + step)
 
     def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
