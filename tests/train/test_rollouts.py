@@ -59,7 +59,9 @@ def _rollout(value: float | None) -> Rollout:
 
 def _context(stage: RlStage) -> StageContext:
     unused: Any = None
-    learner: Any = SimpleNamespace(tokenizer=None, weights=SimpleNamespace(stream_weights=lambda: iter(())))
+    learner: Any = SimpleNamespace(
+        tokenizer=None, drop_gradients=lambda: None, weights=SimpleNamespace(stream_weights=lambda: iter(()))
+    )
     family: Any = SimpleNamespace(is_prose=False)
     return StageContext(
         config=load_config("demo_addition"),

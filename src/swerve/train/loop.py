@@ -26,7 +26,7 @@ from swerve.config import (
     TinyModel,
     preset_notes,
 )
-from swerve.errors import CollapseError, InterruptedRunError, SwerveError
+from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
