@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from swerve.errors import SwerveError
 from swerve.rollout.engine import SamplingParams
+from swerve.rollout.one_token import OneTokenForward
 
 # Rows are dropped from the batch once this share of them has finished: each compaction copies the cache.
-_COMPACTION_SHARE = 0.125
+COMPACTION_SHARE = 0.125
 _MAX_LOGITS = 1 << 22
+# Of the vocabulary, tokens whose probabilities are added up before the one drawn is looked for.
+_BLOCK = 64
 
 
 class PrefixCache:
@@ -26,6 +30,8 @@ class PrefixCache:
     def __init__(self, model: PreTrainedModel, sequences: Sequence[Sequence[int]], *, pad_id: int) -> None:
         """Run every sequence once; at least one of them has a token."""
         width = max(map(len, sequences))
+        self.num_tokens = len(sequences) * width
+        """Padding included."""
         # Padded on the right: what stands behind a position cannot reach it, so no mask is needed.
         input_ids = torch.full((len(sequences), width), pad_id, dtype=torch.long)
         for index, tokens in enumerate(sequences):
@@ -56,7 +62,11 @@ class PrefixCache:
 
 
 class Decoding:
-    """Key-value cache and next-token logits of the rows being decoded."""
+    """Key-value cache and next-token logits of the rows being decoded.
+
+    The rows end in the same column of the cache: the last token of each is in the last one, and a row of n tokens
+    begins n columns before the end.
+    """
 
     def __init__(
         self,
@@ -65,8 +75,10 @@ class Decoding:
         *,
         pad_id: int,
         keys: Sequence[int],
+        one_token: OneTokenForward | None = None,
         prefixes: PrefixCache | None = None,
         prefix_rows: Sequence[int] = (),
+        width: int | None = None,
     ) -> None:
         """Run each distinct key's prompt once, then copy its cache to all rows with that key.
 
@@ -75,14 +87,18 @@ class Decoding:
             prompts: one per row, at least one token each.
             pad_id: stands before shorter prompts; masked.
             keys: rows with equal keys have equal prompts.
+            one_token: advances the rows where it gives the model's own logits; None: the model always does.
             prefixes: holds all of each prompt but its last token, which then is all that is run.
             prefix_rows: for each row the sequence of `prefixes` that begins with its prompt.
+            width: columns that the cache has at most; every row must end before it has so many tokens. None: no limit.
         """
         self._model = model
-        self._padded = False
+        self._one_token = one_token or OneTokenForward(model)
+        self._width = width
         self._cache: Cache
-        self._mask: Int[Tensor, "B T"]
         self._positions: Int[Tensor, "B 1"]
+        self._columns: int
+        self._is_padded: bool
         self.logits: Float[Tensor, "B V"]
         """Of each row's next token."""
         places = {key: place for place, key in enumerate(keys)}
@@ -92,78 +108,168 @@ class Decoding:
             self._prefill(chosen, pad_id)
         else:
             self._continue(chosen, prefixes, [prefix_rows[place] for place in places.values()])
-        self._take(torch.tensor([distinct[key] for key in keys], device=model.device))
+        rows = torch.tensor([distinct[key] for key in keys], device=model.device)
+        self._take(rows)
+        self.logits = self.logits[rows]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the cache has as many columns as it may have: finished rows are to be dropped before the next."""
+        return self._columns == self._width
 
     def advance(self, ids: Int[Tensor, " B"], keep: Int[Tensor, " K"] | None) -> None:
         """Drop the rows not in `keep` (None: keep all), append one token to each that stays."""
         if keep is not None:
-            self._take(keep, with_logits=False)
+            self._take(keep)
+        elif self.is_full:
+            self._take(torch.arange(len(ids), device=ids.device))
         self._step(ids)
 
-    def _take(self, rows: Int[Tensor, " K"], *, with_logits: bool = True) -> None:
-        self._cache.batch_select_indices(rows)
-        self._mask, self._positions = self._mask[rows], self._positions[rows]
-        if with_logits:
-            self.logits = self.logits[rows]
+    def joined_by(self, others: Decoding) -> Decoding:
+        """Add rows behind these, which must have plain caches, and return them all; `others` is used up."""
+        self._width = others._width
+        self._columns, columns = max(self._columns, others._columns), self._columns
+        layers: Any = zip(self._cache.layers, others._cache.layers, strict=True)
+        for layer, other in layers:
+            layer.join(other, self._columns, columns, others._columns, self._width)
+        self._place(torch.cat([self._positions, others._positions]))
+        self.logits = torch.cat([self.logits, others.logits])
+        return self
+
+    def cache_bytes(self) -> int:
+        """Return the size of the cache."""
+        return cache_bytes(self._cache)
+
+    def _take(self, rows: Int[Tensor, " K"]) -> None:
+        """Keep these rows, and of a plain cache the columns that they have tokens in."""
+        positions = self._positions[rows]
+        unused = self._columns - int(positions.max()) if is_plain(self._cache) else 0
+        self._columns -= unused
+        self._place(positions)
+        for layer in self._cache.layers:
+            if isinstance(layer, _GrowingLayer):
+                layer.keep(rows, unused, self._width)
+            else:
+                layer.batch_select_indices(rows)
+
+    def _place(self, positions: Int[Tensor, "B 1"]) -> None:
+        """Note how many tokens each row has in the columns."""
+        self._positions = positions
+        self._is_padded = int(positions.min()) < self._columns
+
+    def _is_token(self) -> Bool[Tensor, "B T"] | None:
+        """Return which columns the rows have tokens in; None: all."""
+        if not self._is_padded:
+            return None
+        columns = torch.arange(self._columns, device=self._positions.device)
+        return columns >= self._columns - self._positions
 
     def _step(self, ids: Int[Tensor, " B"]) -> None:
-        if self._padded:  # else nothing reads the mask
-            self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids), 1)], dim=1)
+        positions = self._positions
+        self._columns, self._positions = self._columns + 1, positions + 1
+        is_token, one_token = self._is_token(), self._one_token
+        found: Tensor | None = None
+        if one_token.usable and is_plain(self._cache):
+            bias = None
+            if is_token is not None:
+                bias = torch.zeros(is_token.shape, dtype=self._model.dtype, device=ids.device)
+                bias = bias.masked_fill_(~is_token, -torch.inf)[:, None]
+            found = one_token(ids, positions, self._cache, bias)
+            if one_token.checked:
+                self.logits = found
+                return
+            for layer in self._cache.layers:
+                layer.keys, layer.values = layer.keys[:, :, :-1], layer.values[:, :, :-1]
         output = self._model(
             input_ids=ids[:, None],
-            attention_mask=self._mask if self._padded else None,
-            position_ids=self._positions,
+            attention_mask=None if is_token is None else is_token.long(),
+            position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
         )
-        self._positions = self._positions + 1
         self.logits = output.logits[:, -1]
+        if found is not None:
+            one_token.check(found, self.logits)
 
     def _prefill(self, prompts: Sequence[Sequence[int]], pad_id: int) -> None:
         """Run the prompts themselves, shorter ones padded on the left."""
-        width = max(map(len, prompts))
-        input_ids = torch.full((len(prompts), width), pad_id, dtype=torch.long)
-        mask = torch.zeros_like(input_ids)
+        self._columns = max(map(len, prompts))
+        input_ids = torch.full((len(prompts), self._columns), pad_id, dtype=torch.long)
         for index, prompt in enumerate(prompts):
-            input_ids[index, width - len(prompt) :] = torch.tensor(list(prompt))
-            mask[index, width - len(prompt) :] = 1
-        input_ids, self._mask = input_ids.to(self._model.device), mask.to(self._model.device)
+            input_ids[index, self._columns - len(prompt) :] = torch.tensor(list(prompt))
+        device = self._model.device
+        self._place(torch.tensor([[len(prompt)] for prompt in prompts], device=device))
         self._cache = _growing_cache(self._model)
-        self._padded = bool((mask == 0).any())
+        is_token = self._is_token()
+        positions = torch.arange(self._columns, device=device) - (self._columns - self._positions)
         output = self._model(
-            input_ids=input_ids,
-            attention_mask=self._mask if self._padded else None,
-            position_ids=(self._mask.cumsum(1) - 1).clamp(min=0),
+            input_ids=input_ids.to(device),
+            attention_mask=None if is_token is None else is_token.long(),
+            position_ids=positions.clamp(min=0),
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        self._positions = self._mask.sum(1, keepdim=True)
         self.logits = output.logits[:, -1]
 
     def _continue(self, prompts: Sequence[Sequence[int]], prefixes: PrefixCache, rows: Sequence[int]) -> None:
         """Take all of each prompt but its last token from `prefixes`, at the right end, and append that token."""
         device = self._model.device
-        lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
-        width = int(lengths.max())
-        columns = torch.arange(width, device=device) - (width - lengths)[:, None]
+        lengths = torch.tensor([[len(prompt) - 1] for prompt in prompts], device=device)
+        self._columns = int(lengths.max())
+        self._place(lengths)
+        columns = torch.arange(self._columns, device=device) - (self._columns - lengths)
         self._cache = prefixes.cut(self._model, torch.tensor(list(rows), device=device), columns.clamp(min=0))
-        self._mask = (columns >= 0).long()
-        self._padded = bool((columns < 0).any())
-        self._positions = lengths[:, None]
         self._step(torch.tensor([prompt[-1] for prompt in prompts], device=device))
 
 
+def is_plain(cache: Cache) -> bool:
+    """Whether all layers keep the keys and values of every position, so that the cache can be cut at any."""
+    return all(type(layer) is _GrowingLayer for layer in cache.layers)
+
+
 def can_share(model: PreTrainedModel) -> bool:
-    """Whether the model keeps plain key-value caches, which can be cut at any position."""
-    return all(type(layer) is _GrowingLayer for layer in _growing_cache(model).layers)
+    """Whether the model keeps plain key-value caches."""
+    return is_plain(_growing_cache(model))
+
+
+def cache_bytes(cache: Cache) -> int:
+    """Return the size of the keys and values of a cache, and of the room kept for more."""
+    layers: Any = cache.layers
+    return sum(
+        tensor.untyped_storage().nbytes()
+        for layer in layers
+        if layer.is_initialized
+        for tensor in (layer.keys, layer.values)
+    )
+
+
+def cache_bytes_per_token(model: PreTrainedModel) -> int:
+    """Return the size of one token's keys and values in all layers, from the model's configuration."""
+    config: Any = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * model.dtype.itemsize)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes free on a device or, for a CPU, in this machine's memory; None where the system does not say."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
 
 
 class _GrowingLayer(DynamicLayer):
-    """A cache layer that appends in place to a buffer of doubling capacity, where the original copies every step."""
+    """A cache layer that appends in place to a buffer with room, where the original copies every step."""
 
     _key_buffer: Tensor | None = None
     _value_buffer: Tensor | None = None
+    _width: int | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -173,17 +279,38 @@ class _GrowingLayer(DynamicLayer):
         length = self.get_seq_length()
         total = length + key_states.shape[-2]
         if self._key_buffer is None or self._value_buffer is None or self._key_buffer.shape[-2] < total:
-            self._key_buffer = _enlarged(self.keys, key_states, length, 2 * total)
-            self._value_buffer = _enlarged(self.values, value_states, length, 2 * total)
+            capacity = total if not length else max(total, min(2 * total, self._width or 2 * total))
+            self._key_buffer = _enlarged(self.keys, key_states, length, capacity)
+            self._value_buffer = _enlarged(self.values, value_states, length, capacity)
         self._key_buffer[:, :, length:total] = key_states
         self._value_buffer[:, :, length:total] = value_states
         self.keys = self._key_buffer[:, :, :total]
         self.values = self._value_buffer[:, :, :total]
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)
+    def keep(self, rows: Tensor, start: int, width: int | None) -> None:
+        """Keep these rows, from this column on; `width`: columns there will ever be."""
+        self._width = width
+        if self.get_seq_length():
+            self.keys, self.values = self.keys[rows, :, start:], self.values[rows, :, start:]
         self._key_buffer = self._value_buffer = None
+
+    def join(self, other: _GrowingLayer, total: int, own: int, others: int, width: int | None) -> None:
+        """Add the rows of another layer; both end in column `total` and have `own` and `others` columns."""
+        self._width = width
+        if not self.is_initialized:  # it shares another layer's keys
+            return
+        self.keys = _joined(self.keys, other.keys, total - own, total - others)
+        self.values = _joined(self.values, other.values, total - own, total - others)
+        self._key_buffer = self._value_buffer = None
+
+
+def _joined(upper: Tensor, lower: Tensor, upper_start: int, lower_start: int) -> Tensor:
+    columns = upper_start + upper.shape[2]
+    joined = upper.new_zeros(len(upper) + len(lower), upper.shape[1], columns, upper.shape[3])
+    joined[: len(upper), :, upper_start:] = upper
+    joined[len(upper) :, :, lower_start:] = lower
+    return joined
 
 
 def _enlarged(old: Tensor | None, new: Tensor, length: int, capacity: int) -> Tensor:
@@ -207,38 +334,56 @@ def _growing_cache(model: PreTrainedModel) -> Cache:
 
 
 class GrowingRows:
-    """The tokens written so far of each row of a batch, and which rows are still in it.
+    """The tokens written so far of each row, and which rows are in the batch.
 
     Finished rows stay in the batch (`active` without `alive`) until enough of them make it worth copying the cache.
     """
 
-    def __init__(self, limits: Int[Tensor, " B"], stops: Int[Tensor, " S"]) -> None:
-        """Start with every row, empty; row b ends after `limits[b]` tokens or with the first of `stops`."""
-        self.token_ids: Int[Tensor, "B T"] = limits.new_zeros(len(limits), int(limits.max()))
-        self.lengths: Int[Tensor, " B"] = torch.zeros_like(limits)
-        self.active: Int[Tensor, " A"] = torch.arange(len(limits), device=limits.device)
+    def __init__(self, limits: Int[Tensor, " N"], stops: Int[Tensor, " S"]) -> None:
+        """Start with no row in the batch; row n ends after `limits[n]` tokens or with the first of `stops`."""
+        # What finished rows go on to write stands behind their end.
+        self.token_ids: Int[Tensor, "N T"] = limits.new_zeros(len(limits), int(limits.max()) + 1)
+        self.lengths: Int[Tensor, " N"] = torch.zeros_like(limits)
+        self.active: Int[Tensor, " A"] = limits.new_empty(0)
         """The row that each place of the batch decodes."""
-        self.alive: Bool[Tensor, " A"] = torch.ones_like(limits, dtype=torch.bool)
-        self.num_alive = len(limits)
+        self.alive: Bool[Tensor, " A"] = torch.empty_like(self.active, dtype=torch.bool)
+        self.num_alive = 0
+        self.num_waiting = len(limits)
         self._limits, self._stops = limits, stops
+
+    def admit(self, count: int) -> None:
+        """Put the next rows into the batch, behind those that are there."""
+        first = len(self.lengths) - self.num_waiting
+        new = torch.arange(first, first + count, device=self.active.device)
+        self.active = torch.cat([self.active, new])
+        self.alive = torch.cat([self.alive, torch.ones_like(new, dtype=torch.bool)])
+        self.num_alive += count
+        self.num_waiting -= count
+
+    @property
+    def positions(self) -> Int[Tensor, " A"]:
+        """Where each place of the batch writes its next token."""
+        return self.lengths[self.active]
 
     @property
     def writing(self) -> Int[Tensor, " W"]:
         """The rows that take another token."""
         return self.active[self.alive]
 
-    def write(self, position: int, ids: Int[Tensor, " A"]) -> int:
+    def write(self, ids: Int[Tensor, " A"]) -> int:
         """Append a token to every living row; return how many rows end with it."""
-        writing = self.writing
-        self.token_ids[writing, position] = ids[self.alive]
-        self.lengths[writing] = position + 1
-        self.alive = self.alive & ~torch.isin(ids, self._stops) & (position + 1 < self._limits[self.active])
+        positions = self.positions
+        self.token_ids[self.active, positions] = ids
+        positions = positions + self.alive
+        self.lengths[self.active] = positions
+        self.alive = self.alive & ~(ids[:, None] == self._stops).any(1) & (positions < self._limits[self.active])
         before, self.num_alive = self.num_alive, int(self.alive.sum())
         return before - self.num_alive
 
-    def compact(self) -> Int[Tensor, " K"] | None:
-        """Drop the finished rows from the batch where they are many; return the places that stay, None: all."""
-        if self.num_alive > (1 - _COMPACTION_SHARE) * len(self.active):
+    def compact(self, *, few: bool = False) -> Int[Tensor, " K"] | None:
+        """Drop the finished rows where they are many, or at all (`few`); return the places that stay, None: all."""
+        most = len(self.active) - 1 if few else (1 - COMPACTION_SHARE) * len(self.active)
+        if self.num_alive > most:
             return None
         keep = self.alive.nonzero().squeeze(1)
         self.active, self.alive = self.active[keep], self.alive[keep]
@@ -292,14 +437,33 @@ def sample(
         parts = [sample(*part, temperature) for part in zip(logits.split(rows), uniforms.split(rows), strict=True)]
         return torch.cat([ids for ids, _ in parts]), torch.cat([scores for _, scores in parts])
     logprobs = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
-    if temperature == 0:
-        ids = logits.argmax(dim=-1)
-    else:
-        cumulative = logprobs.double().exp().cumsum(dim=-1)
-        targets = uniforms[:, None] * cumulative[:, -1:]
-        # side right: the first entry above the target, which is never a token of probability 0
-        ids = torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=logits.shape[-1] - 1)
+    ids = logits.argmax(dim=-1) if temperature == 0 else _draw(logprobs.exp(), uniforms)
     return ids, logprobs.gather(-1, ids[:, None]).squeeze(1)
+
+
+def _draw(weights: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Return where the cumulative weights pass a share `uniforms` of their sum.
+
+    Many weights are added up in blocks first; only the block that holds the place is then looked at one by one.
+    """
+    vocabulary = weights.shape[-1]
+    if vocabulary <= 2 * _BLOCK:
+        return _passed(weights, uniforms[:, None], vocabulary)[0]
+    blocks = torch.nn.functional.pad(weights, (0, -vocabulary % _BLOCK)).unflatten(-1, (-1, _BLOCK))
+    block, rest = _passed(blocks.sum(-1), uniforms[:, None], blocks.shape[1])
+    chosen = blocks[torch.arange(len(blocks), device=block.device), block]
+    return (block * _BLOCK + _passed(chosen, rest, _BLOCK)[0]).clamp(max=vocabulary - 1)
+
+
+def _passed(weights: Tensor, share: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return where the cumulative weights pass a share of their sum, and which share of that weight is then left."""
+    cumulative = weights.double().cumsum(dim=-1)
+    targets = share * cumulative[:, -1:]
+    # side right: the first entry above the target, which is never one of weight 0
+    places = torch.searchsorted(cumulative, targets, right=True).clamp(max=size - 1)
+    weight = weights.gather(-1, places).double()
+    rest = (targets - cumulative.gather(-1, places) + weight) / weight
+    return places.squeeze(1), rest.clamp(0.0, 1.0)
 
 
 @contextmanager

@@ -193,6 +193,7 @@ class _Mixing:
         swap_draws = row_draws(rows, params, [derive_seed(seed, "swap") for seed in seeds]).to(device)
         stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
         growing = GrowingRows(torch.full((len(rows),), params.max_new_tokens, device=device), stops)
+        growing.admit(len(rows))
         swapped = torch.zeros(growing.token_ids.shape, dtype=torch.bool, device=device)
         changed = torch.zeros_like(swapped)
         recorded = torch.zeros(len(self.record), *growing.token_ids.shape, device=device)
@@ -205,7 +206,7 @@ class _Mixing:
             changed[writing, position] = (fires & differs)[growing.alive]
             for index, name in enumerate(self.record):
                 recorded[index, writing, position] = scores[name][growing.alive].float()
-            num_finished = growing.write(position, own)
+            num_finished = growing.write(own)
             if on_finished is not None and num_finished:
                 on_finished(num_finished)
             if not growing.num_alive:

@@ -6,21 +6,39 @@ Where prompts begin with one another, as the prefixes of a rollout do, the longe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
 
-from swerve.rollout.decoding import Decoding, GrowingRows, PrefixCache, can_share, evaluating, row_uniforms, sample
+from swerve.rollout.decoding import (
+    COMPACTION_SHARE,
+    Decoding,
+    GrowingRows,
+    PrefixCache,
+    cache_bytes_per_token,
+    can_share,
+    evaluating,
+    free_memory,
+    row_uniforms,
+    sample,
+)
 from swerve.rollout.engine import Engine, SamplingParams, check_request
+from swerve.rollout.one_token import OneTokenForward
 from swerve.types import Completion
 
 # Rows of shared prefixes that are kept beside the rows being decoded, as a share of these.
 _PREFIX_SHARE = 0.25
 # Below this share of prompt tokens saved, every prompt keeps a forward pass of its own.
 _MIN_SAVED_SHARE = 1 / 3
+# Of the memory that is free when sampling starts, what the cache may take if the configuration does not say.
+_CACHE_SHARE = 0.5
+# Tokens kept of one call's rows beside the cache, finished ones included: about 20 bytes each.
+_MAX_SLOTS = 1 << 26
 
 
 class TorchEngine(Engine):
@@ -31,27 +49,39 @@ class TorchEngine(Engine):
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, pad_id: int, max_rows: int, share_prefixes: Literal["auto", "never"] = "auto"
+        self,
+        model: PreTrainedModel,
+        *,
+        pad_id: int,
+        max_rows: int,
+        share_prefixes: Literal["auto", "never"] = "auto",
+        cache_gb: float | None = None,
     ) -> None:
         """Keep the model and the limits.
 
         Args:
             model: a causal model of transformers.
             pad_id: a token id that stands before shorter prompts.
-            max_rows: completions decoded at a time; the cache has as many rows, and a quarter more of shared prefixes.
+            max_rows: completions decoded at a time at most; others take the places of those that finish.
             share_prefixes: `auto`: prompts that begin with one another are prefilled in one row, where that saves a
                 third of the prompt tokens or more and the model's cache can be cut; `never`: each on its own. The
                 log-probabilities of the two agree to rounding.
+            cache_gb: gigabytes (10^9 bytes) that the key-value cache takes at most: fewer rows are decoded at a time
+                where they might otherwise grow beyond it, one at least. None: half of the memory that is free.
 
         Raises:
-            ValueError: `max_rows` is below 1.
+            ValueError: `max_rows` is below 1, or `cache_gb` is not above 0.
         """
         if max_rows < 1:
             raise ValueError(f"max_rows must be at least 1, got {max_rows}")
+        if cache_gb is not None and not cache_gb > 0:
+            raise ValueError(f"cache_gb must be above 0, got {cache_gb}")
         self._model = model
         self._pad_id = pad_id
         self._max_rows = max_rows
         self._share_prefixes = share_prefixes
+        self._cache_gb = cache_gb
+        self._one_token = OneTokenForward(model)
 
     def generate(
         self,
@@ -70,23 +100,39 @@ class TorchEngine(Engine):
         budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
         check_request(self._model, prompts, params, seeds, budgets)
         finished: dict[tuple[int, int], Completion] = {}
+        can_join, max_tokens = can_share(self._model), self._max_tokens()
+        size = max(self._max_rows, _MAX_SLOTS // params.max_new_tokens)
         with evaluating(self._model), torch.inference_mode():
-            for prefixes, indices in self._blocks(prompts):
+            for prefixes, indices in self._blocks(prompts, max_tokens, can_share=can_join):
                 rows = [(prompt, sample) for prompt in indices for sample in range(params.num_samples)]
                 rows.sort(key=lambda row: (len(prompts[row[0]]), budgets[row[0]]))
-                for start in range(0, len(rows), self._max_rows):
-                    chunk = rows[start : start + self._max_rows]
-                    state = self._start(chunk, prompts, prefixes)
-                    completions = _generate_rows(state, chunk, params, seeds, budgets, on_finished)
-                    finished.update(zip(chunk, completions, strict=True))
+                for start in range(0, len(rows), size):
+                    part = rows[start : start + size]
+                    admission = _Admission(
+                        [len(prompts[prompt]) + budgets[prompt] for prompt, _ in part],
+                        max_rows=self._max_rows,
+                        max_tokens=max_tokens - (0 if prefixes is None else prefixes.cache.num_tokens),
+                        can_join=can_join,
+                    )
+                    begin = partial(self._begin, prompts, prefixes)
+                    completions = _generate_rows(begin, admission, part, params, seeds, budgets, on_finished)
+                    finished.update(zip(part, completions, strict=True))
         return [
             tuple(finished[prompt, sample] for sample in range(params.num_samples)) for prompt in range(len(prompts))
         ]
 
-    def _blocks(self, prompts: Sequence[Sequence[int]]) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
+    def _max_tokens(self) -> float:
+        """Return how many tokens the cache may hold."""
+        size = free_memory(self._model.device) if self._cache_gb is None else self._cache_gb * 1e9
+        if size is None:
+            return math.inf
+        return size * (_CACHE_SHARE if self._cache_gb is None else 1) // cache_bytes_per_token(self._model)
+
+    def _blocks(
+        self, prompts: Sequence[Sequence[int]], max_tokens: float, *, can_share: bool
+    ) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
         """Yield prompts that are decoded together, with the caches that they begin with where some share theirs."""
-        sharing = self._share_prefixes == "auto" and can_share(self._model)
-        hosts = prefix_hosts(prompts) if sharing else None
+        hosts = prefix_hosts(prompts) if can_share and self._share_prefixes == "auto" else None
         if hosts is None:
             yield None, range(len(prompts))
             return
@@ -94,10 +140,16 @@ class TorchEngine(Engine):
         for index, host in enumerate(hosts):
             members.setdefault(host, []).append(index)
         ordered = sorted(members, key=lambda host: len(prompts[host]))
-        size = max(1, int(self._max_rows * _PREFIX_SHARE))
-        for start in range(0, len(ordered), size):
-            block = ordered[start : start + size]
-            yield self._prefixes([prompts[host] for host in block], [members[host] for host in block])
+        block: list[int] = []
+        for host in ordered:
+            num = len(block) + 1
+            if block and (
+                num > self._max_rows * _PREFIX_SHARE or num * len(prompts[host]) > max_tokens * _PREFIX_SHARE
+            ):
+                yield self._prefixes([prompts[each] for each in block], [members[each] for each in block])
+                block = []
+            block.append(host)
+        yield self._prefixes([prompts[each] for each in block], [members[each] for each in block])
 
     def _prefixes(
         self, hosts: Sequence[Sequence[int]], members: Sequence[Sequence[int]]
@@ -108,16 +160,22 @@ class TorchEngine(Engine):
         cache = PrefixCache(self._model, [host[:-1] for host in hosts], pad_id=self._pad_id)
         return _Prefixes(cache, {index: row for row, group in enumerate(members) for index in group}), indices
 
-    def _start(
-        self, rows: Sequence[tuple[int, int]], prompts: Sequence[Sequence[int]], prefixes: _Prefixes | None
+    def _begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        prefixes: _Prefixes | None,
+        rows: Sequence[tuple[int, int]],
+        width: int,
     ) -> Decoding:
         return Decoding(
             self._model,
             [prompts[row[0]] for row in rows],
             pad_id=self._pad_id,
             keys=[row[0] for row in rows],
+            one_token=self._one_token,
             prefixes=None if prefixes is None else prefixes.cache,
             prefix_rows=() if prefixes is None else [prefixes.rows[row[0]] for row in rows],
+            width=width,
         )
 
 
@@ -128,29 +186,78 @@ class _Prefixes:
     """The row of the cache that holds each prompt."""
 
 
+class _Admission:
+    """Which rows may be decoded together: as many as are allowed and as the cache has room for, whatever they write."""
+
+    def __init__(self, widths: Sequence[int], *, max_rows: int, max_tokens: float, can_join: bool) -> None:
+        """Keep the limits; row n has `widths[n]` tokens at most; rows are admitted in order.
+
+        Args:
+            widths: tokens of prompt and longest completion.
+            max_rows: in the batch.
+            max_tokens: in the cache, where all rows are as wide as the widest.
+            can_join: whether rows can join others; if not, they wait until all have finished.
+        """
+        self._widths, self._max_rows, self._max_tokens, self._can_join = widths, max_rows, max_tokens, can_join
+        self._next = 0
+        self.width = 0
+        """Of the widest row."""
+
+    def take(self, num_live: int) -> int:
+        """Admit the next rows to so many that are left; return how many. Without any left that is one at least."""
+        if num_live and not self._can_join:
+            return 0
+        width, count = self.width if num_live else 0, 0
+        while self._next + count < len(self._widths) and num_live + count < self._max_rows:
+            widest = max(width, self._widths[self._next + count])
+            if num_live + count and (num_live + count + 1) * widest > self._max_tokens:
+                break
+            width, count = widest, count + 1
+        is_last = self._next + count == len(self._widths)
+        if not count or (count < COMPACTION_SHARE * num_live and not is_last):
+            return 0  # joining copies the cache
+        self.width = width
+        self._next += count
+        return count
+
+
 def _generate_rows(
-    state: Decoding,
+    begin: Callable[[Sequence[tuple[int, int]], int], Decoding],
+    admission: _Admission,
     rows: Sequence[tuple[int, int]],
     params: SamplingParams,
     seeds: Sequence[int],
     budgets: Sequence[int],
     on_finished: Callable[[int], None] | None,
 ) -> list[Completion]:
+    count, first = admission.take(0), 0
+    state = begin(rows[:count], admission.width)
     device = state.logits.device
     uniforms = row_uniforms(rows, params, seeds).to(device)
     stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
     growing = GrowingRows(torch.tensor([budgets[row[0]] for row in rows], device=device), stops)
     logprobs = torch.zeros(growing.token_ids.shape, device=device)
-    for position in range(growing.token_ids.shape[1]):
-        ids, scores = sample(state.logits, uniforms[growing.active, position], params.temperature)
-        logprobs[growing.writing, position] = scores[growing.alive]
-        num_finished = growing.write(position, ids)
+    growing.admit(count)
+    while True:
+        positions = growing.positions
+        draws = uniforms[growing.active, positions.clamp(max=params.max_new_tokens - 1)]
+        ids, scores = sample(state.logits, draws, params.temperature)
+        logprobs[growing.active, positions] = scores
+        num_finished = growing.write(ids)
         if on_finished is not None and num_finished:
             on_finished(num_finished)
-        if not growing.num_alive:
+
+        first += count
+        count = admission.take(growing.num_alive)
+        keep = growing.compact(few=count > 0 or state.is_full)
+        if growing.num_alive:
+            state.advance(ids if keep is None else ids[keep], keep)
+        if count:
+            others = begin(rows[first : first + count], admission.width)
+            state = state.joined_by(others) if growing.num_alive else others
+            growing.admit(count)
+        elif not growing.num_alive:
             break
-        keep = growing.compact()
-        state.advance(ids if keep is None else ids[keep], keep)
     return [
         Completion(
             token_ids=tuple(ids[:length]),

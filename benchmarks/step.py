@@ -1,0 +1,220 @@
+"""A whole step of reinforcement learning against TRL's GRPOTrainer: same model, prompts, group sizes and lengths.
+
+    SWERVE_TRL_PYTHON=trl-env/bin/python python -m benchmarks.step [--profiles ragged fixed demo] [--repeats 7]
+
+swerve and TRL run in a process and an environment each, on one thread, and make their steps in turn; a ratio is the
+median over pairs of neighbouring steps. A step is sampling, scoring (log-probs and advantages) and one update; the
+reward is read off the first token. Both use float32, no KL term, one update per rollout, and rewards, clipping and
+optimizer as they come.
+
+TRL has bf16 and gradient checkpointing off, which are slower on a CPU, and computes no reference or old log-probs. Its
+micro-batch is the fastest of those tried (`--trl-rows`).
+
+Lengths: the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
+probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
+"ragged" has a mean of about 90 tokens, cut off at 256; "fixed" is 128, but for one in a hundred that ends before;
+"demo" has the demo's model, groups and 57 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from benchmarks.process import header, median_ratio, print_line
+from benchmarks.step_trl import END, PAD, build_model, build_prompts, reward
+from swerve.config import OptimizerConfig
+from swerve.config.stages import RlStage
+from swerve.rollout import SamplingParams, TorchEngine
+from swerve.train.kl import kl_term
+from swerve.train.learner import Learner
+from swerve.train.policy_update import update_policy
+from swerve.train.preparation import prepare_step
+from swerve.train.rollouts import StepRollouts
+from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
+from swerve.world import World
+
+_MODEL = {
+    "vocab_size": 512,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "tie_word_embeddings": False,
+}
+_TINY = {
+    **_MODEL,
+    "vocab_size": 40,
+    "hidden_size": 64,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+    "initializer_range": 0.08,
+}
+_WORK = {"model": _MODEL, "prompts": 8, "samples": 8, "prompt_tokens": (24, 64), "trl_rows": 64}
+PROFILES: Mapping[str, Mapping[str, Any]] = {
+    "ragged": {**_WORK, "end_probability": 0.0105, "max_new_tokens": 256},
+    "fixed": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128},
+    "demo": {
+        **_WORK,
+        "model": _TINY,
+        "prompts": 16,
+        "prompt_tokens": (11, 11),
+        "end_probability": 1e-4,
+        "max_new_tokens": 57,
+        "trl_rows": 128,
+    },
+}
+_PARTS = ("sampling", "scoring", "update")
+
+
+class OwnSteps:
+    """swerve's side."""
+
+    def __init__(self, work: Mapping[str, Any]) -> None:
+        model = build_model(work)
+        optimizer = OptimizerConfig(lr=1e-6)
+        tokenizer: Any = SimpleNamespace(pad_token_id=PAD)
+        self._learner = Learner(model, tokenizer, optimizer, World())
+        self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
+        self._params = SamplingParams(
+            num_samples=work["samples"], max_new_tokens=work["max_new_tokens"], temperature=1.0, stop_ids=(END,)
+        )
+        self._prompts = build_prompts(work)
+        self._count = work["prompts"]
+        self._stage = RlStage(
+            kind="rl",
+            steps=work["steps"],
+            prompts_per_step=work["prompts"],
+            samples_per_prompt=work["samples"],
+            optimizer=optimizer,
+        )
+        # What the functions below read of a training run.
+        self._context: Any = SimpleNamespace(
+            config=SimpleNamespace(max_new_tokens=work["max_new_tokens"]),
+            learner=self._learner,
+            world=World(),
+            phase=None,
+            learning_rate_factor=lambda: 1.0,
+        )
+
+    def step(self, index: int) -> dict[str, float]:
+        """Make a step; return the CPU seconds of its parts, and the tokens sampled."""
+        clock = [time.process_time()]
+        rollouts = self._sample(index)
+        clock.append(time.process_time())
+        kl = kl_term(self._stage.kl)
+        prepared = prepare_step(rollouts, self._stage, self._context, kl)
+        clock.append(time.process_time())
+        update_policy(prepared, self._stage, self._context, index, kl, 0.0)
+        clock.append(time.process_time())
+        seconds = dict(zip(_PARTS, (after - before for before, after in zip(clock, clock[1:], strict=False)), strict=True))
+        return {"step": clock[-1] - clock[0], "tokens": int(prepared.table.mask.sum()), **seconds}
+
+    def _sample(self, index: int) -> StepRollouts:
+        prompts = self._prompts[index * self._count : (index + 1) * self._count]
+        seeds = [index * self._count + number for number in range(self._count)]
+        sampled = self._engine.generate(prompts, self._params, seeds=seeds)
+        rewards = [[reward(list(each.token_ids)) for each in group] for group in sampled]
+        groups = []
+        for number, (prompt, group, values) in enumerate(zip(prompts, sampled, rewards, strict=True)):
+            problem = Problem(id=str(number), family="none", question="", answer="")
+            rollouts = tuple(
+                Rollout(completion=each, text="", reward=Reward(value=value, status="graded"), version=index)
+                for each, value in zip(group, values, strict=True)
+            )
+            groups.append(RolloutGroup(prompt=Prompt(problem=problem, token_ids=tuple(prompt)), rollouts=rollouts))
+        return StepRollouts(groups=groups, numbers=range(self._count), rewards=rewards)
+
+
+@contextmanager
+def trl_steps(python: str, work: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """Yield the process that makes TRL's steps."""
+    command = [python, str(Path(__file__).with_name("step_trl.py")), json.dumps(work)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
+        try:
+            yield process
+        except json.JSONDecodeError:
+            errors.seek(0)
+            sys.exit(f"TRL's side failed:\n{errors.read()[-2000:]}")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def measure(name: str, python: str, repeats: int, trl_rows: int | None) -> dict[str, Any]:
+    """Return the result of one profile."""
+    work = {**PROFILES[name], "steps": repeats + 1}
+    work["trl_rows"] = trl_rows or work["trl_rows"]
+    own = OwnSteps(work)
+    pairs: list[tuple[Mapping[str, float], Mapping[str, float]]] = []
+    with trl_steps(python, work) as peer:
+        assert peer.stdin is not None and peer.stdout is not None
+        for index in range(repeats + 1):
+            ours = own.step(index)
+            peer.stdin.write("\n")
+            peer.stdin.flush()
+            pairs.append((ours, json.loads(peer.stdout.readline())))
+    return _summary(name, work, pairs[1:])  # the first pair warms up
+
+
+def _summary(name: str, work: Mapping[str, Any], pairs: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, Any]:
+    ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
+
+    def median(side: Sequence[Mapping[str, float]], key: str) -> float:
+        return round(statistics.median(one[key] for one in side), 3)
+
+    return {
+        "profile": name,
+        "parameters": sum(parameter.numel() for parameter in build_model(work).parameters()),
+        "rows": work["prompts"] * work["samples"],
+        "repeats": len(pairs),
+        "trl_rows": work["trl_rows"],
+        "tokens": median(ours, "tokens"),
+        "trl_tokens": median(theirs, "tokens"),
+        **{f"{part}_seconds": median(ours, part) for part in _PARTS},
+        "step_seconds": median(ours, "step"),
+        "trl_seconds": median(theirs, "step"),
+        "ratio": median_ratio([one["step"] for one in ours], [one["step"] for one in theirs]),
+    }
+
+
+def main() -> None:
+    """Measure the profiles; print JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--trl-rows", type=int, help="rows of TRL's micro-batches; by default the fastest found")
+    parser.add_argument("--trl-python", default=os.environ.get("SWERVE_TRL_PYTHON"), help="of TRL's environment")
+    arguments = parser.parse_args()
+    if not arguments.trl_python:
+        parser.error("name the Python of an environment with TRL: --trl-python or SWERVE_TRL_PYTHON")
+    torch.set_num_threads(1)
+    asked = "import json; from importlib.metadata import version; print(json.dumps({n: version(n) for n in ('trl', 'torch')}))"
+    found = json.loads(subprocess.check_output([arguments.trl_python, "-c", asked]))
+    print_line(header("torch", "transformers", trl=found["trl"], trl_torch=found["torch"]))
+    for name in arguments.profiles:
+        print_line(measure(name, arguments.trl_python, arguments.repeats, arguments.trl_rows))
+
+
+if __name__ == "__main__":
+    main()
