@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,7 +124,7 @@ class OwnSteps:
         clock.append(time.process_time())
         update_policy(prepared, self._stage, self._context, index, kl, 0.0)
         clock.append(time.process_time())
-        seconds = dict(zip(_PARTS, (after - before for before, after in zip(clock, clock[1:], strict=False)), strict=True))
+        seconds = dict(zip(_PARTS, (after - before for before, after in pairwise(clock)), strict=True))
         return {"step": clock[-1] - clock[0], "tokens": int(prepared.table.mask.sum()), **seconds}
 
     def _sample(self, index: int) -> StepRollouts:
@@ -168,7 +169,8 @@ def measure(name: str, python: str, repeats: int, trl_rows: int | None) -> dict[
     own = OwnSteps(work)
     pairs: list[tuple[Mapping[str, float], Mapping[str, float]]] = []
     with trl_steps(python, work) as peer:
-        assert peer.stdin is not None and peer.stdout is not None
+        assert peer.stdin is not None
+        assert peer.stdout is not None
         for index in range(repeats + 1):
             ours = own.step(index)
             peer.stdin.write("\n")
@@ -209,9 +211,10 @@ def main() -> None:
     if not arguments.trl_python:
         parser.error("name the Python of an environment with TRL: --trl-python or SWERVE_TRL_PYTHON")
     torch.set_num_threads(1)
-    asked = "import json; from importlib.metadata import version; print(json.dumps({n: version(n) for n in ('trl', 'torch')}))"
-    found = json.loads(subprocess.check_output([arguments.trl_python, "-c", asked]))
-    print_line(header("torch", "transformers", trl=found["trl"], trl_torch=found["torch"]))
+    asked = "from importlib.metadata import version; print(*map(version, ('trl', 'torch', 'transformers')))"
+    found = subprocess.check_output([arguments.trl_python, "-c", asked], text=True).split()
+    theirs = dict(zip(("trl", "trl_torch", "trl_transformers"), found, strict=True))
+    print_line(header("torch", "transformers", **theirs))
     for name in arguments.profiles:
         print_line(measure(name, arguments.trl_python, arguments.repeats, arguments.trl_rows))
 

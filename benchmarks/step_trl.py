@@ -80,7 +80,9 @@ def main() -> None:
             self.started = time.process_time()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            print(json.dumps({"step": time.process_time() - self.started, "tokens": tokens[0]}), file=answers, flush=True)
+            print(
+                json.dumps({"step": time.process_time() - self.started, "tokens": tokens[0]}), file=answers, flush=True
+            )
 
     rows = work["prompts"] * work["samples"]
     parts = rows // work["trl_rows"]

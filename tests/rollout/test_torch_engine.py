@@ -12,6 +12,7 @@ from swerve.errors import SwerveError
 from swerve.functional import token_logprobs
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
+from swerve.rollout.decoding import Decoding, cache_bytes_per_token, sample
 from swerve.rollout.torch_engine import prefix_hosts
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
@@ -126,6 +127,99 @@ def test_models_without_a_key_value_cache_are_refused():
         TorchEngine(model, pad_id=0, max_rows=4).generate([[1]], _params(), seeds=[0])
 
 
+def _same_to_rounding(ours, theirs):
+    for own, other in zip(ours, theirs, strict=True):
+        assert [each.token_ids for each in own] == [each.token_ids for each in other]
+        for one, two in zip(own, other, strict=True):
+            assert one.logprobs == pytest.approx(two.logprobs, abs=2e-6)
+
+
+@pytest.fixture
+def cache_sizes(monkeypatch):
+    """The bytes of all caches before each step, and the number of rows; two batches that join count together."""
+    seen: list[tuple[int, int]] = []
+    advance, join = Decoding.advance, Decoding.joined_by
+
+    def spy_advance(self, ids, keep):
+        advance(self, ids, keep)
+        seen.append((self.cache_bytes(), len(self.logits)))
+
+    def spy_join(self, others):
+        seen.append((self.cache_bytes() + others.cache_bytes(), len(self.logits) + len(others.logits)))
+        return join(self, others)
+
+    monkeypatch.setattr(Decoding, "advance", spy_advance)
+    monkeypatch.setattr(Decoding, "joined_by", spy_join)
+    return seen
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 10])
+def test_the_cache_stays_within_its_limit(tiny, sampled, cache_sizes, num_rows):
+    limit = num_rows * (6 + 24) * cache_bytes_per_token(tiny[0])  # rows as long as the longest may become
+    engine = TorchEngine(tiny[0], pad_id=0, max_rows=64, cache_gb=limit / 1e9)
+    _same_to_rounding(engine.generate(PROMPTS, _params(), seeds=[3, 4, 5]), sampled)
+    assert max(size for size, _ in cache_sizes) <= limit
+    assert num_rows <= max(rows for _, rows in cache_sizes) < 18
+
+
+def test_shared_prefixes_count_as_cache(tiny, cache_sizes):
+    alone = _generated(tiny[0], 500, "never")
+    cache_sizes.clear()
+    limit = 6 * 24 * cache_bytes_per_token(tiny[0])
+    engine = TorchEngine(tiny[0], pad_id=0, max_rows=64, cache_gb=limit / 1e9)
+    budgets = [24 - len(prompt) for prompt in FORCED]
+    found = engine.generate(FORCED, _params(), seeds=range(len(FORCED)), budgets=budgets)
+    _same_to_rounding(found, alone)
+    assert max(size for size, _ in cache_sizes) <= limit - 10 * cache_bytes_per_token(tiny[0])
+
+
+def test_rows_join_as_others_finish(tiny, sampled, processed):
+    engine = TorchEngine(tiny[0], pad_id=0, max_rows=6)
+    _same_to_rounding(engine.generate(PROMPTS, _params(), seeds=[3, 4, 5]), sampled)
+    by_length = sorted(range(3), key=lambda index: len(PROMPTS[index]))
+    assert len(processed) < sum(max(len(each.token_ids) for each in sampled[index]) for index in by_length)
+    assert max(processed[1:]) <= 6
+
+
+def test_rows_of_models_with_a_sliding_window_wait_for_each_other():
+    model = _sliding_model()
+    few, many = (
+        TorchEngine(model, pad_id=0, max_rows=num).generate(PROMPTS, _params(), seeds=[3, 4, 5]) for num in (4, 64)
+    )
+    _same_to_rounding(few, many)
+
+
+def test_the_short_forward_pass_is_not_used_where_it_is_not_the_models(tiny):
+    """A hook that changes a layer, which the short pass does not see."""
+    model, _ = tiny
+    handle = model.model.layers[0].register_forward_hook(lambda module, inputs, output: 0.5 * output)
+    try:
+        test_greedy_decoding_equals_generate_of_transformers(tiny)
+    finally:
+        handle.remove()
+
+
+def test_drawing_from_a_large_vocabulary():
+    """The same tokens as by the cumulative distribution in double precision; never one of probability 0."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2000, 1000, generator=generator)
+    logits[:, ::3] = -torch.inf
+    uniforms = torch.rand(2000, generator=generator, dtype=torch.float64)
+    uniforms[:2] = torch.tensor([0.0, 1 - 2**-53])
+    ids, logprobs = sample(logits, uniforms, 0.7)
+    probabilities = torch.softmax(logits.double() / 0.7, dim=-1)
+    upper = probabilities.cumsum(-1).gather(-1, ids[:, None]).squeeze(1)
+    own = probabilities.gather(-1, ids[:, None]).squeeze(1)
+    assert bool((own > 0).all())
+    assert bool(((uniforms < upper + 1e-6) & (uniforms > upper - own - 1e-6)).all())
+    assert logprobs.tolist() == pytest.approx(own.log().tolist(), abs=1e-5)
+
+
+def test_a_cache_of_no_size_is_refused(tiny):
+    with pytest.raises(ValueError, match=r"cache_gb must be above 0, got 0\.0"):
+        TorchEngine(tiny[0], pad_id=0, max_rows=4, cache_gb=0.0)
+
+
 def test_training_mode_is_restored(tiny):
     model, _ = tiny
     model.train()
@@ -208,7 +302,7 @@ def test_prompts_that_share_nothing_are_prefilled_on_their_own(tiny, processed):
     assert processed[1] == 18
 
 
-def test_sliding_windows_are_never_cut():
+def _sliding_model():
     from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(0)
@@ -216,8 +310,11 @@ def test_sliding_windows_are_never_cut():
         vocab_size=11, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=1, sliding_window=4,
     )  # fmt: skip
-    model = MistralForCausalLM(config).eval()
-    shared, alone = (_generated(model, 64, how) for how in ("auto", "never"))
+    return MistralForCausalLM(config).eval()
+
+
+def test_sliding_windows_are_never_cut():
+    shared, alone = (_generated(_sliding_model(), 64, how) for how in ("auto", "never"))
     assert shared == alone
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from swerve.settings import Choice, Custom, Model
+from swerve.settings import Choice, Custom, Model, Positive
 
 
 class TorchEngineConfig(Choice):
@@ -17,6 +17,9 @@ class TorchEngineConfig(Choice):
     kind: Literal["torch"] = "torch"
     share_prefixes: Literal["auto", "never"] = "auto"
     """Whether prompts that begin with one another are prefilled together where that saves a third of their tokens."""
+    cache_gb: Positive | None = None
+    """Gigabytes that the key-value cache takes at most; null: half of the memory that is free when sampling starts.
+    Completions whose cache might outgrow it wait."""
 
 
 class CustomEngineConfig(Custom):

@@ -50,7 +50,7 @@ class RuntimeConfig(Model):
     follow it, or each padded to a row of its own. Results agree to rounding; models that cannot read packed rows get
     padded ones."""
     max_rows: PositiveInt = 512
-    """Sequences generated side by side."""
+    """Completions sampled side by side at most."""
     grader_workers: PositiveInt | None = None
     """Processes in which isolated graders run; null: one per core, at most 8, and torchrun's processes share cores."""
     grader_cpu_seconds: Positive = 2.0

@@ -20,6 +20,8 @@ from swerve.rollout.one_token import OneTokenForward
 # Rows are dropped from the batch once this share of them has finished: each compaction copies the cache.
 COMPACTION_SHARE = 0.125
 _MAX_LOGITS = 1 << 22
+# Columns a cache grows by at least. Rows that stand close together are read faster.
+_ROOM = 16
 # Of the vocabulary, tokens whose probabilities are added up before the one drawn is looked for.
 _BLOCK = 64
 
@@ -146,7 +148,8 @@ class Decoding:
         unused = self._columns - int(positions.max()) if is_plain(self._cache) else 0
         self._columns -= unused
         self._place(positions)
-        for layer in self._cache.layers:
+        layers: Any = self._cache.layers
+        for layer in layers:
             if isinstance(layer, _GrowingLayer):
                 layer.keep(rows, unused, self._width)
             else:
@@ -167,29 +170,34 @@ class Decoding:
     def _step(self, ids: Int[Tensor, " B"]) -> None:
         positions = self._positions
         self._columns, self._positions = self._columns + 1, positions + 1
-        is_token, one_token = self._is_token(), self._one_token
-        found: Tensor | None = None
-        if one_token.usable and is_plain(self._cache):
-            bias = None
-            if is_token is not None:
-                bias = torch.zeros(is_token.shape, dtype=self._model.dtype, device=ids.device)
-                bias = bias.masked_fill_(~is_token, -torch.inf)[:, None]
-            found = one_token(ids, positions, self._cache, bias)
-            if one_token.checked:
-                self.logits = found
-                return
-            for layer in self._cache.layers:
-                layer.keys, layer.values = layer.keys[:, :, :-1], layer.values[:, :, :-1]
-        output = self._model(
+        is_token = self._is_token()
+        if not (self._one_token.usable and is_plain(self._cache)):
+            self.logits = self._own_step(ids, positions, is_token)
+        elif self._one_token.checked:
+            self.logits = self._one_token(ids, positions, self._cache, is_token)
+        else:  # whether this is the first step or not, its numbers are those of the way that is used from now on
+            own = self._own_step(ids, positions, is_token)
+            self._drop_last_column()
+            self.logits = self._one_token(ids, positions, self._cache, is_token)
+            if not self._one_token.check(self.logits, own):
+                self._drop_last_column()
+                self.logits = self._own_step(ids, positions, is_token)
+
+    def _own_step(self, ids: Int[Tensor, " B"], positions: Int[Tensor, "B 1"], is_token: Tensor | None) -> Tensor:
+        """Append a token to each row by the model's own forward pass; return the logits."""
+        logits: Tensor = self._model(
             input_ids=ids[:, None],
             attention_mask=None if is_token is None else is_token.long(),
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
-        )
-        self.logits = output.logits[:, -1]
-        if found is not None:
-            one_token.check(found, self.logits)
+        ).logits
+        return logits[:, -1]
+
+    def _drop_last_column(self) -> None:
+        layers: Any = self._cache.layers
+        for layer in layers:
+            layer.keys, layer.values = layer.keys[:, :, :-1], layer.values[:, :, :-1]
 
     def _prefill(self, prompts: Sequence[Sequence[int]], pad_id: int) -> None:
         """Run the prompts themselves, shorter ones padded on the left."""
@@ -279,7 +287,8 @@ class _GrowingLayer(DynamicLayer):
         length = self.get_seq_length()
         total = length + key_states.shape[-2]
         if self._key_buffer is None or self._value_buffer is None or self._key_buffer.shape[-2] < total:
-            capacity = total if not length else max(total, min(2 * total, self._width or 2 * total))
+            room = max(_ROOM, total // 8) if length else 0
+            capacity = max(total, min(total + room, self._width or total + room))
             self._key_buffer = _enlarged(self.keys, key_states, length, capacity)
             self._value_buffer = _enlarged(self.values, value_states, length, capacity)
         self._key_buffer[:, :, length:total] = key_states
@@ -291,21 +300,21 @@ class _GrowingLayer(DynamicLayer):
     def keep(self, rows: Tensor, start: int, width: int | None) -> None:
         """Keep these rows, from this column on; `width`: columns there will ever be."""
         self._width = width
-        if self.get_seq_length():
+        if self.keys is not None and self.values is not None:  # a layer that shares another's has none
             self.keys, self.values = self.keys[rows, :, start:], self.values[rows, :, start:]
         self._key_buffer = self._value_buffer = None
 
     def join(self, other: _GrowingLayer, total: int, own: int, others: int, width: int | None) -> None:
         """Add the rows of another layer; both end in column `total` and have `own` and `others` columns."""
         self._width = width
-        if not self.is_initialized:  # it shares another layer's keys
-            return
-        self.keys = _joined(self.keys, other.keys, total - own, total - others)
-        self.values = _joined(self.values, other.values, total - own, total - others)
+        if self.keys is not None and self.values is not None:
+            self.keys = _joined(self.keys, other.keys, total - own, total - others)
+            self.values = _joined(self.values, other.values, total - own, total - others)
         self._key_buffer = self._value_buffer = None
 
 
-def _joined(upper: Tensor, lower: Tensor, upper_start: int, lower_start: int) -> Tensor:
+def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: int) -> Tensor:
+    assert lower is not None
     columns = upper_start + upper.shape[2]
     joined = upper.new_zeros(len(upper) + len(lower), upper.shape[1], columns, upper.shape[3])
     joined[: len(upper), :, upper_start:] = upper
@@ -458,12 +467,11 @@ def _draw(weights: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"]) -> Int[T
 def _passed(weights: Tensor, share: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return where the cumulative weights pass a share of their sum, and which share of that weight is then left."""
     cumulative = weights.double().cumsum(dim=-1)
-    targets = share * cumulative[:, -1:]
-    # side right: the first entry above the target, which is never one of weight 0
+    # The first entry above the target (side right), which is below the sum, is never one of weight 0.
+    targets = share.clamp(0.0, 1.0 - 2**-52) * cumulative[:, -1:]
     places = torch.searchsorted(cumulative, targets, right=True).clamp(max=size - 1)
     weight = weights.gather(-1, places).double()
-    rest = (targets - cumulative.gather(-1, places) + weight) / weight
-    return places.squeeze(1), rest.clamp(0.0, 1.0)
+    return places.squeeze(1), (targets - cumulative.gather(-1, places) + weight) / weight
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import rms_norm
 from transformers import PreTrainedModel
@@ -33,16 +33,19 @@ class OneTokenForward:
         self.usable = type(model) in _KNOWN and model.dtype in (torch.float32, torch.float64) and _rotates_all(model)
         self.checked = False
 
-    def check(self, found: Float[Tensor, "B V"] | None, own: Float[Tensor, "B V"]) -> None:
-        """Compare with the model's own logits; where they differ by more than rounding, this is not used again."""
+    def check(self, found: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
+        """Return whether logits are the model's own to rounding; where they are not, this is not to be used again."""
         tolerance = head_tolerance(own.dtype)
+        self.usable = torch.allclose(found, own, rtol=tolerance, atol=tolerance * float(own.abs().amax()))
         self.checked = True
-        self.usable = found is not None and torch.allclose(
-            found, own, rtol=tolerance, atol=tolerance * float(own.abs().amax())
-        )
+        return self.usable
 
     def __call__(
-        self, ids: Int[Tensor, " B"], positions: Int[Tensor, "B 1"], cache: Cache, bias: Float[Tensor, "B 1 T"] | None
+        self,
+        ids: Int[Tensor, " B"],
+        positions: Int[Tensor, "B 1"],
+        cache: Cache,
+        is_token: Bool[Tensor, "B T"] | None,
     ) -> Float[Tensor, "B V"]:
         """Append a token to each row of the cache and return the logits of the next one.
 
@@ -50,8 +53,12 @@ class OneTokenForward:
             ids: the tokens.
             positions: theirs.
             cache: of plain layers.
-            bias: added to the attention scores of all T columns, the new one included.
+            is_token: which columns the rows have tokens in, the new one included; None: all.
         """
+        bias = None
+        if is_token is not None:
+            bias = torch.zeros(is_token.shape, dtype=self._model.dtype, device=ids.device)
+            bias = bias.masked_fill_(~is_token, -torch.inf)[:, None]
         model = self._model.model
         hidden = model.embed_tokens(ids)
         cos, sin = model.rotary_emb(hidden, positions)
