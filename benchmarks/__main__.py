@@ -11,7 +11,7 @@ from studies.markdown import fill_page, table
 from studies.study import read_records
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / name for name in ("graders.md", "k-and-k.md", "maths-answers.md"))
+PAGES = tuple(ROOT / "docs" / name for name in ("graders.md", "k-and-k.md", "maths-answers.md", "performance.md"))
 _WAYS = {
     "math_verify": "math-verify {version} alone, one process, no limits",
     "in_process": "the grader of swerve, one process, no limits",
@@ -24,8 +24,9 @@ _SETS = {"rollouts": "responses to MATH problems", "generated": "answers in anot
 def texts() -> dict[str, str]:
     """Return tables and numbers by the names of their places."""
     results = ROOT / "benchmarks" / "results"
-    graders, puzzles, maths, golds = (
-        read_records(results / f"{name}.jsonl") for name in ("graders", "k_and_k", "equivalence", "rewritten_golds")
+    graders, puzzles, maths, golds, sampled, steps = (
+        read_records(results / f"{name}.jsonl")
+        for name in ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step")
     )
     answers = {
         "equivalence": equivalence.shown(maths),
@@ -33,7 +34,7 @@ def texts() -> dict[str, str]:
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    return {**_graders(graders), **_puzzles(puzzles), **answers}
+    return {**_graders(graders), **_puzzles(puzzles), **answers, **_sampling(sampled), **_steps(steps)}
 
 
 def _graders(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -70,6 +71,36 @@ def _puzzles(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             found[f"k_and_k: words {line['people']}"] = f"{line['median_words']:.0f}"
             found[f"k_and_k: most words {line['people']}"] = str(line["max_words"])
     return found
+
+
+def _sampling(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    rows = [
+        [
+            str(line["rows"]),
+            line["lengths"],
+            f"{line['engine_seconds']:.2g} s",
+            f"{line['generate_seconds']:.2g} s",
+            f"{line['ratio']:.2f}",
+        ]
+        for line in lines[1:]
+    ]
+    head = ["completions", "lengths", "the embedded engine", "`generate`", "ratio"]
+    return {"sampling speed": table(head, rows), "sampling: made": _made(lines[0])}
+
+
+def _steps(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    rows = [
+        [
+            line["profile"],
+            f"{line['parameters'] / 1e6:.1f} million",
+            f"{line['tokens']:.0f} ({line['trl_tokens']:.0f})",
+            *(f"{line[f'{part}_seconds']:.2g} s" for part in ("sampling", "scoring", "update", "step", "trl")),
+            f"{line['ratio']:.2f}",
+        ]
+        for line in lines[1:]
+    ]
+    head = ["lengths", "parameters", "tokens (TRL)", "sampling", "scoring", "update", "step", "TRL's step", "ratio"]
+    return {"step speed": table(head, rows), "step: made": f"{_made(lines[0])}, TRL {lines[0]['trl']}"}
 
 
 def _made(header: Mapping[str, Any]) -> str:

@@ -457,21 +457,22 @@ def _draw(weights: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"]) -> Int[T
     """
     vocabulary = weights.shape[-1]
     if vocabulary <= 2 * _BLOCK:
-        return _passed(weights, uniforms[:, None], vocabulary)[0]
+        return _passed(weights.double().cumsum(-1), uniforms[:, None])[0].squeeze(1)
     blocks = torch.nn.functional.pad(weights, (0, -vocabulary % _BLOCK)).unflatten(-1, (-1, _BLOCK))
-    block, rest = _passed(blocks.sum(-1), uniforms[:, None], blocks.shape[1])
-    chosen = blocks[torch.arange(len(blocks), device=block.device), block]
-    return (block * _BLOCK + _passed(chosen, rest, _BLOCK)[0]).clamp(max=vocabulary - 1)
+    sums = blocks.sum(-1).double()
+    cumulative = sums.cumsum(-1)
+    block, target = _passed(cumulative, uniforms[:, None])
+    own = sums.gather(-1, block)
+    rest = (target - cumulative.gather(-1, block) + own) / own
+    chosen = blocks[torch.arange(len(blocks), device=block.device), block.squeeze(1)]
+    within, _ = _passed(chosen.double().cumsum(-1), rest)
+    return (block * _BLOCK + within).squeeze(1)
 
 
-def _passed(weights: Tensor, share: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return where the cumulative weights pass a share of their sum, and which share of that weight is then left."""
-    cumulative = weights.double().cumsum(dim=-1)
-    # The first entry above the target (side right), which is below the sum, is never one of weight 0.
-    targets = share.clamp(0.0, 1.0 - 2**-52) * cumulative[:, -1:]
-    places = torch.searchsorted(cumulative, targets, right=True).clamp(max=size - 1)
-    weight = weights.gather(-1, places).double()
-    return places.squeeze(1), (targets - cumulative.gather(-1, places) + weight) / weight
+def _passed(cumulative: Float[Tensor, "B V"], share: Float[Tensor, "B 1"]) -> tuple[Tensor, Tensor]:
+    """Return where cumulative weights pass a share of their sum, which is never at one of weight 0; and that share."""
+    target = share.clamp(0.0, 1.0 - 2**-52) * cumulative[:, -1:]  # below the sum
+    return torch.searchsorted(cumulative, target, right=True).clamp(max=cumulative.shape[-1] - 1), target
 
 
 @contextmanager
