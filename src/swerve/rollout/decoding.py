@@ -252,12 +252,15 @@ def cache_bytes(cache: Cache) -> int:
     )
 
 
-def cache_bytes_per_token(model: PreTrainedModel) -> int:
-    """Return the size of one token's keys and values in all layers, from the model's configuration."""
+def cache_bytes_per_token(model: PreTrainedModel) -> int | None:
+    """Return the size of one token's keys and values in all layers, None where the configuration does not say."""
     config: Any = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * width * model.dtype.itemsize)
+    num_heads = getattr(config, "num_attention_heads", None)
+    if num_heads is None:
+        return None
+    width = getattr(config, "head_dim", None) or config.hidden_size // num_heads
+    num_kept = getattr(config, "num_key_value_heads", None) or num_heads
+    return int(2 * config.num_hidden_layers * num_kept * width * model.dtype.itemsize)
 
 
 def free_memory(device: torch.device) -> int | None:

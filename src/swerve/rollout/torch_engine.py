@@ -123,10 +123,10 @@ class TorchEngine(Engine):
 
     def _max_tokens(self) -> float:
         """Return how many tokens the cache may hold."""
-        size = free_memory(self._model.device) if self._cache_gb is None else self._cache_gb * 1e9
-        if size is None:
-            return math.inf
-        return size * (_CACHE_SHARE if self._cache_gb is None else 1) // cache_bytes_per_token(self._model)
+        free = free_memory(self._model.device) if self._cache_gb is None else None
+        limit = self._cache_gb * 1e9 if self._cache_gb is not None else _CACHE_SHARE * (free or math.inf)
+        per_token = cache_bytes_per_token(self._model)
+        return math.inf if per_token is None else limit / per_token
 
     def _blocks(
         self, prompts: Sequence[Sequence[int]], max_tokens: float, *, can_share: bool
