@@ -1,6 +1,7 @@
 """The embedded engine: samples with the model being trained, in this process, for any causal model of transformers.
 
-Each distinct prompt is prefilled once and its key-value cache copied to its samples; finished rows leave the batch.
+Each distinct prompt is prefilled once and its key-value cache copied to its samples; finished rows leave the batch, and
+rows that wait for room in the cache join it.
 Where prompts begin with one another, as the prefixes of a rollout do, the longest is prefilled for all of them.
 """
 
