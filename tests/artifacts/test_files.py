@@ -125,8 +125,9 @@ def test_manifest_lists_every_file_with_its_digest(tmp_path):
     assert read_json(tmp_path / "c" / MANIFEST_NAME) == {
         "step": 7,
         "files": {"sub/a": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"},
-        # printf '{"files":{"sub/a":"2d71...4881"},"step":7}' | sha256sum
-        "fields_sha256": "485a57d8394559742115457fa881b5f71d802d9b5ec171c04881c3b33d6499f1",
+        "sizes": {"sub/a": 1},
+        # printf '{"files":{"sub/a":"2d71...4881"},"sizes":{"sub/a":1},"step":7}' | sha256sum
+        "fields_sha256": "d81516f6fadada221cfe657809df0c78fdcdd75e230f0674e73c29e370128846",
     }
     assert sha256_file(tmp_path / "c" / "sub" / "a").startswith("2d711642")
 

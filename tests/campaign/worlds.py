@@ -102,9 +102,9 @@ _SAMPLED = ("--task", "addition", "digits=2", "num_heldout=24", "--num-samples",
 NUM_ANSWERS = 600
 """More than two batches of `swerve grade`."""
 COMMANDS: Mapping[str, Sequence[str]] = {
-    "train": ("train", "recipe.yaml", "--out", "run", "--resume-or-start"),
-    "reject": ("train", "reject.yaml", "--out", "run", "--resume-or-start"),
-    "phases": ("train", "phases.yaml", "--out", "run", "--resume-or-start"),
+    "train": ("train", "recipe.yaml", "--out", "run", "--resume-or-start", "--verify"),
+    "reject": ("train", "reject.yaml", "--out", "run", "--resume-or-start", "--verify"),
+    "phases": ("train", "phases.yaml", "--out", "run", "--resume-or-start", "--verify"),
     "eval": ("eval", "run"),
     "probe": ("probe", "run"),
     "report": ("report", "run"),

@@ -124,12 +124,17 @@ def _set_mode(file: Path, mode: int) -> None:
 
 
 @contextmanager
-def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
+def atomic_directory(path: Path, manifest: Mapping[str, Any] = {}, **provenance: Any) -> Iterator[Path]:
     """Yield a temporary directory; on a clean exit add its manifest, flush every file and rename it to `path`.
 
-    `provenance` (JSON values) is stored in the manifest beside the files' digests and, last, a digest of the manifest's
-    own fields. An existing directory at `path` is deleted just before the rename: a kill between the two leaves
-    neither, never a mixture.
+    `provenance` (JSON values) is stored in the manifest beside the files' digests and sizes and, last, a digest of the
+    manifest's own fields. An existing directory at `path` is deleted just before the rename: a kill between the two
+    leaves neither, never a mixture.
+
+    Args:
+        path: the directory.
+        manifest: further entries, read on exit; digests of files that were made while writing are its `files`.
+        provenance: further entries.
 
     Raises:
         DiskFullError: the file system has no room; nothing is left behind.
@@ -138,13 +143,12 @@ def atomic_directory(path: Path, **provenance: Any) -> Iterator[Path]:
     with _replacing(path) as temporary:
         temporary.mkdir()
         yield temporary
-        digests = {
-            str(file.relative_to(temporary)): sha256_file(file)
-            for file in sorted(temporary.rglob("*"))
-            if file.is_file()
-        }
-        manifest = dump_json(sealed({**provenance, "files": digests}))
-        (temporary / MANIFEST_NAME).write_text(manifest, encoding="utf-8")
+        known: Mapping[str, str] = manifest.get("files", {})
+        files = {str(one.relative_to(temporary)): one for one in sorted(temporary.rglob("*")) if one.is_file()}
+        digests = {name: known.get(name) or sha256_file(file) for name, file in files.items()}
+        sizes = {name: file.stat().st_size for name, file in files.items()}
+        entries = {**provenance, **manifest, "files": digests, "sizes": sizes}
+        (temporary / MANIFEST_NAME).write_text(dump_json(sealed(entries)), encoding="utf-8")
         _flush(temporary)
         replace_directory(path, temporary)
 
@@ -232,6 +236,28 @@ def verify_manifest(directory: Path) -> dict[str, Any]:
     manifest = read_manifest(directory)
     for name, digest in manifest["files"].items():
         verify_file(directory / name, digest)
+    return manifest
+
+
+def check_files(directory: Path) -> dict[str, Any]:
+    """Return the manifest of `directory` after comparing every file's size; no content is read.
+
+    Manifests of earlier versions have no sizes: their files are compared with their digests.
+
+    Raises:
+        ArtifactError: the manifest is missing or damaged, or a file it lists is missing or of another size; the message
+            names the file.
+    """
+    manifest = read_manifest(directory)
+    sizes = manifest.get("sizes")
+    if not isinstance(sizes, dict) or sizes.keys() != manifest["files"].keys():
+        return verify_manifest(directory)
+    for name, size in sizes.items():
+        path = directory / name
+        if not path.is_file():
+            raise ArtifactError(f"{path} is listed in its manifest but missing")
+        if path.stat().st_size != size:
+            raise ArtifactError(f"{path} is damaged: it has {path.stat().st_size} bytes, its manifest says {size}")
     return manifest
 
 

@@ -6,8 +6,8 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from swerve.artifacts.files import (
     MANIFEST_NAME,
     TEMPORARY_PREFIX,
+    check_files,
     dump_json,
     fsync,
     new_directory,
@@ -33,6 +34,8 @@ RUN_SCHEMA_VERSION = 1
 _IDENTITY = ("config_hash", "seed")
 _LOOK_SECONDS = 0.2
 """A process that only looks whether the lock is held holds it for less."""
+STATE_NAME = "trainer_state"
+"""Folder of a checkpoint with what resuming needs beside the weights."""
 PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
@@ -292,22 +295,38 @@ class RunDirectory:
         provenance = self.read_provenance()
         return [self._read_checkpoint(manifest.parent, provenance) for manifest in self.checkpoint_manifests()]
 
-    def missing_checkpoints(self, scheduled: Collection[int]) -> list[str]:
-        """Return a line for each checkpoint that should be there, by the steps that are kept, and is not."""
+    def missing_checkpoints(
+        self, scheduled: Collection[int], retained: Callable[[int], Collection[int]] | None = None
+    ) -> list[str]:
+        """Return a line for each checkpoint that should be there and is not, and one for those that were deleted.
+
+        Args:
+            scheduled: global steps of the checkpoints that the recipe asks for.
+            retained: returns those that stay once training has reached a step; None: all.
+        """
         known = [one.step for one in self.checkpoints()]
         is_trained = self.read_provenance().get("status") == "trained"
+        kept = scheduled if retained is None else retained(max(known, default=0))
         due = [step for step in sorted(scheduled) if is_trained or step < max(known, default=0)]
         missing = [step for step in due if step not in known]
+        deleted = ", ".join(self.checkpoint_path(step).name for step in missing if step not in kept)
         return [
-            f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.path} --resume"
-            for step in missing
+            *([f"left out, for retention.keep deleted them: {deleted}"] if deleted else []),
+            *(
+                f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.path} --resume"
+                for step in missing
+                if step in kept
+            ),
         ]
 
-    def intact_checkpoints(self) -> tuple[list[CheckpointRef], list[ArtifactError]]:
-        """Return the checkpoints that training can continue from, by step, and what is wrong with the others.
+    def intact_checkpoints(self, *, verify: bool = False) -> tuple[list[CheckpointRef], list[ArtifactError]]:
+        """Return the checkpoints that look whole, by step, and what is wrong with the others.
 
-        Their files agree with their manifest, and so do the run's logs up to where they were then. Changes nothing:
-        damaged checkpoints stay where they are until training reaches their step again.
+        The run's logs agree with them up to where they were then, and their files have the sizes that their manifest
+        says. Changes nothing: damaged checkpoints stay where they are until training reaches their step again.
+
+        Args:
+            verify: compare the content of every file with its digest, too.
 
         Raises:
             ArtifactError: there are whole checkpoints, but the logs agree with none of them: training could only begin
@@ -320,7 +339,7 @@ class RunDirectory:
         for manifest in self.checkpoint_manifests():
             try:
                 checkpoint = self._read_checkpoint(manifest.parent, provenance)
-                verify_manifest(checkpoint.path)
+                (verify_manifest if verify else check_files)(checkpoint.path)
             except ArtifactError as error:
                 damages.append(error)
                 continue
@@ -378,6 +397,27 @@ class RunDirectory:
             if int(number) < before or not (path / MANIFEST_NAME).is_file():
                 (path / MANIFEST_NAME).unlink(missing_ok=True)
                 remove(path)
+
+    def remove_trainer_states(self, before: int, *, kept: Collection[int]) -> None:
+        """Leave only the weights of the checkpoints before a global step.
+
+        A kill in between leaves a checkpoint with its state, or with files that its manifest no longer lists.
+
+        Args:
+            before: of a checkpoint that is intact.
+            kept: steps whose checkpoints stay as they are.
+        """
+        for path in self.checkpoint_manifests():
+            state, number = path.parent / STATE_NAME, path.parent.name.removeprefix("step_")
+            if not state.is_dir() or not number.isdigit() or int(number) >= before or int(number) in kept:
+                continue
+            with suppress(ArtifactError):  # a damaged manifest is named where training continues
+                manifest = read_manifest(path.parent)
+                for key in ("files", "sizes"):
+                    entries = manifest.get(key, {})
+                    manifest[key] = {name: one for name, one in entries.items() if Path(name).parts[0] != STATE_NAME}
+                write_sealed(path, manifest)
+                remove(state)
 
     def select_checkpoint(self, selector: str) -> CheckpointRef:
         """Return the checkpoint a selector names: a stage (`dpo`: its last), a label (`rl-30`) or `step_000538`.

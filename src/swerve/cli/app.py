@@ -23,7 +23,7 @@ from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
 from swerve.cli.listing import config_app, list_runs, recipes_app
-from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart
+from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Verify
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
 from swerve.errors import DiskFullError, InterruptedRunError, ProblemsError, SwerveError
@@ -74,12 +74,13 @@ def train(
     out: Out = None,
     resume: Resume = False,
     resume_or_start: ResumeOrStart = False,
+    verify: Verify = False,
     as_json: Json = False,
 ) -> None:
     """Train the stages of a recipe; with --resume, RECIPE may be the run directory."""
     from swerve.cli.pipeline import run_train
 
-    run_train(recipe, overrides or (), out=out, resume=resume, or_start=resume_or_start, as_json=as_json)
+    run_train(recipe, overrides or (), out=out, resume=resume, or_start=resume_or_start, verify=verify, as_json=as_json)
 
 
 app.command(name="eval")(evaluate)

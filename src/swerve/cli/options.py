@@ -17,6 +17,10 @@ StageOverrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report. or runtime.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
+Verify = Annotated[
+    bool,
+    typer.Option("--verify", help="Resumed, read the checkpoints before the last one too; make damaged ones again."),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]
 ResumeOrStart = Annotated[
     bool,

@@ -39,18 +39,25 @@ from swerve.progress import Progress
 from swerve.recipes.loader import load_config, load_settings, shipped_recipes
 
 
-def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress) -> RunDirectory:
+def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress, verify: bool = False) -> RunDirectory:
     set_thread_environment(config)
     run = continue_run(config, out) if resume else new_run(config, out)
     from swerve.train import train
 
     progress.note(f"run directory: {run.path}")
-    train(config, run, resume=resume, progress=progress)
+    train(config, run, resume=resume, progress=progress, verify=verify)
     return run
 
 
 def run_train(
-    recipe: str, overrides: Sequence[str], *, out: Path | None, resume: bool, or_start: bool = False, as_json: bool
+    recipe: str,
+    overrides: Sequence[str],
+    *,
+    out: Path | None,
+    resume: bool,
+    or_start: bool = False,
+    verify: bool = False,
+    as_json: bool,
 ) -> None:
     """Train every stage of a recipe; with `resume`, `recipe` may be the run itself.
 
@@ -70,7 +77,7 @@ def run_train(
         config = read_recipe(recipe, overrides)
     if or_start:
         resume = (run_path(config, out) / "run.json").is_file()
-    run = _train(config, out, resume=resume, progress=main_progress())
+    run = _train(config, out, resume=resume, progress=main_progress(), verify=verify)
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
 

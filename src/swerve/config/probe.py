@@ -137,6 +137,9 @@ class ProbeConfig(Model):
     baseline: str | None = None
     """A checkpoint from before the reference; how the reference differs from it was there before the stage began. The
     stage before the reference's by default."""
+    every: PositiveInt | None = None
+    """While training, measure the divergence from the policy that the stage began with, on 16 of its rollouts, after
+    each so many steps; the metrics have the means. Null: never."""
     pairs: tuple[Literal["consecutive", "baseline"], ...] = ("consecutive", "baseline")
     """Pairs measured besides each checkpoint against the reference."""
     selection: Literal["greedy", "split"] = "greedy"

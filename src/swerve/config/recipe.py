@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -21,6 +22,18 @@ class EvalConfig(Model):
     samples_per_problem: PositiveInt = 2
     temperature: Positive = 1.0
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
+    every: PositiveInt | None = None
+    """Also evaluate while training, after each so many steps of a stage and after its last."""
+
+
+class RetentionConfig(Model):
+    """Which of the checkpoints that a recipe asks for stay, and with what."""
+
+    keep: PositiveInt | None = None
+    """The newest so many stay, with the last of each stage and those that later stages, `collapse.action: roll_back` or
+    the keys of `probe` name; null: all."""
+    save_optimizer: bool = True
+    """false: once a later checkpoint is there, one keeps only its weights; training no longer continues from it."""
 
 
 class ReportConfig(Model):
@@ -78,6 +91,7 @@ class Config(Model):
     stages: tuple[StageConfig, ...] = Field(min_length=1)
     rollout: RolloutConfig = RolloutConfig()
     eval: EvalConfig = EvalConfig()
+    retention: RetentionConfig = RetentionConfig()
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
@@ -85,12 +99,51 @@ class Config(Model):
     @property
     def scheduled_steps(self) -> frozenset[int]:
         """Global steps, over all stages, after which a checkpoint is kept."""
+        return frozenset(first + step for first, stage in self._begun_stages() for step in stage.kept_steps)
+
+    def retained_steps(self, step: int) -> frozenset[int]:
+        """Return the global steps whose checkpoints there are, or will be, once training has reached a step."""
+        done = sorted(one for one in self.scheduled_steps if one <= step)
+        outdated = done[: -self.retention.keep] if self.retention.keep is not None else []
+        return self.scheduled_steps.difference(outdated) | (self.scheduled_steps & self._needed_steps())
+
+    def _needed_steps(self) -> frozenset[int]:
+        """Return the global steps whose checkpoints something else of the recipe names."""
+        probe = self.probe
+        named = {probe.reference, probe.final, probe.baseline}
+        needed: set[int] = set()
+        for first, stage in self._begun_stages():
+            named.update(stage.frozen_models.values())
+            needed |= {first + step for step in stage.lasting_steps}
+            if probe.checkpoints == stage.label:
+                needed |= {first + step for step in stage.kept_steps}
+        return frozenset(needed) | {
+            first + step
+            for first, stage in self._begun_stages()
+            for step in stage.kept_steps
+            if named & {f"{stage.label}-{step}", f"step_{first + step:06d}"}
+        }
+
+    @property
+    def stateful_steps(self) -> frozenset[int]:
+        """Global steps whose checkpoints keep the optimizer's state in any case: what comes later continues with it."""
         steps: set[int] = set()
-        first = 0
-        for stage in self.stages:
-            steps.update(first + step for step in stage.kept_steps)
-            first += stage.steps
+        for first, stage in self._begun_stages():
+            steps.update(first + step for step in stage.roll_back_steps)
+            if stage.optimizer.keep_state:
+                steps.add(first)
         return frozenset(steps)
+
+    def _begun_stages(self) -> list[tuple[int, StageConfig]]:
+        """Return the stages, each with the global step that it begins after."""
+        firsts = accumulate((stage.steps for stage in self.stages), initial=0)
+        return list(zip(firsts, self.stages, strict=False))
+
+    @model_validator(mode="after")
+    def _check_keep_state(self) -> Config:
+        if self.stages[0].optimizer.keep_state:
+            raise ValueError("the first stage has no optimizer state to continue with; leave optimizer.keep_state out")
+        return self
 
     @model_validator(mode="after")
     def _check_probe_selectors(self) -> Config:

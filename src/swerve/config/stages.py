@@ -50,6 +50,8 @@ class OptimizerConfig(Model):
     eps: Positive = 1e-8
     max_grad_norm: Positive | None = 1.0
     """Gradients are scaled down to this global norm; null: never."""
+    keep_state: bool = False
+    """Continue with the moments of the stage before, instead of none."""
 
 
 class _Stage(Model):
@@ -60,6 +62,8 @@ class _Stage(Model):
     optimizer: OptimizerConfig
     checkpoints: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
     """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
+    checkpoint_every: PositiveInt | None = None
+    """Steps between further checkpoints that are kept."""
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 65536
@@ -77,7 +81,18 @@ class _Stage(Model):
     @property
     def kept_steps(self) -> frozenset[int]:
         """Steps of the stage after which a checkpoint is kept."""
-        return frozenset(step for step in (*self.checkpoints, self.steps) if step <= self.steps)
+        every = range(self.checkpoint_every, self.steps, self.checkpoint_every) if self.checkpoint_every else ()
+        return frozenset(step for step in (*self.checkpoints, *every, self.steps) if step <= self.steps)
+
+    @property
+    def lasting_steps(self) -> frozenset[int]:
+        """Those of them that `retention` leaves alone: the last, and what the stage itself may go back to."""
+        return frozenset({self.steps}) | self.roll_back_steps
+
+    @property
+    def roll_back_steps(self) -> frozenset[int]:
+        """Those of them that a collapsed stage may go back to."""
+        return frozenset()
 
     @property
     def frozen_models(self) -> dict[str, str]:
@@ -120,8 +135,8 @@ class _Supervised(_Stage):
             raise ValueError("validation and validation_share are two ways to say one thing; give one of them")
         if self.early_stopping is not None and not (self.validation or self.validation_share):
             raise ValueError("early_stopping needs a validation loss; set validation_share, such as 0.1, or validation")
-        if self.early_stopping is not None and self.checkpoints:
-            raise ValueError("early_stopping decides which step is kept; leave checkpoints out")
+        if self.early_stopping is not None and (self.checkpoints or self.checkpoint_every):
+            raise ValueError("early_stopping decides which step is kept; leave checkpoints and checkpoint_every out")
         return self
 
 
@@ -331,6 +346,16 @@ class RlStage(_Sampling):
         """See the base class; a phase's last step is one."""
         ends = accumulate(phase.steps for phase in self.phases)
         return super().kept_steps | {step for step in ends if step <= self.steps}
+
+    @property
+    def lasting_steps(self) -> frozenset[int]:
+        """See the base class; a phase may begin with a reference of its own."""
+        return super().lasting_steps | {sum(one.steps for one in self.phases[:at]) for at in range(1, len(self.phases))}
+
+    @property
+    def roll_back_steps(self) -> frozenset[int]:
+        """See the base class."""
+        return self.kept_steps if self.collapse.action == "roll_back" else frozenset()
 
     @model_validator(mode="after")
     def _check_selector(self) -> RlStage:

@@ -29,7 +29,7 @@ from swerve.prompts import encode_prompts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
-from swerve.rollout.groups import response_metrics, rollout_groups
+from swerve.rollout.groups import rollout_groups, text_metrics
 from swerve.seeds import derive_seed
 from swerve.statistics.intervals import mean_interval, share
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
@@ -37,6 +37,8 @@ from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
 
 _TOKENS_PER_BATCH = 65536
+Row = Mapping[str, Any]
+"""What was measured of a problem."""
 
 
 def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
@@ -54,21 +56,21 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     checkpoints = [checkpoint for checkpoint in run.checkpoints() if checkpoint.scheduled]
     if not checkpoints:
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
-    for line in run.missing_checkpoints(config.scheduled_steps):
+    for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     apply_runtime(config.runtime)
     family = load_family(config.task)
-    problems = family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
+    problems = heldout_problems(config, family)
     check_graders(problems)
-    settings = _settings(config, problems)
+    settings = evaluation_settings(config, problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
     with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
         for checkpoint in checkpoints:
-            known = _known_evaluation(run, checkpoint, settings)
+            known = known_evaluation(run, checkpoint, settings)
             if known is not None:
                 task.advance(per_checkpoint)
-            summary = known or _evaluate_checkpoint(config, run, checkpoint, family, problems, settings, task.advance)
+            summary = known or evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
             task.advance(
                 0, checkpoint=checkpoint.label, accuracy=round(summary.accuracy.mean, 3) if summary.accuracy else None
             )
@@ -87,19 +89,24 @@ def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
         )
 
 
-def _settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
+def evaluation_settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
     """What an evaluation depends on beside the weights."""
     return {
         "seed": config.seed,
         "max_new_tokens": config.max_new_tokens,
         "dtype": config.runtime.dtype,
         "task": config.task.model_dump(mode="json"),
-        "eval": config.eval.model_dump(mode="json"),
+        "eval": config.eval.model_dump(mode="json", exclude={"every"}),
         "problems_sha256": problems_digest(problems),
     }
 
 
-def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
+def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:
+    """Return the problems that checkpoints are evaluated on."""
+    return family.problems("heldout", seed=derive_seed(config.seed, "problems"))[: config.eval.num_problems]
+
+
+def known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Mapping[str, Any]) -> Evaluation | None:
     """Return the evaluation of these weights under these settings, if its files can be read."""
     path = run.evaluation_path(checkpoint)
     try:
@@ -113,43 +120,77 @@ def _known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Ma
     return known if same else None
 
 
-def _evaluate_checkpoint(
+def evaluate_checkpoint(
     config: Config,
     run: RunDirectory,
     checkpoint: CheckpointRef,
     family: ProblemFamily,
     problems: Sequence[Problem],
-    settings: dict[str, Any],
-    on_finished: Callable[[int], None],
+    on_finished: Callable[[int], None] = lambda num: None,
 ) -> Evaluation:
+    """Evaluate a checkpoint and write what `swerve eval` writes of it; see `evaluation_rows`."""
     loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
     max_rows = config.runtime.max_rows
     with closing(make_engine(config.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
-        sampler = _Sampler(config, loaded, engine, problems, on_finished)
-        greedy = sampler.sample(num_samples=1, temperature=0.0)
-        sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
+        rows = evaluation_rows(config, loaded, engine, family, problems, on_finished)
+    return write_evaluation(config, run, checkpoint, family, problems, rows)
+
+
+def evaluation_rows(
+    config: Config,
+    loaded: LoadedModel,
+    engine: Engine,
+    family: ProblemFamily,
+    problems: Sequence[Problem],
+    on_finished: Callable[[int], None] = lambda num: None,
+) -> list[dict[str, Any]]:
+    """Sample and grade problems; return what was measured of each, as JSON values.
+
+    Args:
+        config: with the number of samples and the temperature.
+        loaded: the model, in evaluation mode.
+        engine: samples from it.
+        family: of the problems.
+        problems: held-out ones.
+        on_finished: called with the number of completions finished since the last call.
+    """
+    sampler = _Sampler(config, loaded, engine, problems, on_finished)
+    greedy = sampler.sample(num_samples=1, temperature=0.0)
+    sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
     entropies = _mean_entropies(loaded, greedy)
-    rows = [
-        _row(family, group, samples, mean_entropy)
+    return [
+        {**_row(family, group, samples, mean_entropy), "samples": _sample_rows(samples)}
         for group, samples, mean_entropy in zip(greedy, sampled, entropies, strict=True)
     ]
+
+
+def write_evaluation(
+    config: Config,
+    run: RunDirectory,
+    checkpoint: CheckpointRef,
+    family: ProblemFamily,
+    problems: Sequence[Problem],
+    rows: Sequence[Row],
+) -> Evaluation:
+    """Write the evaluation of a checkpoint from what `evaluation_rows` measured of its weights."""
+    # The texts of a task with a vocabulary of its own are no prose.
+    texts = [(problem, row["text"]) for problem, row in zip(problems, rows, strict=True)] if family.is_prose else []
     evaluation = Evaluation(
         checkpoint=checkpoint.label,
         stage=checkpoint.stage,
         step=checkpoint.step,
         stage_step=checkpoint.stage_step,
         weights_sha256=checkpoint.weights_sha256,
-        settings=settings,
+        settings=evaluation_settings(config, problems),
         config_hash=run.identity()["config_hash"],
         **dict(summarise(rows, confidence=config.eval.confidence)),
-        # The texts of a task with a vocabulary of its own are no prose.
-        responses=ResponseForm(**response_metrics(greedy)) if family.is_prose else None,
+        responses=ResponseForm(**text_metrics(texts)) if family.is_prose else None,
     )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
     tables = path.with_suffix(".parquet"), run.samples_path(checkpoint)
     write_table(tables[0], [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA)
-    write_table(tables[1], [row for group in sampled for row in _sample_rows(group)], SAMPLES_SCHEMA)
+    write_table(tables[1], [sample for row in rows for sample in row["samples"]], SAMPLES_SCHEMA)
     digests = {str(table.relative_to(path.parent)): sha256_file(table) for table in tables}
     evaluation = evaluation.model_copy(update={"tables": digests})
     evaluation.write(path)
@@ -248,8 +289,6 @@ def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> b
         return None
     return rollout.reward.is_right and not family.check(problem, rollout.text)
 
-
-Row = Mapping[str, Any]
 
 _AT_LEAST_0 = (0.0, math.inf)
 

@@ -19,11 +19,10 @@ from swerve.errors import CheckpointError, MissingExtraError
 from swerve.models.hub import PICKLED, local_folder
 from swerve.models.model_card import ModelCard, Origin
 from swerve.models.model_folder import (
-    as_os_error,
     load_model,
     load_tokenizer,
-    tensors_fingerprint,
     tokenizer_fingerprint,
+    weights_fingerprint,
 )
 from swerve.models.trial import quiet_transformers, said_by
 
@@ -82,7 +81,7 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
     _check_finite(origin.folder, model, chosen)
     places = [one for one in (origin.folder, base_folder) if (one / "tokenizer_config.json").is_file()]
     tokenizer = load_tokenizer(places[0]) if places else loaded.tokenizer
-    digest = tensors_fingerprint(model.state_dict())
+    digest = weights_fingerprint(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     with new_directory(out) as folder:
         _write_model(folder, model, base_folder, max_shard_size)
@@ -220,9 +219,15 @@ def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_s
         with quiet_transformers():
             model.save_pretrained(folder, max_shard_size=max_shard_size)
     except SafetensorError as error:
-        raise as_os_error(error) from error
+        raise _as_os_error(error) from error
     if generation.is_file():
         shutil.copyfile(generation, folder / _GENERATION)
+
+
+def _as_os_error(error: SafetensorError) -> OSError:
+    """Safetensors reports a failed write by a message that ends in `(os error N)`."""
+    number = str(error).rpartition("os error ")[2].strip(")\"' ")
+    return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
 
 
 def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, source: Path | None = None) -> None:

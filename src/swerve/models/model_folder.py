@@ -6,28 +6,31 @@ Weights and the trainer's state are safetensors: nothing is pickled and no remot
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
-from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, verify_manifest
-from swerve.artifacts.run import CheckpointRef
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, read_manifest, verify_file
+from swerve.artifacts.run import STATE_NAME, CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.models.hub import local_folder
+from swerve.models.shards import read_shards, shards_digest, tensors_digest, write_shards
 from swerve.models.trial import (
     check_not_quantised,
     check_reads_a_token,
@@ -39,7 +42,8 @@ from swerve.models.trial import (
 )
 from swerve.version import __version__
 
-_STATE = "trainer_state"
+_WEIGHTS = "model"
+_GENERATION = "generation_config.json"
 _HOW_LOADED = ("is_local", "local_files_only")
 """What transformers notes in a loaded tokenizer and would save with it, though it says nothing of the tokenizer."""
 
@@ -64,44 +68,75 @@ def resolve_device(name: str) -> str:
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 
-def load_model(path: Path | str, *, device: str, dtype: str, verify: bool = True) -> LoadedModel:
+def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     """Load a causal model and its tokenizer from a folder or from the hub.
+
+    Where the folder has a manifest, what is read is compared with it on the way.
 
     Args:
         path: folder in the Hugging Face layout, or a hub name with an optional `#revision`.
         device: `cpu`, `cuda`, `cuda:1`, ...
         dtype: `float32` or `bfloat16`.
-        verify: compare the files with their manifest, where the folder has one.
 
     Raises:
         CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite.
     """
     folder = local_folder(path)
-    if verify and (folder / MANIFEST_NAME).is_file():
-        try:
-            verify_manifest(folder)
-        except ArtifactError as error:
-            raise CheckpointError(str(error)) from error
+    weights = _listed_weights(folder)
     try_to_build(folder)
     tokenizer = load_tokenizer(folder)
     auto_model: Any = AutoModelForCausalLM
+    load = {"dtype": getattr(torch, dtype), "use_safetensors": True, "output_loading_info": True}
+    tensors = read_shards(weights)
     try:
         with quiet_transformers():
-            model, info = auto_model.from_pretrained(
-                str(folder),
-                dtype=getattr(torch, dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
+            if weights:
+                model, info = _from_tensors(folder, tensors, load)
+            else:
+                model, info = auto_model.from_pretrained(str(folder), trust_remote_code=False, **load)
     except Exception as error:  # the model's own code raises whatever its config.json leads it to
         raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
     _check_complete(path, model, info)
     _check_vocabulary(path, model, tokenizer)
+    del tensors
     _own_memory(model)
     model.to(device).eval()
     check_reads_a_token(path, model)
     return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def _listed_weights(folder: Path) -> dict[Path, str]:
+    """Return the files of weights that a folder's manifest lists, with their digests; the others are compared with it.
+
+    Raises:
+        CheckpointError: the manifest or a file is missing or damaged. A folder without a manifest lists none.
+    """
+    if not (folder / MANIFEST_NAME).is_file():
+        return {}
+    weights: dict[Path, str] = {}
+    try:
+        for name, digest in read_manifest(folder)["files"].items():
+            if name.endswith(".safetensors") and "/" not in name:
+                weights[folder / name] = digest
+            elif not name.startswith(f"{STATE_NAME}/"):
+                verify_file(folder / name, digest)
+    except ArtifactError as error:
+        raise CheckpointError(str(error)) from error
+    return weights
+
+
+def _from_tensors(folder: Path, tensors: Mapping[str, Tensor], options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the model of a folder with weights that were read from it, and which of them it lacks."""
+    config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    auto_model: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        model_class = type(auto_model.from_config(config, trust_remote_code=False))
+    generation = GenerationConfig.from_pretrained(str(folder)) if (folder / _GENERATION).is_file() else None
+    model, info = model_class.from_pretrained(
+        None, config=config, state_dict=dict(tensors), generation_config=generation, **options
+    )
+    model.config.name_or_path = model.name_or_path = str(folder)
+    return model, info
 
 
 def load_config(path: Path | str) -> PreTrainedConfig:
@@ -186,17 +221,16 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 
 def weights_fingerprint(model: PreTrainedModel) -> str:
-    """Return the SHA-256 of all weights: names, types, shapes and bytes, in order of name."""
-    return tensors_fingerprint(model.state_dict())
+    """Return the digest of all weights that a checkpoint of the model has: its `weights_sha256`."""
+    return tensors_digest(_WEIGHTS, stored_tensors(model, model.state_dict()))
 
 
-def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Return the fingerprint of the weights of a model's state dict; see `weights_fingerprint`."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a model's weights as its folder has them: tied ones once, by the names of the published files."""
+    ignored = set(model._keys_to_ignore_on_save or ())
+    kept = {name: tensor.detach() for name, tensor in weights.items() if name not in ignored}
+    stored: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(kept, model))
+    return stored
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -215,8 +249,8 @@ def save_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     trainer_state: Mapping[str, Mapping[str, Tensor]],
     provenance: dict[str, Any],
-) -> None:
-    """Write a checkpoint at `checkpoint.path`, as a whole or not at all.
+) -> CheckpointRef:
+    """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
 
     Args:
         checkpoint: where, and what it is.
@@ -230,43 +264,39 @@ def save_checkpoint(
         DiskFullError: no room; earlier checkpoints are intact.
         ArtifactError: the operating system refuses.
     """
-    weights = model.state_dict() if weights is None else weights
+    weights = stored_tensors(model, model.state_dict() if weights is None else weights)
     position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
-    with atomic_directory(
-        checkpoint.path,
-        **position,
-        swerve_version=__version__,
-        weights_sha256=tensors_fingerprint(weights),
-        tokenizer_sha256=tokenizer_fingerprint(tokenizer),
-        **provenance,
-    ) as folder:
-        try:
-            with quiet_transformers():
-                model.save_pretrained(folder, state_dict=dict(weights))
-                model.config.dtype = next(value.dtype for value in weights.values() if value.is_floating_point())
-                model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
-                tokenizer.save_pretrained(folder)
-            (folder / _STATE).mkdir()
-            for name, tensors in trainer_state.items():
-                save_file({key: value.cpu() for key, value in tensors.items()}, folder / _STATE / f"{name}.safetensors")
-        except SafetensorError as error:
-            raise as_os_error(error) from error
-
-
-def as_os_error(error: SafetensorError) -> OSError:
-    """Safetensors reports a failed write by a message that ends in `(os error N)`."""
-    number = str(error).rpartition("os error ")[2].strip(")\"' ")
-    return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
+    manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
+    with atomic_directory(checkpoint.path, manifest, **position, swerve_version=__version__) as folder:
+        with quiet_transformers():
+            model.save_pretrained(folder, state_dict={})  # its configuration
+            model.config.dtype = next(value.dtype for value in weights.values() if value.is_floating_point())
+            model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
+            tokenizer.save_pretrained(folder)
+        digests = write_shards(folder, _WEIGHTS, weights)
+        manifest["weights_sha256"] = shards_digest(digests)
+        (folder / STATE_NAME).mkdir()
+        for stem, tensors in trainer_state.items():
+            state = write_shards(folder / STATE_NAME, stem, tensors)
+            digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state.items()}
+        manifest["files"] = digests
+    return replace(checkpoint, weights_sha256=manifest["weights_sha256"])
 
 
 def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:
-    """Return the trainer's state of the checkpoint at `path`, after comparing every file's digest.
+    """Return the trainer's state of the checkpoint at `path`; every file is compared with its digest on the way.
 
     Raises:
         CheckpointError: a file is missing or damaged.
     """
+    state: dict[str, dict[str, Tensor]] = {}
     try:
-        verify_manifest(path)
-        return {file.stem: load_file(file) for file in sorted((path / _STATE).glob("*.safetensors"))}
-    except (ArtifactError, SafetensorError, OSError) as error:
+        for name, digest in read_manifest(path)["files"].items():
+            if name.startswith(f"{STATE_NAME}/") and name.endswith(".safetensors"):
+                stem = re.sub(r"-\d{5}-of-\d{5}$", "", Path(name).stem)
+                state.setdefault(stem, {}).update(read_shards({path / name: digest}))
+            elif name.startswith(f"{STATE_NAME}/"):
+                verify_file(path / name, digest)
+    except ArtifactError as error:
         raise CheckpointError(str(error)) from error
+    return state

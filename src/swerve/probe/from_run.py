@@ -47,7 +47,7 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
         ConfigError: the recipe has a single stage and `probe.reference` is not set, a problem's grader does not exist,
             or the like.
     """
-    for line in run.missing_checkpoints(config.scheduled_steps):
+    for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
     with joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world:
         plan = plan_run(config, run)

@@ -53,7 +53,11 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
 
     `format_rate` is over the responses whose prompt asks for `<answer>` or `\boxed{}`; None where none does.
     """
-    found = [(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts]
+    return text_metrics([(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts])
+
+
+def text_metrics(found: Sequence[tuple[Problem, str]]) -> dict[str, float | None]:
+    """Return `response_metrics` of texts, each with its problem."""
     metrics = behaviour_figures(
         [text for _, text in found],
         [problem.question for problem, _ in found],

@@ -62,19 +62,20 @@ def is_over(stage: StageConfig, records: Records) -> bool:
 
 
 def kept_steps(config: Config, run: RunDirectory, newest: CheckpointRef | None) -> frozenset[int]:
-    """Return the global steps whose checkpoints are kept: the scheduled ones, and the best of a stage not yet over.
+    """Return the global steps whose checkpoints are kept: those of the recipe, and the best of a stage not yet over.
 
     Args:
         config: the run's.
         run: whose metrics say which step is best.
         newest: the checkpoint that training continues from, or has just written.
     """
+    retained = config.retained_steps(0 if newest is None else newest.step)
     if newest is None or newest.final:
-        return config.scheduled_steps
+        return retained
     records = [
         one
         for one in read_metrics(run.metrics_path)
         if one["stage"] == newest.stage and one["stage_step"] <= newest.stage_step
     ]
     best = best_step(records)
-    return config.scheduled_steps if best is None else config.scheduled_steps | {newest.step - newest.stage_step + best}
+    return retained if best is None else retained | {newest.step - newest.stage_step + best}

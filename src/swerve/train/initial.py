@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -11,7 +11,7 @@ from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.model_folder import tensors_fingerprint, tokenizer_fingerprint
+from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.models.trial import quiet_transformers
 from swerve.problems import ProblemFamily, load_family
@@ -66,11 +66,11 @@ def initial_model(config: Config, run: RunDirectory) -> Path | str:
         return path
     if not (run.initial_path / MANIFEST_NAME).is_file():
         model, tokenizer = new_tiny_model(config, load_family(config.task))
-        digests = {
-            "weights_sha256": tensors_fingerprint(model.state_dict()),
+        digests: dict[str, Any] = {
+            "weights_sha256": weights_fingerprint(model),
             "tokenizer_sha256": tokenizer_fingerprint(tokenizer),
         }
-        with atomic_directory(run.initial_path, **digests) as folder, quiet_transformers():
+        with atomic_directory(run.initial_path, digests) as folder, quiet_transformers():
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     return run.initial_path

@@ -23,6 +23,9 @@ LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]
 """(batch, hidden states `[N, D]` of its real completion tokens) -> this micro-batch's share of the loss, and sums of
 metrics to report."""
 
+TrainerState = Mapping[str, Mapping[str, Tensor]]
+"""What resuming needs beside the model, by file and tensor."""
+
 
 class NotFiniteError(SwerveError):
     """The loss or gradient of an update is not finite. Raised by all processes alike, for both are sums over them."""
@@ -179,18 +182,31 @@ def new_value_head(model: PreTrainedModel) -> nn.Linear:
     return head
 
 
+def keep_moments(learner: Learner, state: TrainerState) -> None:
+    """Let the optimizer continue with the moments that another stage had of the parameters that both train."""
+    names = learner.named_parameters().keys()
+    moments = {key: value for key, value in state.get("optimizer", {}).items() if key.rpartition("/")[0] in names}
+    modules = {name: module.state_dict() for name, module in learner.weights.extra_modules.items()}
+    learner.weights.load_trainer_state(learner.optimizer, {"optimizer": moments, **modules})
+
+
 def trainer_state(learner: Learner) -> dict[str, dict[str, Tensor]]:
     """Return what resuming needs beside the model; see `ReplicatedModel.trainer_state`."""
     return learner.weights.trainer_state(learner.optimizer)
 
 
-def load_trainer_state(path: Path, learner: Learner) -> None:
+def load_trainer_state(path: Path, learner: Learner, state: TrainerState | None = None) -> None:
     """Put the trainer's state of the checkpoint at `path` into the learner, in place of what is there.
+
+    Args:
+        path: the checkpoint.
+        learner: of the stage that the checkpoint is of.
+        state: what was read there already.
 
     Raises:
         CheckpointError: a file is missing or damaged, or belongs to another kind of stage.
     """
-    state = read_trainer_state(path)
+    state = read_trainer_state(path) if state is None else state
     for name in ("optimizer", *learner.weights.extra_modules):
         if name not in state:
             raise CheckpointError(f"{path} has no trainer state '{name}'")

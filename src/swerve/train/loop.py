@@ -19,7 +19,6 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import (
     Config,
     GaeAdvantages,
-    PretrainedModel,
     RlStage,
     StageConfig,
     SuccessRateCurriculum,
@@ -27,6 +26,7 @@ from swerve.config import (
     preset_notes,
 )
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
+from swerve.eval.heldout import evaluate_checkpoint, evaluation_settings, heldout_problems, known_evaluation
 from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
@@ -37,15 +37,23 @@ from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
-from swerve.train.early_stopping import best_step, is_over, kept_steps
+from swerve.train.early_stopping import best_step, is_over
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
+from swerve.train.health.verdict import Verdict
 from swerve.train.initial import new_tiny_model, pretrained_path
 from swerve.train.interruption import Interruption, deferred_signals
-from swerve.train.learner import Learner, load_trainer_state, new_value_head, trainer_state
+from swerve.train.learner import (
+    Learner,
+    keep_moments,
+    load_trainer_state,
+    new_value_head,
+    trainer_state,
+)
+from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, is_evaluated, is_that_of_files
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.resume import cut_back_to, make_missing_again, resume_point
+from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
 from swerve.train.stages.custom_parts import check_unchanged, custom_digests
@@ -57,11 +65,12 @@ from swerve.world import World, joined_world
 _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
 
-def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
+def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress, verify: bool = False) -> None:
     """Run the recipe's stages, writing checkpoints, metrics and rollouts to `run`.
 
     With `resume`, training continues from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
-    that an uninterrupted run would have. Started by torchrun, the processes share each step's work.
+    that an uninterrupted run would have. Started by torchrun, the processes share each step's work. With `verify`, the
+    kept checkpoints before it are read too, and damaged ones made again.
 
     Raises:
         ConfigError: the run directory exists and `resume` is false, or has another configuration; the model does not
@@ -87,14 +96,16 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
                 progress.note(note)
-        point = resume_point(config, run, progress)
+        point = resume_point(config, run, progress, device=world.device, verify=verify)
         world.barrier()
         if world.is_main:
             cut_back_to(run, point.newest, config)
         world.barrier()
         training = _Training(config, run, world, family, problems, progress, run.identity())
         make_missing_again(point, run, world, progress, training.run_elsewhere)
-        training.run(point.newest)
+        if world.is_main and point.missing:
+            tidy(run, point.newest, config)
+        training.run(point.newest, point.state)
 
 
 @contextmanager
@@ -171,10 +182,12 @@ class _Training:
         config = self.config.model_copy(update={"runtime": runtime})
         replace(self, config=config, run_directory=directory, last_step=last_step).run(start)
 
-    def run(self, newest: CheckpointRef | None) -> None:
-        """Train every stage that the checkpoint `newest` (None: the beginning) has not finished."""
+    def run(self, newest: CheckpointRef | None, state: SavedState | None = None) -> None:
+        """Train every stage that the checkpoint `newest` (None: the beginning) has not finished; `state` is in it."""
         config, done = self.config, newest.step if newest else 0
-        model, tokenizer = self._model(newest)
+        if newest is not None and state is None:
+            state = SavedState.read(newest, device=self.world.device)
+        model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
         check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
@@ -187,7 +200,10 @@ class _Training:
         def new_engine() -> Engine:
             return make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows)
 
+        if newest is not None and self.last_step is None:
+            self._make_up_evaluation(newest)
         first_step, weights = 0, self._weights(model)
+        moments = state.trainer if state is not None else {}
         names = config.runtime.trackers if self.world.is_main else ()
         with (
             open_trackers(names, self.run_directory.path, first_step=done + 1) as trackers,
@@ -199,7 +215,10 @@ class _Training:
                     inside = newest if done > first_step else None
                     learner = self._learner(stage, weights, tokenizer)
                     if inside is not None:
-                        load_trainer_state(inside.path, learner)
+                        load_trainer_state(inside.path, learner, moments)
+                    elif stage.optimizer.keep_state:
+                        keep_moments(learner, moments)
+                    moments.clear()
                     for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
                         steps = self._steps_left(phase, first_step, done)
                         if steps:
@@ -207,19 +226,34 @@ class _Training:
                                 phase, steps, learner, engine, first_step, interruption, drawn, history
                             )
                             self._run_phase(phase, steps, context, trackers, interruption)
+                    moments = trainer_state(learner) if self._is_continued(stage) else {}
                 first_step += stage.steps
+
+    def _make_up_evaluation(self, newest: CheckpointRef) -> None:
+        """Evaluate the checkpoint that training continues from, where a kill took its evaluation."""
+        config, run = self.config, self.run_directory
+        (stage,) = [one for one in config.stages if one.label == newest.stage]
+        if newest.scheduled and is_evaluated(config, stage, newest.stage_step) and is_that_of_files(config):
+            problems = heldout_problems(config, self.family)
+            if self.world.is_main and known_evaluation(run, newest, evaluation_settings(config, problems)) is None:
+                evaluate_checkpoint(config, run, newest, self.family, problems)
+            self.world.barrier()
+
+    def _is_continued(self, stage: StageConfig) -> bool:
+        """Whether the stage after this one continues with the optimizer's state."""
+        stages = self.config.stages
+        return stage is not stages[-1] and stages[stages.index(stage) + 1].optimizer.keep_state
 
     def _steps_left(self, phase: Phase, first_step: int, done: int) -> range:
         """Return the steps of a phase that are to be made after global step `done`, counted within the stage."""
         last = math.inf if self.last_step is None else self.last_step
         return range(max(phase.steps.start, done - first_step), int(max(0, min(phase.steps.stop, last - first_step))))
 
-    def _model(self, checkpoint: CheckpointRef | None) -> tuple[Any, Any]:
-        """Return the model and tokenizer to train: the checkpoint's, or without one the recipe's or new ones."""
+    def _initial_model(self) -> tuple[Any, Any]:
+        """Return the model and tokenizer that training begins with: the recipe's or new ones."""
         model = self.config.model
-        if checkpoint is not None or not isinstance(model, TinyModel):
-            path = checkpoint.path if checkpoint is not None else pretrained_path(cast(PretrainedModel, model))
-            loaded = load_model(path, device=self.world.device, dtype="float32")
+        if not isinstance(model, TinyModel):
+            loaded = load_model(pretrained_path(model), device=self.world.device, dtype="float32")
             return loaded.model, loaded.tokenizer
         built, tokenizer = new_tiny_model(self.config, self.family)
         return cast(Any, built).to(device=self.world.device), tokenizer
@@ -284,7 +318,7 @@ class _Training:
     def _policy_after(self, step: int) -> PreTrainedModel:
         """Load the policy after a global step at whose end a stage or phase ended; 0: the one training begins with."""
         if step == 0:
-            return cast(PreTrainedModel, self._model(None)[0])
+            return cast(PreTrainedModel, self._initial_model()[0])
         path = self.run_directory.checkpoint_path(step)
         return load_model(path, device=self.world.device, dtype="float32").model
 
@@ -301,6 +335,7 @@ class _Training:
         if phase.resets_optimizer and steps.start == phase.steps.start:
             context.learner.optimizer.state.clear()
         runner = make_runner(stage, context)
+        evaluation, watches = self._watches(stage, steps, context)
         done = steps.start - phase.steps.start
         with self.progress.task(f"train {phase.title}", len(phase.steps), done=done) as task:
             for index in steps:
@@ -309,6 +344,8 @@ class _Training:
                 metrics = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
+                for watch in watches:
+                    metrics = {**metrics, **watch.measure(index + 1)}
                 if phase.number is not None:
                     metrics = {"phase": phase.number, **metrics}
                 record = {"stage_step": index + 1, **metrics}
@@ -318,19 +355,44 @@ class _Training:
                 self._log(position, trackers, context, {"seconds": seconds, **metrics, **verdict.figures})
                 task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
                 stopping = self.world.any(interruption.signal_number is not None)
-                due = position.scheduled or (stage.save_every and (index + 1) % stage.save_every == 0)
-                is_best = metrics.get("best_step") == index + 1
-                is_last = position.final or is_over(stage, context.records)
-                if is_last:
-                    position = self._end_with_best(stage, context, position)
-                if stopping or due or is_last or is_best or verdict.must_save:
-                    self._save(position, context.learner)
+                position = self._save_if_due(stage, context, position, verdict, evaluation, stopping=stopping)
                 if verdict.error is not None:
                     raise verdict.error
                 if stopping:
                     raise self._interrupted(interruption, position.step)
-                if is_last:
+                if position.final:
                     break
+
+    def _watches(self, stage: StageConfig, steps: range, context: StageContext) -> tuple[LiveEvaluation, list[Watch]]:
+        """Return what evaluates the policy, and all that looks at it."""
+        evaluation = LiveEvaluation(stage, context)
+        if self.config.probe.every is None:
+            return evaluation, [evaluation]
+        start = self._policy_after(context.first_step) if steps.start else None
+        return evaluation, [evaluation, LiveDivergence(context, start)]
+
+    def _save_if_due(
+        self,
+        stage: StageConfig,
+        context: StageContext,
+        position: CheckpointRef,
+        verdict: Verdict,
+        evaluation: LiveEvaluation,
+        *,
+        stopping: bool,
+    ) -> CheckpointRef:
+        """Write the checkpoint that a step asks for, with its evaluation; return its place, the end of a stage over."""
+        step, best = position.stage_step, best_step(context.records)
+        due = position.scheduled or best == step or (stage.save_every and step % stage.save_every == 0)
+        is_last = position.final or is_over(stage, context.records)
+        if is_last:
+            position = self._end_with_best(stage, context, position)
+        if stopping or due or is_last or verdict.must_save:
+            saved = self._save(position, context.learner)
+            has_other_weights = (is_last and best not in (None, step)) or "rolled_back_to" in verdict.figures
+            if saved is not None and not has_other_weights:
+                evaluation.write(saved)
+        return position
 
     def _end_with_best(self, stage: StageConfig, context: StageContext, position: CheckpointRef) -> CheckpointRef:
         """Take over the weights of the stage's best step, where it looks for one; return the place of its end."""
@@ -368,11 +430,12 @@ class _Training:
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
-    def _save(self, position: CheckpointRef, learner: Learner) -> None:
-        """Write the checkpoint, then drop those before it that only served resuming."""
+    def _save(self, position: CheckpointRef, learner: Learner) -> CheckpointRef | None:
+        """Write the checkpoint, then drop those before it that are no longer needed; return it in the first process."""
+        saved = None
         weights, state = learner.weights.whole_weights(), trainer_state(learner)  # asked for by all processes
         if self.world.is_main:
-            save_checkpoint(
+            saved = save_checkpoint(
                 position,
                 model=learner.model,
                 weights=weights,
@@ -380,9 +443,9 @@ class _Training:
                 trainer_state=state,
                 provenance={**self.identity, "run_files": self.run_directory.sync_run_files(position)},
             )
-            kept = kept_steps(self.config, self.run_directory, position)
-            self.run_directory.remove_outdated_checkpoints(position.step, scheduled=kept)
+            tidy(self.run_directory, position, self.config)
         self.world.barrier()
+        return saved
 
     def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
         saved = "; its checkpoint is saved" if step else "; nothing was trained yet"

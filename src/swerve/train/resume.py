@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from swerve.artifacts.files import (
     MANIFEST_NAME,
     TEMPORARY_PREFIX,
@@ -24,10 +26,33 @@ from swerve.artifacts.files import (
 from swerve.artifacts.metrics import Extent, check_extent, cut_back, extent_to_step, read_metrics, truncate_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
-from swerve.errors import InterruptedRunError, SwerveError
+from swerve.errors import CheckpointError, InterruptedRunError, SwerveError
+from swerve.models.model_folder import LoadedModel, load_model, read_trainer_state
 from swerve.progress import Progress
 from swerve.train.early_stopping import kept_steps
 from swerve.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """What a checkpoint holds, in memory."""
+
+    loaded: LoadedModel
+    trainer: dict[str, dict[str, Tensor]]
+
+    @classmethod
+    def read(cls, checkpoint: CheckpointRef, *, device: str) -> SavedState:
+        """Read a checkpoint once, each file compared with its digest on the way.
+
+        Raises:
+            CheckpointError: it is damaged, or has no optimizer state though its stage is not over.
+        """
+        loaded, trainer = load_model(checkpoint.path, device=device, dtype="float32"), read_trainer_state(checkpoint.path)
+        if not trainer and not checkpoint.final:
+            raise CheckpointError(
+                f"{checkpoint.path} has no optimizer state any more (retention.save_optimizer: false)"
+            )
+        return cls(loaded=loaded, trainer=trainer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +61,46 @@ class ResumePoint:
 
     newest: CheckpointRef | None
     """The checkpoint to continue from; None: begin."""
+    state: SavedState | None
+    """What is in it."""
     intact: Sequence[CheckpointRef]
-    """All checkpoints that training could continue from, by step."""
+    """It and the checkpoints before it that look whole, by step."""
     missing: Sequence[int]
     """Global steps before it whose checkpoint should be there and is missing or damaged."""
 
 
-def resume_point(config: Config, run: RunDirectory, progress: Progress) -> ResumePoint:
-    """Return where training continues, and say what is passed over.
+def resume_point(
+    config: Config, run: RunDirectory, progress: Progress, *, device: str, verify: bool = False
+) -> ResumePoint:
+    """Read the checkpoint that training continues from, and say what is passed over.
+
+    Args:
+        config: the run's.
+        run: where.
+        progress: told what is passed over.
+        device: where the model goes.
+        verify: also compare the content of the checkpoints before it with their digests, not their sizes alone.
 
     Raises:
         ArtifactError: run.json, config.yaml or the logs were changed.
     """
-    intact, damages = run.intact_checkpoints()
+    intact, damages = run.intact_checkpoints(verify=verify)
     for damage in damages:
         progress.note(f"passing over a checkpoint: {damage}")
-    if not intact:
-        return ResumePoint(newest=None, intact=(), missing=())
-    newest = intact[-1]
-    while missing_best := kept_steps(config, run, newest) - config.scheduled_steps - {one.step for one in intact}:
-        progress.note(f"passing over {newest.label}: the best checkpoint so far, step {max(missing_best)}, is missing")
-        intact.pop()
-        if not intact:
-            return ResumePoint(newest=None, intact=(), missing=())
+    state = None
+    while intact and state is None:
         newest = intact[-1]
+        missing_best = kept_steps(config, run, newest) - config.scheduled_steps - {one.step for one in intact}
+        try:
+            if missing_best:
+                raise CheckpointError(f"the best one before {newest.label}, step {max(missing_best)}, is missing")
+            state = SavedState.read(newest, device=device)
+        except CheckpointError as error:
+            progress.note(f"passing over a checkpoint: {error}")
+            intact.pop()
+    if state is None:
+        run.intact_checkpoints(verify=True)  # raises where the logs agree with none that is whole
+        return ResumePoint(newest=None, state=None, intact=(), missing=())
     if newest.run_files is None:
         progress.note(
             f"{newest.label} was saved by an earlier version, whose manifests do not cover metrics.jsonl and "
@@ -67,8 +108,8 @@ def resume_point(config: Config, run: RunDirectory, progress: Progress) -> Resum
         )
     progress.note(f"continuing after {newest.label} (step {newest.step})")
     known = {checkpoint.step for checkpoint in intact}
-    missing = [step for step in sorted(config.scheduled_steps - known) if step < newest.step]
-    return ResumePoint(newest=newest, intact=intact, missing=missing)
+    missing = [step for step in sorted(config.retained_steps(newest.step) - known) if step < newest.step]
+    return ResumePoint(newest=newest, state=state, intact=intact, missing=missing)
 
 
 def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
@@ -78,7 +119,19 @@ def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config)
             truncate_metrics(path, last_step=newest.step)
         else:
             cut_back(path, None if newest is None else (newest.run_files or {}).get(path.name))
-    run.remove_outdated_checkpoints(newest.step if newest else 0, scheduled=kept_steps(config, run, newest))
+    tidy(run, newest, config)
+
+
+def tidy(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
+    """Delete what is no longer needed once a checkpoint is there: it was read or has just been written.
+
+    These are earlier checkpoints that only served resuming, those that `retention` does not keep, and optimizer states
+    that it does not keep.
+    """
+    step = newest.step if newest else 0
+    run.remove_outdated_checkpoints(step, scheduled=kept_steps(config, run, newest))
+    if not config.retention.save_optimizer:
+        run.remove_trainer_states(step, kept=config.stateful_steps)
 
 
 def make_missing_again(

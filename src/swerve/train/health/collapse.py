@@ -310,7 +310,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
     start = 0 if context.phase is None else context.phase.steps.start
     steps = [
         step
-        for step in stage.checkpoints
+        for step in stage.kept_steps
         if start < step < collapse.since
         and not _was_lost(step, records)
         and not _was_ruined(step, records, stage.collapse.reward_drop)

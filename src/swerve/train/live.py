@@ -1,0 +1,180 @@
+"""What is measured of the policy while it trains: held-out accuracy, and how far it is from the stage's start.
+
+Neither changes training by a bit: nothing is learned, and every random number has a seed of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.artifacts.run import CheckpointRef
+from swerve.batch import TokenBatch, TokenSequence
+from swerve.config import Config, StageConfig
+from swerve.config.engines import TorchEngineConfig
+from swerve.errors import MismatchError
+from swerve.eval.heldout import evaluation_rows, heldout_problems, summarise, write_evaluation
+from swerve.functional.head_divergence import head_divergence
+from swerve.functional.head_logits import LinearHead
+from swerve.models.head import Head
+from swerve.models.model_folder import LoadedModel
+from swerve.prompts import encode_prompts
+from swerve.rollout.engine import make_engine
+from swerve.train.replicated_model import ReplicatedModel
+from swerve.train.stages.context import Metrics, StageContext
+from swerve.types import Problem
+
+_NUM_ROLLOUTS = 16
+_TOKENS_PER_BATCH = 8192
+_STATISTICS = ("kl_forward", "kl_reverse", "js", "entropy")
+
+
+class Watch(Protocol):
+    """Something that looks at the policy after some steps."""
+
+    def measure(self, stage_step: int) -> Metrics:
+        """Return what to log of the policy after a step of the stage, counted from 1."""
+        ...
+
+
+@contextmanager
+def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def is_evaluated(config: Config, stage: StageConfig, stage_step: int) -> bool:
+    """Whether training evaluates the policy after a step of a stage, counted from 1."""
+    every = config.eval.every
+    return every is not None and (stage_step % every == 0 or stage_step == stage.steps)
+
+
+def is_that_of_files(config: Config) -> bool:
+    """Whether the model in training computes as `swerve eval` will: in the same type."""
+    return config.runtime.precision == config.runtime.dtype
+
+
+class LiveEvaluation:
+    """Evaluates the policy on the held-out problems, as `swerve eval` does; the processes share them."""
+
+    def __init__(self, stage: StageConfig, context: StageContext) -> None:
+        self._stage, self._context = stage, context
+        self._problems: list[Problem] = []
+        self._rows: tuple[int, list[dict[str, Any]]] = (0, [])
+        """Step of the stage and what was measured after it."""
+
+    def measure(self, stage_step: int) -> Metrics:
+        """See `Watch.measure`."""
+        if not is_evaluated(self._context.config, self._stage, stage_step):
+            return {}
+        self._rows = (stage_step, self._evaluate(stage_step))
+        found = summarise(self._rows[1], confidence=self._context.config.eval.confidence)
+        means = {
+            "eval_accuracy": found.accuracy,
+            "eval_reward": found.mean_reward,
+            "eval_num_tokens": found.num_tokens,
+            "eval_entropy": found.entropy,
+        }
+        values = {name: None if one is None else one.mean for name, one in means.items()}
+        return {**values, "eval_truncated": found.truncated}
+
+    def _evaluate(self, stage_step: int) -> list[dict[str, Any]]:
+        context = self._context
+        model, config, world = context.learner.model, context.config, context.world
+        self._problems = self._problems or heldout_problems(config, context.family)
+        numbers = world.shard(range(len(self._problems)))
+        own = [self._problems[number] for number in numbers]
+        loaded = LoadedModel(model=model, tokenizer=context.learner.tokenizer)
+        with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine:
+            rows = evaluation_rows(config, loaded, engine, context.family, own) if own else []
+        gathered = [one for part in world.gather(list(zip(numbers, rows, strict=True))) for one in part]
+        return [row for _, row in sorted(gathered, key=lambda one: int(one[0]))]
+
+    def write(self, checkpoint: CheckpointRef) -> None:
+        """Write what was measured as the evaluation of a checkpoint, if it was measured of its weights."""
+        step, rows = self._rows
+        context = self._context
+        if checkpoint.scheduled and checkpoint.stage_step == step and is_that_of_files(context.config):
+            write_evaluation(context.config, context.run, checkpoint, context.family, self._problems, rows)
+
+
+class LiveDivergence:
+    """Compares the policy with the one that the stage began with, on a few rollouts of the latter.
+
+    Of that one the hidden states at these tokens and the output head are kept, on the CPU.
+    """
+
+    def __init__(self, context: StageContext, model: PreTrainedModel | None) -> None:
+        """Sample the rollouts and read them.
+
+        Args:
+            context: the stage's.
+            model: the policy that it began with; None: the present one.
+        """
+        self._context = context
+        start = context.learner.weights
+        if model is not None:
+            start = ReplicatedModel(model, context.world, runtime=context.config.runtime, is_trained=False)
+        with _evaluation_mode(start.model):
+            sequences = context.world.gather(self._rollouts(start.model))[0]
+            own = context.world.shard([(tuple(prompt), tuple(completion)) for prompt, completion in sequences])
+            self._batches = context.learner.batches(own, tokens_per_batch=_TOKENS_PER_BATCH)
+            self._hidden = [_hidden(start, batch).cpu() for batch in self._batches]
+        head = _linear(start.head)
+        self._head = _moved(head, "cpu", copy=True)
+
+    def _rollouts(self, model: PreTrainedModel) -> list[TokenSequence]:
+        context = self._context
+        problems = heldout_problems(context.config, context.family)[:_NUM_ROLLOUTS]
+        prompts = [one.token_ids for one in encode_prompts(context.learner.tokenizer, problems)]
+        seeds = [context.seed("live", one.id) for one in problems]
+        max_rows = context.config.runtime.max_rows
+        with closing(make_engine(TorchEngineConfig(), model, context.learner.tokenizer, max_rows=max_rows)) as engine:
+            found = engine.generate(prompts, context.sampling(num_samples=1, temperature=1.0), seeds=seeds)
+        return [(prompt, group[0].token_ids) for prompt, group in zip(prompts, found, strict=True)]
+
+    def measure(self, stage_step: int) -> Metrics:
+        """See `Watch.measure`: means per token in nats, of the policy P after the step against the start Q."""
+        every, weights = self._context.config.probe.every, self._context.learner.weights
+        if every is None or stage_step % every:
+            return {}
+        head = _linear(weights.head)
+        reference = _moved(self._head, head.weight.device)
+        sums = dict.fromkeys(["tokens", *_STATISTICS], 0.0)
+        with _evaluation_mode(weights.model):
+            for batch, start in zip(self._batches, self._hidden, strict=True):
+                hidden = _hidden(weights, batch)
+                ids = batch.completion_ids[batch.mask].to(hidden.device)
+                stats = head_divergence(hidden, start.to(hidden.device), head, reference, ids).stats
+                sums["tokens"] += len(ids)
+                for name in _STATISTICS:
+                    sums[name] += float(getattr(stats, name).double().sum())
+        total = self._context.world.sums(sums)
+        return {f"live_{name}": total[name] / total["tokens"] for name in _STATISTICS}
+
+
+def _hidden(weights: ReplicatedModel, batch: TokenBatch) -> Tensor:
+    with torch.no_grad():
+        return weights.completion_hidden(batch.to(weights.model.device)).detach()
+
+
+def _moved(head: LinearHead, device: torch.device | str, *, copy: bool = False) -> LinearHead:
+    bias = None if head.bias is None else head.bias.to(device, copy=copy)
+    return replace(head, weight=head.weight.to(device, copy=copy), bias=bias)
+
+
+def _linear(head: Head) -> LinearHead:
+    found = head.linear()
+    if found is None:
+        raise MismatchError("probe.every needs an output head that is a plain linear layer; leave it out")
+    return found
