@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
+from swerve.cli.summary import format_percent
 from swerve.errors import SwerveError
 
 recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
@@ -79,44 +84,77 @@ def show_schema(
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """Return a run's name, status, stages and last step; what cannot be read is None, with the reason in `error`.
+    """Return a run's name, date, status, stages, last step and best metrics; what cannot be read is None.
 
-    A run that says `training` and that no process holds was `killed`.
+    The reason is in `error` then. A run that says `training` and that no process holds was `killed`. The date is that
+    of its directory's `config.yaml`, UTC. `accuracy` is the highest of all evaluations of the run, with its
+    checkpoint's label; `reward` the highest mean reward of a step.
     """
-    from swerve.artifacts.metrics import read_metrics
-    from swerve.artifacts.run import RunDirectory
     from swerve.recipes.loader import load_config
 
     run = RunDirectory(path)
-    entry: dict[str, Any] = {"name": path.name, "status": None, "stages": None, "last_step": None}
+    entry: dict[str, Any] = dict.fromkeys(("date", "status", "stages", "last_step", "num_steps", "accuracy", "reward"))
+    entry["name"] = path.name
     try:
         status = run.read_provenance().get("status")
+        entry["date"] = datetime.fromtimestamp(run.config_path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M")
         entry["status"] = "killed" if status == "training" and not run.is_held() else status
-        entry["stages"] = [stage.label for stage in load_config(run.config_path).stages]
-        steps = [record.get("step") for record in read_metrics(run.metrics_path)[-1:]]
-        return {**entry, "last_step": steps[0] if steps else None}
+        stages = load_config(run.config_path).stages
+        entry["stages"], entry["num_steps"] = [one.label for one in stages], sum(one.steps for one in stages)
+        records = read_metrics(run.metrics_path)
+        entry["last_step"] = records[-1]["step"] if records else None
+        return {**entry, "accuracy": _best_accuracy(run, records), "reward": _best(records, "reward")}
     except SwerveError as error:
         return {**entry, "error": str(error)}
 
 
-def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
+    """Return the largest value of a metric with the label of its step; None: it was never measured."""
+    found = [one for one in records if isinstance(one.get(name), int | float)]
+    best = max(found, key=lambda one: one[name], default=None)
+    return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
+
+
+def _best_accuracy(run: RunDirectory, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the highest accuracy of the evaluations, during training and of checkpoints; None: there is none."""
+    of_checkpoints = [
+        {"stage": one.stage, "stage_step": one.stage_step, "eval_accuracy": one.accuracy.mean}
+        for one in read_evaluations(run)
+        if one.accuracy is not None
+    ]
+    return _best([*of_checkpoints, *records], "eval_accuracy")
+
+
+_COLUMNS = ("RUN", "DATE (UTC)", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "BEST REWARD")
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     stages = ", ".join(entry["stages"]) if entry["stages"] is not None else "unreadable"
-    step = "-" if entry["last_step"] is None else str(entry["last_step"])
-    return entry["name"], entry["status"] or "unreadable", stages, step
+    steps = "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}"
+    accuracy, reward = entry["accuracy"], entry["reward"]
+    return (
+        entry["name"],
+        entry["date"] or "-",
+        entry["status"] or "unreadable",
+        stages,
+        steps,
+        "-" if accuracy is None else f"{format_percent(accuracy['value'])} ({accuracy['at']})",
+        "-" if reward is None else f"{reward['value']:.3f} ({reward['at']})",
+    )
 
 
 def list_runs(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to look.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """List runs: name, status, stages and last step."""
-    paths = sorted(path.parent for path in directory.glob("*/run.json"))
-    entries = [describe_run(path) for path in paths]
+    """List runs, the newest last: date, status, stages, steps, best held-out accuracy and best mean reward."""
+    entries = [describe_run(path.parent) for path in sorted(directory.glob("*/run.json"))]
+    entries.sort(key=lambda one: one["date"] or "")
     if as_json:
         print_json(entries)
         return
     if entries:
-        print_table(("RUN", "STATUS", "STAGES", "LAST STEP"), [_row(entry) for entry in entries])
+        print_table(_COLUMNS, [_row(entry) for entry in entries])
     else:
         print_text(f"No runs in {directory}/.")
     for entry in entries:

@@ -32,12 +32,13 @@ def _signed(fraction: float) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
-def _percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
+    """Return a fraction as a percentage with one decimal; with more where it would read as 0% or 100% and is not."""
     return NOT_MEASURED if value is None else f"{_hundredths(value)}%"
 
 
 def _mean(estimate: Estimate | None) -> str:
-    return _percent(None if estimate is None else estimate.mean)
+    return format_percent(None if estimate is None else estimate.mean)
 
 
 def _interval(estimate: Estimate | None) -> str:
@@ -187,7 +188,9 @@ def _spike_line(hits: SpikeHits) -> str:
         ("a wrong token", hits.top_on_wrong, hits.chance_wrong),
         ("the first wrong token", hits.top_on_first_wrong, hits.chance_first_wrong),
     )
-    said = (f"on {what} in {_interval(hit)} of rollouts (chance {_percent(chance)})" for what, hit, chance in places)
+    said = (
+        f"on {what} in {_interval(hit)} of rollouts (chance {format_percent(chance)})" for what, hit, chance in places
+    )
     return f"  {DIVERGENCE_NAMES[hits.divergence]}: {', '.join(said)}"
 
 
@@ -223,7 +226,7 @@ def _causal_line(one: SwapSelection) -> str:
     beside = "" if control is None else f"; control token (neither model's choice): {_points(control)}"
     same = one.num_positions - one.num_different
     trivial = f" (the same token at {same} of {one.num_positions})" if same else ""
-    success = f"success {_percent(one.reference.success)} -> {_percent(one.checkpoint.success)}"
+    success = f"success {format_percent(one.reference.success)} -> {format_percent(one.checkpoint.success)}"
     return f"  {_PLACES[one.selection]}: {success}, {_points(one.effect)}{trivial}{beside}"
 
 
@@ -233,7 +236,7 @@ def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
         where = None if pivots.on_spike is None else pivots.on_spike.share
         yield (
             f"Pivotal tokens: {pivots.num_pivots} in {pivots.num_rollouts} rollouts, {pivots.num_confirmed} "
-            f"with a jump of {_percent(pivots.gap)} or more confirmed by fresh continuations; on spikes "
+            f"with a jump of {format_percent(pivots.gap)} or more confirmed by fresh continuations; on spikes "
             f"{_interval(where)}."
         )
 
@@ -247,7 +250,7 @@ def _crossing_lines(probe: ProbeSummary) -> Iterator[str]:
         chosen = ", ".join(f"{name} {_mean(point.accuracy)}" for name, point in first)
         yield (
             f"Cross-sampling, {other} into {base}: accuracy {_mean(one.base)} -> {_mean(one.other)} with all tokens; "
-            f"with {_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
+            f"with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from swerve.settings import Model, Positive, PositiveInt, Probability, Share, Words
+from swerve.types import Problem
 
 
 class StageFilter(Model):
@@ -17,6 +18,15 @@ class StageFilter(Model):
     max_difficulty: float | None = None
     kinds: Words = ()
     """Kinds as evaluation names them; none: all."""
+
+    def admits(self, problem: Problem) -> bool:
+        """Whether a problem fulfils every condition."""
+        low, high, difficulty = self.min_difficulty, self.max_difficulty, problem.difficulty
+        if self.kinds and problem.kind not in self.kinds:
+            return False
+        if low is None and high is None:
+            return True
+        return difficulty is not None and (low is None or low <= difficulty) and (high is None or difficulty <= high)
 
     @model_validator(mode="after")
     def _check_bounds(self) -> StageFilter:

@@ -72,8 +72,8 @@ class RuntimeConfig(Model):
     """Memory (address space, MiB) an isolated grader may take."""
     collective_timeout: PositiveInt = 1800
     """Seconds that torchrun's processes wait for each other before one that does not come is named."""
-    trackers: tuple[Literal["tensorboard"], ...] = ()
-    """Where training also records its metrics, beside metrics.jsonl."""
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
+    """Where training also records its metrics, beside metrics.jsonl: packages that are extras of the same names."""
 
 
 DEFAULT_RUNTIME = RuntimeConfig()

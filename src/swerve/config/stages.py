@@ -100,6 +100,28 @@ class _Stage(Model):
         return {}
 
 
+def _length_optional(schema: dict[str, Any]) -> None:
+    schema["required"].remove("steps")
+
+
+class _Counted(_Stage):
+    """A stage whose length may be given in passes over its data."""
+
+    model_config = ConfigDict(json_schema_extra=_length_optional)
+
+    epochs: Positive | None = None
+    """In place of `steps`: passes over the problems that the stage draws from, or the records of `data`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_length(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("epochs") is None:
+            return given
+        if given.get("steps") is not None or given.get("phases"):
+            raise ValueError("epochs stands in place of steps and of phases; give one of them")
+        return {**given, "steps": 1}  # until the data is counted
+
+
 class EarlyStoppingConfig(Model):
     """When a supervised stage ends before its last step; it ends with the weights of its lowest validation loss."""
 
@@ -140,7 +162,7 @@ class _Supervised(_Stage):
         return self
 
 
-class SftStage(_Supervised):
+class SftStage(_Supervised, _Counted):
     """Supervised learning: of the task's supervised traces, or of responses or plain text from files."""
 
     kind: Literal["sft"] = "sft"
@@ -158,7 +180,7 @@ class SftStage(_Supervised):
         return self
 
 
-class _Sampling(_Stage):
+class _Sampling(_Counted):
     curriculum: Curriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     prompts_per_step: PositiveInt = 16
@@ -275,14 +297,8 @@ def _filled_phase(stage: dict[str, Any], phase: dict[str, Any]) -> dict[str, Any
     return own
 
 
-def _steps_or_phases(schema: dict[str, Any]) -> None:
-    schema["required"].remove("steps")
-
-
 class RlStage(_Sampling):
     """Reinforcement learning with verifiable rewards."""
-
-    model_config = ConfigDict(json_schema_extra=_steps_or_phases)
 
     kind: Literal["rl"] = "rl"
     phases: Annotated[tuple[PhaseConfig, ...], Field(strict=False)] = ()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
+from swerve.recipes.epochs import with_steps
 from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, explain_errors
 from swerve.recipes.yaml_lines import MAX_BYTES, KeyPath, YamlDocument, emit_yaml, parse_yaml
 
@@ -103,7 +104,7 @@ def load_config(
         raise ConfigError(f"{name}: a recipe is a mapping with the keys task, model and stages")
     if _is_of_run(Path(source)):
         document = replace(document, data=_without_removed(document.data, name, note))
-    return _validated(Config, document, name, overrides)
+    return with_steps(_validated(Config, document, name, overrides))
 
 
 def _is_of_run(path: Path) -> bool:

@@ -17,7 +17,6 @@ from swerve.config import (
     RlStage,
     SftStage,
     StageConfig,
-    StageFilter,
     SuccessRateCurriculum,
 )
 from swerve.errors import ConfigError, nearest
@@ -313,7 +312,7 @@ def stage_draws(
 def _pool(phase: Phase, problems: Sequence[Problem], *, seed: int) -> tuple[list[Problem], list[Problem]]:
     """Return the problems that the phase draws from and those that it holds out."""
     stage = phase.stage
-    pool = [one for one in problems if _is_in(one, stage.where)]
+    pool = [one for one in problems if stage.where.admits(one)]
     if not pool:
         kinds = sorted({one.kind for one in problems})
         raise ConfigError(
@@ -370,15 +369,6 @@ def _slots(stage: StageConfig) -> tuple[int, int]:
         return stage.max_prompts, 0
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     return stage.prompts_per_step, stage.prompts_per_step * rounds
-
-
-def _is_in(problem: Problem, where: StageFilter) -> bool:
-    low, high, difficulty = where.min_difficulty, where.max_difficulty, problem.difficulty
-    if where.kinds and problem.kind not in where.kinds:
-        return False
-    if low is None and high is None:
-        return True
-    return difficulty is not None and (low is None or low <= difficulty) and (high is None or difficulty <= high)
 
 
 def _difficulty_range(problems: Sequence[Problem]) -> str:

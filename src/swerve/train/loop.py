@@ -32,6 +32,7 @@ from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
+from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, PolicyEngine, make_engine
@@ -81,6 +82,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
+    config = with_steps(config)
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
         check_unchanged(digests, run)
@@ -206,7 +208,9 @@ class _Training:
         moments = state.trainer if state is not None else {}
         names = config.runtime.trackers if self.world.is_main else ()
         with (
-            open_trackers(names, self.run_directory.path, first_step=done + 1) as trackers,
+            open_trackers(
+                names, self.run_directory.path, first_step=done + 1, config=config.model_dump(mode="json")
+            ) as trackers,
             deferred_signals() as interruption,
             closing(PolicyEngine(new_engine)) as engine,
         ):
