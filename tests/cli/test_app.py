@@ -56,7 +56,9 @@ class Stages:
         self.error: BaseException | None = None
         self.environment: dict[str, str | None] = {}
 
-    def train(self, config: Config, run: RunDirectory, *, resume: bool, progress: Progress) -> None:
+    def train(
+        self, config: Config, run: RunDirectory, *, resume: bool, progress: Progress, verify: bool = False
+    ) -> None:
         if self.error is not None:
             raise self.error
         self.environment = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
@@ -444,21 +446,33 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
 def test_runs(swerve: Swerve) -> None:
     assert swerve("runs")[:2] == (0, "No runs in runs/.\n")
     run = make_run(Path("runs/mine"))
-    append_metrics(run.metrics_path, {"step": 41})
-    make_run(Path("runs/other"))
+    for step, reward in ((40, 0.5), (41, 0.25)):
+        place = {"step": step, "stage": "rl", "stage_step": step - 40 + 1}
+        append_metrics(run.metrics_path, {**place, "reward": reward, "eval_accuracy": step / 100})
+    os.utime(run.config_path, (1.75e9, 1.75e9))
+    os.utime(make_run(Path("runs/other")).config_path, (1.8e9, 1.8e9))
     make_run(Path("runs/[red]"))
     Path("runs/[red]/run.json").write_text("{", encoding="utf-8")
     status, out, err = swerve("runs")
     assert status == 0
     assert out.splitlines() == [
-        "RUN    STATUS      STAGES        LAST STEP",
-        "[red]  unreadable  unreadable    -",
-        "mine   created     sft, dpo, rl  41",
-        "other  created     sft, dpo, rl  -",
+        "RUN    DATE (UTC)        STATUS      STAGES        STEPS   BEST ACCURACY  BEST REWARD",
+        "[red]  -                 unreadable  unreadable    -       -              -",
+        "mine   2025-06-15 15:06  created     sft, dpo, rl  41/588  41.0% (rl-2)   0.500 (rl-1)",
+        "other  2027-01-15 08:00  created     sft, dpo, rl  -       -              -",
     ]
     assert err.startswith("swerve: warning: runs/[red]/run.json is not readable JSON")
     entries = json.loads(swerve("runs", "--json")[1])
-    assert entries[1] == {"name": "mine", "status": "created", "stages": ["sft", "dpo", "rl"], "last_step": 41}
+    assert entries[1] == {
+        "name": "mine",
+        "date": "2025-06-15 15:06",
+        "status": "created",
+        "stages": ["sft", "dpo", "rl"],
+        "last_step": 41,
+        "num_steps": 588,
+        "accuracy": {"value": 0.41, "at": "rl-2"},
+        "reward": {"value": 0.5, "at": "rl-1"},
+    }
 
 
 def test_runs_says_of_a_run_that_trains_no_more_that_it_was_killed(swerve: Swerve) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -28,12 +29,80 @@ def test_tensorboard_gets_what_metrics_jsonl_gets(small_recipe, tmp_path):
     assert found == [(r["step"], pytest.approx(r["loss"], rel=1e-6)) for r in read_metrics(run.metrics_path)]
 
 
-def test_a_missing_package_names_the_extra(small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+STUBS = {
+    "wandb": """
+import json, os
+class Run:
+    def log(self, values, step): write({"step": step, **values})
+    def finish(self): write("closed")
+def write(line):
+    with open(os.environ["STUB"], "a") as stream: stream.write(json.dumps(line) + "\\n")
+def init(project, name, id, resume, dir, config):
+    write({"project": project, "name": name, "id": id, "resume": resume, "seed": config["seed"]})
+    return Run()
+""",
+    "trackio": """
+import json, os
+def write(line):
+    with open(os.environ["STUB"], "a") as stream: stream.write(json.dumps(line) + "\\n")
+def init(project, name, resume, config):
+    write({"project": project, "name": "run", "id": name, "resume": resume, "seed": config["seed"]})
+def log(values, step): write({"step": step, **values})
+def finish(): write("closed")
+""",
+    "mlflow": """
+import json, os
+from types import SimpleNamespace
+def write(line):
+    with open(os.environ["STUB"], "a") as stream: stream.write(json.dumps(line) + "\\n")
+def set_experiment(name): global project; project = name
+class start_run:
+    def __init__(self, run_id, run_name):
+        self.info = SimpleNamespace(run_id=run_id or "id")
+        write({"project": project, "name": run_name or "run", "id": self.info.run_id, "resume": "allow", "seed": 0})
+    def __enter__(self): return self
+    def __exit__(self, *error): write("closed")
+def log_dict(config, name): assert config["name"], name
+def log_metrics(values, step): write({"step": step, **values})
+""",
+}
+"""As much of each package as is called; what it is told goes to the file STUB."""
+
+
+@pytest.mark.parametrize("name", STUBS)
+def test_a_tracker_gets_what_metrics_jsonl_gets_and_a_resumed_run_continues_there(
+    small_recipe, tmp_path, monkeypatch, name
+):
+    (tmp_path / f"{name}.py").write_text(STUBS[name])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv("STUB", str(tmp_path / "told"))
+    run = RunDirectory(tmp_path / "run")
+    config = _sft_only(small_recipe, f"runtime.trackers=[{name}]", "seed=0", "stages.sft.checkpoints=[2]")
+    train(config, run, resume=False, progress=SilentProgress())
+    run.remove_checkpoint(run.checkpoints()[-1])
+    train(config, run, resume=True, progress=SilentProgress())
+    monkeypatch.delitem(sys.modules, name)
+    told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    records = read_metrics(run.metrics_path)
+    opened = {"project": "swerve", "name": "run", "id": told[0]["id"], "resume": "allow", "seed": 0}
+    assert told[0] == told[5] == opened
+    assert told[4] == told[7] == "closed"
+    assert [one["step"] for one in told[1:4]] == [1, 2, 3]
+    assert told[6]["step"] == 3
+    expected = {f"sft/{key}": value for key, value in records[2].items() if isinstance(value, int | float)}
+    for place in ("step", "stage_step"):
+        del expected[f"sft/{place}"]
+    assert told[6] == {"step": 3, **expected}
+
+
+@pytest.mark.parametrize("name", ["tensorboard", *STUBS])
+def test_a_missing_package_names_the_extra(small_recipe, tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(MissingExtraError, match=r"install it with: pip install 'swerve\[tensorboard\]'"):
+    with pytest.raises(MissingExtraError, match=rf"install it with: pip install 'swerve\[{name}\]'"):
         train(
-            _sft_only(small_recipe, "runtime.trackers=[tensorboard]"),
+            _sft_only(small_recipe, f"runtime.trackers=[{name}]"),
             RunDirectory(tmp_path / "run"),
             resume=False,
             progress=SilentProgress(),

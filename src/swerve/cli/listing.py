@@ -10,12 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from swerve.artifacts.evaluation import read_evaluations
-from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
-from swerve.cli.summary import format_percent
 from swerve.errors import SwerveError
 
 recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
@@ -90,6 +86,8 @@ def describe_run(path: Path) -> dict[str, Any]:
     of its directory's `config.yaml`, UTC. `accuracy` is the highest of all evaluations of the run, with its
     checkpoint's label; `reward` the highest mean reward of a step.
     """
+    from swerve.artifacts.metrics import read_metrics
+    from swerve.artifacts.run import RunDirectory
     from swerve.recipes.loader import load_config
 
     run = RunDirectory(path)
@@ -103,7 +101,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         entry["stages"], entry["num_steps"] = [one.label for one in stages], sum(one.steps for one in stages)
         records = read_metrics(run.metrics_path)
         entry["last_step"] = records[-1]["step"] if records else None
-        return {**entry, "accuracy": _best_accuracy(run, records), "reward": _best(records, "reward")}
+        return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
     except SwerveError as error:
         return {**entry, "error": str(error)}
 
@@ -115,11 +113,14 @@ def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | N
     return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
 
 
-def _best_accuracy(run: RunDirectory, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the highest accuracy of the evaluations, during training and of checkpoints; None: there is none."""
+    from swerve.artifacts.evaluation import read_evaluations
+    from swerve.artifacts.run import RunDirectory
+
     of_checkpoints = [
         {"stage": one.stage, "stage_step": one.stage_step, "eval_accuracy": one.accuracy.mean}
-        for one in read_evaluations(run)
+        for one in read_evaluations(RunDirectory(path))
         if one.accuracy is not None
     ]
     return _best([*of_checkpoints, *records], "eval_accuracy")
@@ -129,6 +130,8 @@ _COLUMNS = ("RUN", "DATE (UTC)", "STATUS", "STAGES", "STEPS", "BEST ACCURACY", "
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    from swerve.cli.summary import format_percent
+
     stages = ", ".join(entry["stages"]) if entry["stages"] is not None else "unreadable"
     steps = "-" if entry["last_step"] is None else f"{entry['last_step']}/{entry['num_steps'] or '?'}"
     accuracy, reward = entry["accuracy"], entry["reward"]

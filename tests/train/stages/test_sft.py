@@ -143,7 +143,7 @@ def test_without_its_best_checkpoint_a_stage_resumes_from_before_it(load, whole,
     [
         ({"validation_share": None}, "early_stopping needs a validation loss"),
         ({"validation": "held.jsonl"}, "give one of them"),
-        ({"checkpoints": [5]}, "leave checkpoints out"),
+        ({"checkpoints": [5]}, "leave checkpoints and checkpoint_every out"),
         ({"data": "a.jsonl", "where": {"kinds": ["1 carry"]}}, "with data leave them out"),
     ],
 )
