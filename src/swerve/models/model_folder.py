@@ -125,7 +125,9 @@ def _listed_weights(folder: Path) -> dict[Path, str]:
     return weights
 
 
-def _from_tensors(folder: Path, tensors: Mapping[str, Tensor], options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _from_tensors(
+    folder: Path, tensors: Mapping[str, Tensor], options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """Return the model of a folder with weights that were read from it, and which of them it lacks."""
     config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     auto_model: Any = AutoModelForCausalLM

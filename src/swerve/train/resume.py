@@ -47,7 +47,10 @@ class SavedState:
         Raises:
             CheckpointError: it is damaged, or has no optimizer state though its stage is not over.
         """
-        loaded, trainer = load_model(checkpoint.path, device=device, dtype="float32"), read_trainer_state(checkpoint.path)
+        loaded, trainer = (
+            load_model(checkpoint.path, device=device, dtype="float32"),
+            read_trainer_state(checkpoint.path),
+        )
         if not trainer and not checkpoint.final:
             raise CheckpointError(
                 f"{checkpoint.path} has no optimizer state any more (retention.save_optimizer: false)"
