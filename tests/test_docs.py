@@ -203,6 +203,7 @@ _MODELS = {
     "Optimizer": configuration.OptimizerConfig,
     "Rollouts": configuration.RolloutConfig,
     "Evaluation": configuration.EvalConfig,
+    "Retention": configuration.RetentionConfig,
     "Probe": configuration.ProbeConfig,
     "Spikes": configuration.SpikeConfig,
     "Causal test": configuration.CausalConfig,

@@ -29,7 +29,7 @@ from swerve.config.probe import (
     SpikeMethod,
     SwapSelector,
 )
-from swerve.config.recipe import Config, EvalConfig, ReportConfig, RuntimeConfig
+from swerve.config.recipe import Config, EvalConfig, ReportConfig, RetentionConfig, RuntimeConfig
 from swerve.config.stages import (
     DistillStage,
     DpoStage,
@@ -82,6 +82,7 @@ __all__ = [
     "PromptFormat",
     "RejectStage",
     "ReportConfig",
+    "RetentionConfig",
     "RlStage",
     "RolloutConfig",
     "RuntimeConfig",
