@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from swerve.artifacts.files import MANIFEST_NAME, read_manifest, write_sealed
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.eval import evaluate
@@ -212,6 +213,23 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     train(config, run, resume=True, progress=progress, verify=True)
     assert "making step_000006 again, from rl-1" in progress.notes
     _same(run, whole)
+
+
+def test_manifests_of_earlier_versions_have_no_sizes_and_their_files_are_read(trained, tmp_path):
+    config, whole = trained()
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(whole.path, run.path)
+    for one in run.checkpoints():
+        manifest = read_manifest(one.path)
+        del manifest["sizes"]
+        write_sealed(one.path / MANIFEST_NAME, manifest)
+    file = run.checkpoint_path(6) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    progress = _Notes()
+    train(config, run, resume=True, progress=progress)
+    assert "continuing after rl-5 (step 9)" in progress.notes
+    assert "making step_000006 again, from rl-1" in progress.notes
+    assert _weights(run) == _weights(whole)
 
 
 def test_a_stage_continues_with_the_moments_of_the_one_before_when_asked(trained, tmp_path):

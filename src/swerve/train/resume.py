@@ -24,7 +24,7 @@ from swerve.artifacts.files import (
     write_sealed,
 )
 from swerve.artifacts.metrics import Extent, check_extent, cut_back, extent_to_step, read_metrics, truncate_metrics
-from swerve.artifacts.run import CheckpointRef, RunDirectory
+from swerve.artifacts.run import STATE_NAME, CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.errors import CheckpointError, InterruptedRunError, SwerveError
 from swerve.models.model_folder import LoadedModel, load_model, read_trainer_state
@@ -159,7 +159,8 @@ def make_missing_again(
     for step in point.missing:
         name = run.checkpoint_path(step).name
         earlier = [one for one in point.intact if one.step < step and one.scheduled]  # the others are gone
-        start = earlier[-1] if earlier else None
+        complete = [one for one in earlier if one.final or (one.path / STATE_NAME).is_dir()]
+        start = complete[-1] if complete else None
         if world.device != "cpu" or any(one.run_files is None for one in (*earlier, *point.intact[-1:])):
             progress.note(f"{name} is missing; only on a CPU, and in a run of this version, it could be made again")
             continue

@@ -1,0 +1,92 @@
+"""The length of a stage in passes over its data, and what else schedules a run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from swerve.errors import ConfigError
+from swerve.recipes import dump_yaml, load_config
+
+RECIPE = """
+name: mine
+task: {{kind: addition, num_train: 50}}
+model: tiny
+stages:
+  - {{kind: sft, batch_size: 8, optimizer: {{lr: 1e-3}}, {sft}}}
+  - {{kind: rl, prompts_per_step: 5, optimizer: {{lr: 1e-3}}, {rl}}}
+"""
+
+
+def _load(tmp_path, *overrides, sft="steps: 3", rl="steps: 3"):
+    (tmp_path / "mine.yaml").write_text(RECIPE.format(sft=sft, rl=rl))
+    return load_config(tmp_path / "mine.yaml", overrides)
+
+
+@pytest.mark.parametrize(
+    ("sft", "rl", "steps"),
+    [
+        ("epochs: 2", "epochs: 0.5", (13, 5)),  # 100 of 8, 25 of 5
+        ("epochs: 1, validation_share: 0.2", "steps: 4", (5, 4)),  # 40 of 8
+        ("epochs: 0.01", "epochs: 1", (1, 10)),
+    ],
+)
+def test_epochs_are_steps_once_the_recipe_is_read(tmp_path, sft, rl, steps):
+    config = _load(tmp_path, sft=sft, rl=rl)
+    assert tuple(stage.steps for stage in config.stages) == steps
+    (tmp_path / "again.yaml").write_text(dump_yaml(config))
+    assert load_config(tmp_path / "again.yaml") == config
+    assert _load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2").stages[0].steps == 13
+
+
+def test_epochs_of_files_are_of_their_records(tmp_path):
+    records = [{"prompt": "1 + 1", "response": "2", "id": str(number)} for number in range(20)]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    config = _load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']")
+    assert config.stages[0].steps == 8  # 60 of 8
+    (tmp_path / "text.txt").write_text("a b c")
+    with pytest.raises(ConfigError, match="stage 'sft': epochs of plain text .* are not known before it is tokenised"):
+        _load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'text.txt'}']")
+
+
+@pytest.mark.parametrize(
+    ("sft", "rl", "message"),
+    [
+        ("epochs: 2, steps: 3", "steps: 1", "epochs stands in place of steps and of phases"),
+        ("loss: cross_entropy", "steps: 1", "missing required key 'stages.0.steps'"),
+        ("steps: 3", "epochs: 2, phases: [{steps: 1}]", "epochs stands in place of steps and of phases"),
+        ("steps: 1, epochs: null", "epochs: 1, where: {kinds: [none]}", "of no examples"),
+    ],
+)
+def test_lengths_that_say_two_things_or_nothing_are_refused(tmp_path, sft, rl, message):
+    with pytest.raises(ConfigError, match=message):
+        _load(tmp_path, sft=sft, rl=rl)
+
+
+def test_checkpoints_every_so_many_steps_beside_the_list(tmp_path):
+    config = _load(tmp_path, sft="steps: 9, checkpoints: [2, 4], checkpoint_every: 4", rl="steps: 4")
+    assert sorted(config.scheduled_steps) == [2, 4, 8, 9, 13]
+
+
+def test_the_first_stage_has_no_moments_to_continue_with(tmp_path):
+    with pytest.raises(ConfigError, match=r"the first stage has no optimizer state to continue with"):
+        _load(tmp_path, "stages.sft.optimizer.keep_state=true")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [
+        ([], {3, 6, 7}),
+        (["stages.rl.collapse.action=roll_back"], {3, 4, 5, 6, 7}),
+        (["stages.rl.phases=[{steps: 1}, {steps: 3}]", "stages.rl.steps=4"], {3, 4, 6, 7}),
+        (["probe.reference=sft-2"], {2, 3, 6, 7}),
+        (["probe.checkpoints=sft"], {1, 2, 3, 6, 7}),
+        (["stages.rl.kl={kind: loss, coef: 0.1, reference: sft-1}"], {1, 3, 6, 7}),
+    ],
+)
+def test_retention_leaves_what_the_recipe_names(tmp_path, overrides, kept):
+    every = "checkpoint_every: 1"
+    config = _load(tmp_path, "retention.keep=2", *overrides, sft=f"steps: 3, {every}", rl=f"steps: 4, {every}")
+    assert config.retained_steps(7) == kept
+    assert config.retained_steps(0) == config.scheduled_steps == set(range(1, 8))
