@@ -173,9 +173,9 @@ def test_what_retention_deleted_is_named_in_one_line_and_not_made_again(trained,
     ]
 
 
-@pytest.mark.parametrize("stride", [211, pytest.param(37, marks=pytest.mark.slow)])
-def test_a_run_with_retention_is_the_same_wherever_it_is_killed(trained, tmp_path, stride):
-    config, whole = trained(*RETENTION)
+@pytest.mark.parametrize("stride", [331, pytest.param(31, marks=pytest.mark.slow)])
+def test_a_run_with_all_of_it_is_the_same_wherever_it_is_killed(trained, tmp_path, stride):
+    config, whole = trained(*RETENTION, *LIVE)
     for point in range(stride, 5000, stride):
         run = RunDirectory(tmp_path / "killed" / str(point))
         run.path.parent.mkdir(exist_ok=True)
