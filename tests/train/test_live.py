@@ -11,6 +11,7 @@ import torch
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, write_sealed
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
+from swerve.errors import ConfigError
 from swerve.eval import evaluate
 from swerve.models.model_folder import load_model, stop_ids
 from swerve.problems import load_family
@@ -97,6 +98,14 @@ def test_evaluating_and_probing_while_training_changes_no_bit_of_it(trained):
     found = [sorted(record.keys() & measured - {"seconds"}) for record in read_metrics(live.metrics_path)]
     everything = sorted(measured - {"seconds"})
     assert found == [[], everything, [], everything, [], everything, [], everything, sorted(own - {"seconds"})]
+
+
+def test_without_heldout_problems_it_is_refused_before_the_first_step(trained, tmp_path, monkeypatch):
+    config, _ = trained(*LIVE)
+    monkeypatch.setattr("swerve.train.live.heldout_problems", lambda *_: [])
+    with pytest.raises(ConfigError, match="task 'addition' has no held-out problems, which eval.every and probe.every"):
+        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_evaluation_is_that_of_swerve_eval_and_is_not_made_again(trained, tmp_path, monkeypatch):

@@ -18,13 +18,15 @@ from swerve.artifacts.run import CheckpointRef
 from swerve.batch import TokenBatch, TokenSequence
 from swerve.config import Config, StageConfig
 from swerve.config.engines import TorchEngineConfig
-from swerve.errors import MismatchError
+from swerve.errors import ConfigError, MismatchError
 from swerve.eval.heldout import evaluation_rows, heldout_problems, summarise, write_evaluation
 from swerve.functional.head_divergence import head_divergence
 from swerve.functional.head_logits import LinearHead
 from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel
+from swerve.problems import ProblemFamily
 from swerve.prompts import encode_prompts
+from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import make_engine
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.stages.context import Metrics, StageContext
@@ -51,6 +53,23 @@ def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
+
+
+def check_watched(config: Config, family: ProblemFamily) -> None:
+    """Check that there is something to measure the policy on, where the recipe asks for it.
+
+    Raises:
+        ConfigError: the task has no held-out problems, or a problem's grader does not exist.
+    """
+    if config.eval.every is None and config.probe.every is None:
+        return
+    problems = heldout_problems(config, family)
+    if not problems:
+        raise ConfigError(
+            f"task '{config.task.kind}' has no held-out problems, which eval.every and probe.every measure on; give it "
+            "some, or leave the two out"
+        )
+    check_graders(problems)
 
 
 def is_evaluated(config: Config, stage: StageConfig, stage_step: int) -> bool:

@@ -51,7 +51,7 @@ from swerve.train.learner import (
     new_value_head,
     trainer_state,
 )
-from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, is_evaluated, is_that_of_files
+from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, check_watched, is_evaluated, is_that_of_files
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
@@ -94,6 +94,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_graders(problems)
+        check_watched(config, family)
         _hold_to_problems(run, problems, world)
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
