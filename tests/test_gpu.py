@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_divergences_agree_with_the_cpu():
     assert torch.equal(cpu.rank, cuda.rank.cpu())
 
 
-def test_the_update_of_every_objective_agrees_with_the_cpu():
+def _update_cases() -> Any:
     path = Path(__file__).parent / "train" / "test_policy_update.py"
     spec = importlib.util.spec_from_file_location("update_cases", path)
     assert spec is not None
@@ -68,6 +69,11 @@ def test_the_update_of_every_objective_agrees_with_the_cpu():
     cases = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = cases
     spec.loader.exec_module(cases)
+    return cases
+
+
+def test_the_update_of_every_objective_agrees_with_the_cpu():
+    cases = _update_cases()
     policy, reference, tokenizer = cases.two_models()
     on_cuda = (
         copy.deepcopy(policy).cuda(),
@@ -78,6 +84,33 @@ def test_the_update_of_every_objective_agrees_with_the_cpu():
         cpu = cases.Update((policy, reference, tokenizer), cases.stage_of(name), cases.rollouts())
         cuda = cases.Update(on_cuda, cases.stage_of(name), cases.rollouts(), world=World(device="cuda"))
         assert float((cpu.gradient - cuda.gradient.cpu()).norm() / cpu.gradient.norm()) < 1e-6, name
+
+
+def test_packed_rows_and_bfloat16_make_the_update_of_padded_float32():
+    cases = _update_cases()
+    policy, reference, tokenizer = cases.two_models()
+    on_cuda = (
+        copy.deepcopy(policy).float().cuda(),
+        FrozenModel.of(copy.deepcopy(reference.model).float().cuda(), World()),
+        tokenizer,
+    )
+    for name in ("dr_grpo", "clip", "gae", "max_prob_kl", "kl k3", "kl exact_reverse"):
+        padded, packed, narrow = (
+            cases.Update(on_cuda, cases.stage_of(name), cases.rollouts(), world=World(device="cuda"), **runtime)
+            for runtime in ({"rows": "padded"}, {}, {"precision": "bfloat16", "activation_checkpointing": "full"})
+        )
+        size = padded.gradient.norm()
+        assert float((packed.gradient - padded.gradient).norm() / size) < 1e-4, name
+        assert narrow.gradient.dtype == torch.float32
+        assert float((narrow.gradient - padded.gradient).norm() / size) < 0.1, name
+
+
+def test_predicted_memory_is_what_the_allocator_saw(tmp_path):
+    from benchmarks import memory
+
+    for name in memory.MODELS:
+        found = memory.measure(name, "cuda", 8192)
+        assert 0.85 < found["ratio"] < 1.15, found
 
 
 def test_chunked_head_agrees_with_whole_logits_in_bfloat16():

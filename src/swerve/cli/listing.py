@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
 from swerve.errors import SwerveError
+
+if TYPE_CHECKING:
+    from swerve.config import Config
 
 recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
 config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
@@ -51,8 +55,16 @@ def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fal
 
 
 @config_app.command(name="check")
-def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
-    """Say whether a recipe is valid, and what its presets leave out."""
+def check_config(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    memory: Annotated[
+        float | None,
+        typer.Option("--memory", metavar="GB", help="Of the device to train on.  [default: this machine's]"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a recipe is valid, what its presets leave out, and how much memory its training needs."""
     from swerve.cli.runs import read_recipe
     from swerve.config import preset_notes
     from swerve.recipes.loader import config_hash, has_custom
@@ -64,8 +76,25 @@ def check_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fa
         custom_digests(config)
     digest = config_hash(config)
     notes = preset_notes(config.stages)
-    found = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes}
-    print_result(found, "\n".join([f"{recipe}: valid, configuration {digest}", *notes]), as_json=as_json)
+    needed, line = _memory(config, memory)
+    found = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes, "memory": needed}
+    print_result(found, "\n".join([f"{recipe}: valid, configuration {digest}", *notes, line]), as_json=as_json)
+
+
+def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] | None, str]:
+    """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
+    from swerve.models.model_folder import resolve_device
+    from swerve.train.initial import has_open_model
+    from swerve.train.memory import check_memory, device_memory, gigabytes, predicted_memory
+
+    if has_open_model(config):
+        return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
+    needed = predicted_memory(config)
+    device = resolve_device(config.runtime.device)
+    available = device_memory(device) if available_gb is None else int(available_gb * 1e9)
+    check_memory(needed, available)
+    line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB, in stage {needed.stage}"
+    return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"
 
 
 @config_app.command(name="schema")

@@ -21,6 +21,11 @@ _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
 
 
+def has_open_model(config: Config) -> bool:
+    """Whether a recipe leaves it open which trained model it begins with."""
+    return isinstance(config.model, PretrainedModel) and config.model.path == _OPEN_PATH
+
+
 def pretrained_path(model: PretrainedModel) -> str:
     """Return the model's folder or hub name.
 

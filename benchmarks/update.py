@@ -1,0 +1,142 @@
+"""The update alone: seconds, tokens per second and memory by precision, rows and activation checkpointing.
+
+    python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3]
+
+GSM8K-like groups (8 completions of 250 tokens on average, prompts of 60 to 250), random weights, forward and backward
+pass of one loss in micro-batches of `--tokens`. `kept` is what the forward pass leaves for the backward pass, and
+`peak` the most that is held beyond weights and gradients, both of one micro-batch (CUDA only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
+
+from benchmarks.process import print_header, print_line
+from swerve.batch import TokenBatch, TokenSequence, token_batches
+from swerve.config.recipe import RuntimeConfig
+from swerve.functional.logprobs import token_logprobs
+from swerve.train.replicated_model import ReplicatedModel
+from swerve.world import World
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "small": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "vocab_size": 4096},
+    "1.5B": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+             "num_key_value_heads": 2, "vocab_size": 151_936},
+}  # fmt: skip
+WAYS: tuple[dict[str, Any], ...] = (
+    {"rows": "padded"},
+    {"rows": "packed"},
+    {"rows": "padded", "precision": "bfloat16"},
+    {"rows": "packed", "precision": "bfloat16"},
+    {"rows": "packed", "precision": "bfloat16", "activation_checkpointing": "every_second"},
+    {"rows": "packed", "precision": "bfloat16", "activation_checkpointing": "full"},
+)
+
+
+def sequences(groups: int, *, seed: int = 0) -> list[TokenSequence]:
+    """Return GSM8K-like groups of 8."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(groups):
+        prompt = [rng.randrange(1000) for _ in range(rng.randint(60, 250))]
+        mean = 250 * math.exp(rng.gauss(0, 0.35))
+        for _ in range(8):
+            length = max(1, min(1024, round(mean * math.exp(rng.gauss(0, 0.4)))))
+            found.append((prompt, [rng.randrange(1000) for _ in range(length)]))
+    return found
+
+
+def measure(
+    config: PreTrainedConfig, way: dict[str, Any], chosen: Sequence[TokenSequence], tokens: int, repeats: int
+) -> dict[str, Any]:
+    """Return the figures of one way to make the update."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.device(device):
+        torch.manual_seed(0)
+        untyped: Any = AutoModelForCausalLM
+        model = untyped.from_config(config, dtype=torch.float32)
+    weights = ReplicatedModel(model, World(device=device), runtime=RuntimeConfig(**way))
+    weights.model.train()
+    batches = token_batches(chosen, pad_id=0, tokens_per_batch=tokens, packed=weights.packs)
+    held = {"kept": 0, "peak": 0}
+
+    def update(batch: TokenBatch) -> None:
+        ids = batch.completion_ids[batch.mask]
+
+        def loss(logits: Tensor, rows: slice) -> Tensor:
+            return -token_logprobs(logits, ids[rows]).mean()
+
+        before = _allocated(device)
+        value = weights.head.loss(weights.completion_hidden(batch), loss)
+        held["kept"] = max(held["kept"], _allocated(device) - before)
+        value.backward()
+        if device == "cuda":
+            held["peak"] = max(held["peak"], torch.cuda.max_memory_allocated() - before)
+
+    seconds = []
+    for repeat in range(repeats + 1):
+        if device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        if repeat == 1:
+            held.update(kept=0, peak=0)  # gradients are there from now on
+        started = time.perf_counter() if device == "cuda" else time.process_time()
+        for batch in batches:
+            update(batch.to(device))
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append((time.perf_counter() if device == "cuda" else time.process_time()) - started)
+    took = statistics.median(seconds[1:])
+    real = sum(len(prompt) + len(completion) for prompt, completion in chosen)
+    return {
+        **way,
+        "seconds": round(took, 3),
+        "tokens_per_second": round(real / took),
+        "cells_per_token": round(sum(batch.input_ids.numel() for batch in batches) / real, 3),
+        **({name: round(size / 1e9, 2) for name, size in held.items()} if device == "cuda" else {}),
+    }
+
+
+def _allocated(device: str) -> int:
+    return torch.cuda.memory_allocated() if device == "cuda" else 0
+
+
+def main() -> None:
+    """Measure every way; print JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layout", choices=tuple(LAYOUTS), default="small")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--groups", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    layout = {**LAYOUTS[arguments.layout], **({"num_hidden_layers": arguments.layers} if arguments.layers else {})}
+    config = Qwen2Config(**layout, tie_word_embeddings=True, max_position_embeddings=4096)
+    chosen = sequences(arguments.groups)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    print_header(
+        "torch", "transformers", device=device, layout=layout, tokens=arguments.tokens, groups=arguments.groups
+    )
+    for way in WAYS:
+        try:
+            print_line(measure(config, way, chosen, arguments.tokens, arguments.repeats))
+        except torch.OutOfMemoryError:
+            print_line({**way, "out_of_memory": True})
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

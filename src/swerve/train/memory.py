@@ -1,0 +1,278 @@
+"""How much memory a recipe's training needs, by part.
+
+One micro-batch of the largest size is read, and its gradients formed, by the recipe's architecture with tensors that
+have shapes but no content; what is alive at each moment is counted. The rest is arithmetic on the number of weights.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
+from swerve.config import Config, PretrainedModel
+from swerve.config.stages import DistillStage, DpoStage, RejectStage, RlStage, StageConfig
+from swerve.errors import ConfigError
+from swerve.functional.logprobs import entropy, token_logprobs
+from swerve.models.head import head_inputs, model_head
+from swerve.models.model_folder import load_tokenizer
+from swerve.models.packed_attention import use_packed_attention
+from swerve.models.trial import quiet_transformers, said_by
+from swerve.problems import load_family
+from swerve.prompts import encode_prompts
+from swerve.train.initial import new_tiny_model, pretrained_path
+from swerve.train.replicated_model import checkpoint_activations
+
+_WIDE, _NARROW = 4, 2
+_LONGEST_PROMPT = 512
+_PROMPTS_TRIED = 64
+_PROMPTS_OF_PAIRS = 64
+"""How many prompts a dpo stage samples from at a time."""
+_SAMPLED_LOGITS = 1 << 22
+"""How many logits are sampled from at a time; see `swerve.rollout.decoding.sample`."""
+_BYTES_PER_SAMPLED_LOGIT = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """What a stage holds at its peak, in bytes."""
+
+    stage: str
+    weights: int
+    """Those that are trained, and with `runtime.precision: bfloat16` the copy that computes."""
+    gradients: int
+    """Float32; not while sampling."""
+    optimizer: int
+    """AdamW's two moments."""
+    frozen: int
+    """A reference or a teacher."""
+    update: int
+    """What reading a micro-batch and forming its gradients takes beyond the above."""
+    sampling: int
+    """Keys and values of the completions that are sampled side by side, and their logits."""
+
+    @property
+    def peak(self) -> int:
+        """All that is held at once: an update and sampling take turns."""
+        return self.weights + self.optimizer + self.frozen + max(self.gradients + self.update, self.sampling)
+
+    def shown(self) -> str:
+        """Return the parts as a line's end, in GB of 10^9 bytes."""
+        names = ("weights", "gradients", "optimizer", "frozen", "update", "sampling")
+        parts = [(name, getattr(self, name)) for name in names]
+        return ", ".join(f"{name} {gigabytes(size)}" for name, size in parts if size)
+
+
+def gigabytes(size: int) -> str:
+    """Return a number of bytes in GB, with two digits.
+
+    >>> gigabytes(123_456_789), gigabytes(31_400_000_000)
+    ('0.12', '31')
+    """
+    value = size / 1e9
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
+
+
+def device_memory(device: str) -> int:
+    """Return the bytes of memory that a device has in all."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_memory(memory: StageMemory, available: int) -> None:
+    """Refuse what cannot fit.
+
+    Raises:
+        ConfigError: it needs more than there is; the message names the parts and the keys that change the largest.
+    """
+    if memory.peak <= available:
+        return
+    if memory.gradients + memory.update > memory.sampling:
+        keys = f"stages.{memory.stage}.tokens_per_batch, or set runtime.activation_checkpointing=full"
+        if memory.update < memory.gradients:
+            keys = "the size of the model; training holds 16 bytes for each of its weights"
+    else:
+        keys = "runtime.max_rows"
+    raise ConfigError(
+        f"stage '{memory.stage}' needs about {gigabytes(memory.peak)} of {gigabytes(available)} GB"
+        f" ({memory.shown()}); lower {keys}"
+    )
+
+
+def predicted_memory(config: Config) -> StageMemory:
+    """Return what the stage with the highest peak holds at it. Takes a few seconds.
+
+    Prompts are taken to be as long as the longest of some that the task generates, and where it reads them from files,
+    as the longest completion, at most 512 tokens; micro-batches to be full, and completions to be as long as allowed.
+    Measured peaks were within 15% (docs/performance.md), where the allocator gives back what is freed.
+
+    Raises:
+        ConfigError: the recipe leaves its model open, or its configuration cannot be read.
+    """
+    architecture, tokenizer = _architecture(config)
+    prompt = _prompt_tokens(config, tokenizer)
+    parts = [_stage_memory(config, stage, architecture, prompt) for stage in config.stages]
+    return max(parts, key=lambda part: part.peak)
+
+
+def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
+    """Return the model's configuration, and its tokenizer where that is at hand."""
+    if not isinstance(config.model, PretrainedModel):
+        model, words = new_tiny_model(config, load_family(config.task))
+        return model.config, words
+    name, _, revision = pretrained_path(config.model).partition("#")
+    try:
+        with quiet_transformers():
+            found: PreTrainedConfig = AutoConfig.from_pretrained(
+                name, trust_remote_code=False, **({"revision": revision} if revision else {})
+            )
+    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
+        raise ConfigError(
+            f"cannot read the configuration of model.path={config.model.path}: {said_by(error)}"
+        ) from error
+    return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
+
+
+def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> int:
+    reads_files = any(name in type(config.task).model_fields for name in ("train", "parts"))
+    if tokenizer is None or reads_files:
+        return min(_LONGEST_PROMPT, config.max_new_tokens)
+    problems = load_family(config.task).problems("train", seed=0)[:_PROMPTS_TRIED]
+    return max(len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems))
+
+
+def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedConfig, prompt: int) -> StageMemory:
+    runtime = config.runtime
+    is_narrow = runtime.precision == "bfloat16"
+    itemsize = _NARROW if is_narrow else _WIDE
+    mode = FakeTensorMode()
+    with mode, quiet_transformers():
+        untyped: Any = AutoModelForCausalLM
+        model = untyped.from_config(
+            architecture, trust_remote_code=False, dtype=torch.bfloat16 if is_narrow else torch.float32
+        )
+    num_weights = sum(int(parameter.numel()) for parameter in model.parameters())
+    packs = runtime.rows == "packed" and use_packed_attention(model)
+    checkpoint_activations(model, runtime.activation_checkpointing)
+    batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs)
+    return StageMemory(
+        stage=stage.label,
+        weights=num_weights * (_WIDE + (_NARROW if is_narrow else 0)),
+        gradients=num_weights * _WIDE,
+        optimizer=num_weights * 2 * _WIDE,
+        frozen=num_weights * itemsize if _has_frozen(stage) else 0,
+        update=_update_bytes(mode, model, batch),
+        sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens),
+    )
+
+
+def _has_frozen(stage: StageConfig) -> bool:
+    return isinstance(stage, DistillStage) or (isinstance(stage, RlStage) and bool(stage.kl.coef))
+
+
+def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool) -> TokenBatch:
+    """Return a micro-batch as full as the stage's become; its tokens are all 0."""
+    repeats = getattr(stage, "samples_per_prompt", 1)
+    together = 2 if stage.kind == "dpo" else 1
+    number = getattr(stage, "prompts_per_step", 0) * repeats or getattr(stage, "batch_size", 1) * together
+    sequences = [([index // repeats % 2] * prompt, [0] * completion) for index in range(number)]
+    return token_batches(
+        sequences, pad_id=0, tokens_per_batch=stage.tokens_per_batch, together=together, packed=packed
+    )[0]
+
+
+def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatch) -> int:
+    """Return what is alive at most while a batch is read and its gradients are formed and handed over."""
+    head = model_head(model)
+    ids = mode.from_tensor(batch.completion_ids[batch.mask])
+    batch = _fake(mode, batch)
+
+    def drop(parameter: Tensor) -> None:
+        parameter.grad = None  # gradients are counted by themselves
+
+    def loss(logits: Tensor, rows: slice) -> Tensor:
+        with torch.no_grad():
+            entropy(logits)
+        return -token_logprobs(logits, ids[rows]).sum()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(drop)
+    model.train()
+    live = _LiveBytes()
+    with mode, live:
+        if batch.packed_row is None:  # all are of one length, so that no place is padding
+            with head_inputs(head.projection, skip_head=True) as captured:
+                completion_logits(model, batch)
+            hidden = captured[0].flatten(0, 1)
+        else:
+            hidden = completion_hidden(model, batch, head)
+        head.loss(hidden, loss).backward()
+    return live.peak
+
+
+def _sampling_bytes(
+    mode: FakeTensorMode, model: PreTrainedModel, config: Config, stage: StageConfig, length: int
+) -> int:
+    """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
+    if not isinstance(stage, RlStage | DistillStage | DpoStage | RejectStage):
+        return 0
+    with mode, torch.no_grad():
+        output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
+    caches = [layer for layer in getattr(output.past_key_values, "layers", []) if layer.keys is not None]
+    per_token = sum(_size(kept) for layer in caches for kept in (layer.keys, layer.values))
+    prompts = getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS)
+    rows = min(config.runtime.max_rows, prompts * stage.samples_per_prompt)
+    chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
+    return rows * (length * per_token + _size(output.logits)) + chosen
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _fake(mode: FakeTensorMode, value: Any) -> Any:
+    """Return a value with every tensor in it replaced by one of its shape without content."""
+    if isinstance(value, Tensor):
+        return mode.from_tensor(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _fake(mode, getattr(value, field.name)) for field in fields(value)})
+    return tuple(_fake(mode, one) for one in value) if isinstance(value, tuple) else value
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations inside the block make, while they are alive."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = 0
+        self._alive: dict[int, int] = {}
+        self._total = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return made
+
+    def _count(self, storage: Any) -> None:
+        key = storage._cdata
+        if key not in self._alive:
+            self._alive[key] = storage.nbytes()
+            self._total += storage.nbytes()
+            self.peak = max(self.peak, self._total)
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self._total -= self._alive.pop(key, 0)

@@ -1,0 +1,73 @@
+"""The memory that a recipe is said to need."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from swerve.errors import ConfigError
+from swerve.recipes import load_config
+from swerve.train.memory import check_memory, predicted_memory
+
+QWEN_1_5B = {
+    "model_type": "qwen2",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151_936,
+    "tie_word_embeddings": True,
+}
+WEIGHTS = 1_543_714_304
+"""Of Qwen2.5-1.5B, as published with it: 1.54 billion."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("qwen")
+    (path / "config.json").write_text(json.dumps(QWEN_1_5B))
+    return path
+
+
+def test_a_model_of_1_5_billion_needs_what_was_measured_of_its_layers(folder: Path) -> None:
+    """16,384 tokens in float32 without checkpointing keep 105 GB: 6.4 MB a token, measured with saved-tensor hooks."""
+    config = load_config("gsm8k", [f"model.path={folder}", "stages.rl.tokens_per_batch=16384"])
+    found = predicted_memory(config)
+    assert found.weights == found.gradients == 4 * WEIGHTS
+    assert found.optimizer == 8 * WEIGHTS
+    assert found.frozen == 4 * WEIGHTS
+    assert found.update == pytest.approx(105e9, rel=0.1)
+    # Keys and values of 28 layers x 2 heads x 128 in float32: 57 kB a token, 512 rows of 1,024 tokens.
+    assert found.sampling == pytest.approx(512 * 1024 * 28 * 2 * 2 * 128 * 4, rel=0.02)
+    assert found.peak == found.weights + found.optimizer + found.frozen + found.gradients + found.update
+    with pytest.raises(ConfigError, match=r"stage 'rl' needs about 1\d\d of 80 GB \(weights 6.2, .*tokens_per_batch"):
+        check_memory(found, 80 * 10**9)
+    check_memory(found, 160 * 10**9)
+
+
+def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
+    changes = ["runtime.precision=bfloat16", "runtime.activation_checkpointing=full"]
+    config = load_config("gsm8k", [f"model.path={folder}", "stages.rl.tokens_per_batch=16384", *changes])
+    found = predicted_memory(config)
+    assert (found.weights, found.frozen) == (6 * WEIGHTS, 2 * WEIGHTS)
+    assert found.update < 8e9
+    with pytest.raises(ConfigError, match="lower runtime.max_rows"):
+        check_memory(config_with_rows(folder), 60 * 10**9)
+
+
+def config_with_rows(folder: Path):
+    changes = [f"model.path={folder}", "runtime.max_rows=4096", "stages.rl.prompts_per_step=512"]
+    return predicted_memory(load_config("gsm8k", [*changes, "stages.rl.tokens_per_batch=1024"]))
+
+
+def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Path) -> None:
+    packed, padded = (
+        predicted_memory(load_config(small_recipe, [f"runtime.rows={rows}", "stages.rl.steps=2"]))
+        for rows in ("packed", "padded")
+    )
+    assert 0 < packed.update < padded.update
+    assert asdict(packed) | {"update": 0} == asdict(padded) | {"update": 0}
