@@ -2,10 +2,10 @@
 
     python -m benchmarks.memory [--device cpu|cuda] [--tokens 2048]
 
-Three models of 50 million parameters and more, with random weights, make two RL steps with a KL term, each in a process
-of its own. On CUDA the peak is that of torch's allocator. On a processor it is the peak of resident memory above what
-the process had after its imports, with `MALLOC_MMAP_THRESHOLD_=65536`: without it the C library keeps freed blocks of up
-to 32 MiB for itself, and a process that makes and frees tensors of many sizes holds up to 1.7 times as much.
+Three models of 50 million parameters and more, with random weights, make two RL steps with a KL term, each in a
+process of its own. On CUDA the peak is that of torch's allocator. On a processor it is the peak of resident memory
+above what the process had after its imports, with `MALLOC_MMAP_THRESHOLD_=65536`: without it the C library keeps freed
+blocks of up to 32 MiB for itself, and a process that frees tensors of many sizes holds up to 1.7 times as much.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_model_of_1_5_billion_needs_what_was_measured_of_its_layers(folder: Path) -> None:
-    """16,384 tokens in float32 without checkpointing keep 105 GB: 6.4 MB a token, measured with saved-tensor hooks."""
+    """16,384 tokens in float32 keep 105 GB: 6.4 MB a token, measured with saved-tensor hooks on padded rows."""
     config = load_config("gsm8k", [f"model.path={folder}", "stages.rl.tokens_per_batch=16384"])
     found = predicted_memory(config)
     assert found.weights == found.gradients == 4 * WEIGHTS
@@ -49,19 +50,17 @@ def test_a_model_of_1_5_billion_needs_what_was_measured_of_its_layers(folder: Pa
     check_memory(found, 160 * 10**9)
 
 
+@pytest.mark.slow
 def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
     changes = ["runtime.precision=bfloat16", "runtime.activation_checkpointing=full"]
     config = load_config("gsm8k", [f"model.path={folder}", "stages.rl.tokens_per_batch=16384", *changes])
     found = predicted_memory(config)
     assert (found.weights, found.frozen) == (6 * WEIGHTS, 2 * WEIGHTS)
-    assert found.update < 8e9
+    layer_inputs = 28 * 16_384 * 1536 * 2
+    assert layer_inputs < found.update < 4.5e9
+    many = replace(found, update=0, sampling=10**12)
     with pytest.raises(ConfigError, match="lower runtime.max_rows"):
-        check_memory(config_with_rows(folder), 60 * 10**9)
-
-
-def config_with_rows(folder: Path):
-    changes = [f"model.path={folder}", "runtime.max_rows=4096", "stages.rl.prompts_per_step=512"]
-    return predicted_memory(load_config("gsm8k", [*changes, "stages.rl.tokens_per_batch=1024"]))
+        check_memory(many, 60 * 10**9)
 
 
 def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(drop)
     model.train()
-    live = _LiveBytes()
+    live = _LiveBytes(besides=[*model.parameters(), *model.buffers()])
     with mode, live:
         if batch.packed_row is None:  # all are of one length, so that no place is padding
             with head_inputs(head.projection, skip_head=True) as captured:
@@ -253,10 +254,10 @@ def _fake(mode: FakeTensorMode, value: Any) -> Any:
 class _LiveBytes(TorchDispatchMode):
     """Counts the bytes of the tensors that operations inside the block make, while they are alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, besides: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self._alive: dict[int, int] = {}
+        self._alive = {tensor.untyped_storage()._cdata: 0 for tensor in besides}  # views of these are nothing new
         self._total = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
