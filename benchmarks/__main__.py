@@ -24,9 +24,9 @@ _SETS = {"rollouts": "responses to MATH problems", "generated": "answers in anot
 def texts() -> dict[str, str]:
     """Return tables and numbers by the names of their places."""
     results = ROOT / "benchmarks" / "results"
-    graders, puzzles, maths, golds, sampled, steps = (
+    graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
         read_records(results / f"{name}.jsonl")
-        for name in ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step")
+        for name in ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory")
     )
     answers = {
         "equivalence": equivalence.shown(maths),
@@ -34,7 +34,8 @@ def texts() -> dict[str, str]:
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    return {**_graders(graders), **_puzzles(puzzles), **answers, **_sampling(sampled), **_steps(steps)}
+    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_peaks(peaks)}
+    return {**_graders(graders), **_puzzles(puzzles), **answers, **speed}
 
 
 def _graders(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -101,6 +102,33 @@ def _steps(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     ]
     head = ["lengths", "parameters", "tokens (TRL)", "sampling", "scoring", "update", "step", "TRL's step", "ratio"]
     return {"step speed": table(head, rows), "step: made": f"{_made(lines[0])}, TRL {lines[0]['trl']}"}
+
+
+def _updates(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    rows = [
+        [
+            line["rows"],
+            line.get("precision", "float32"),
+            line.get("activation_checkpointing", "none").replace("_", " "),
+            f"{line['cells_per_token']:.2f}",
+            f"{line['seconds']:.2g} s",
+            f"{line['seconds'] / lines[1]['seconds']:.2f}",
+        ]
+        for line in lines[1:]
+    ]
+    head = ["rows", "precision", "layers run again", "places per token", "update", "to the first"]
+    return {"update speed": table(head, rows), "update: made": _made(lines[0])}
+
+
+def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    parts = ("weights", "gradients", "optimizer", "frozen", "update", "predicted", "measured")
+    rows = [
+        [line["model"], *(f"{line[part] / 1e9:.2f}" for part in parts), f"{line['ratio']:.2f}"] for line in lines[1:]
+    ]
+    return {
+        "memory": table(["model", *parts, "ratio"], rows),
+        "memory: made": f"{_made(lines[0])}, {lines[0]['device']}",
+    }
 
 
 def _made(header: Mapping[str, Any]) -> str:

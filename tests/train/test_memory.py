@@ -58,8 +58,14 @@ def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
     assert (found.weights, found.frozen) == (6 * WEIGHTS, 2 * WEIGHTS)
     layer_inputs = 28 * 16_384 * 1536 * 2
     assert layer_inputs < found.update < 4.5e9
+    on_a_small_device = predicted_memory(config, available=40 * 10**9)
+    assert on_a_small_device.sampling == (40 * 10**9 - found.held) // 2 < found.sampling
+    limited = load_config(
+        "gsm8k", [f"model.path={folder}", "rollout.engine.cache_gb=2", "stages.rl.tokens_per_batch=512"]
+    )
+    assert 2e9 < predicted_memory(limited).sampling < 2.5e9
     many = replace(found, update=0, sampling=10**12)
-    with pytest.raises(ConfigError, match="lower runtime.max_rows"):
+    with pytest.raises(ConfigError, match="lower rollout.engine.cache_gb or runtime.max_rows"):
         check_memory(many, 60 * 10**9)
 
 

@@ -89,9 +89,9 @@ def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] 
 
     if has_open_model(config):
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
-    needed = predicted_memory(config)
     device = resolve_device(config.runtime.device)
     available = device_memory(device) if available_gb is None else int(available_gb * 1e9)
+    needed = predicted_memory(config, available=available)
     check_memory(needed, available)
     line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB, in stage {needed.stage}"
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"

@@ -63,9 +63,14 @@ class StageMemory:
     """Keys and values of the completions that are sampled side by side, and their logits."""
 
     @property
+    def held(self) -> int:
+        """What is held all the time."""
+        return self.weights + self.optimizer + self.frozen
+
+    @property
     def peak(self) -> int:
         """All that is held at once: an update and sampling take turns."""
-        return self.weights + self.optimizer + self.frozen + max(self.gradients + self.update, self.sampling)
+        return self.held + max(self.gradients + self.update, self.sampling)
 
     def shown(self) -> str:
         """Return the parts as a line's end, in GB of 10^9 bytes."""
@@ -104,15 +109,20 @@ def check_memory(memory: StageMemory, available: int) -> None:
         if memory.update < memory.gradients:
             keys = "the size of the model; training holds 16 bytes for each of its weights"
     else:
-        keys = "runtime.max_rows"
+        keys = "rollout.engine.cache_gb or runtime.max_rows"
     raise ConfigError(
         f"stage '{memory.stage}' needs about {gigabytes(memory.peak)} of {gigabytes(available)} GB"
         f" ({memory.shown()}); lower {keys}"
     )
 
 
-def predicted_memory(config: Config) -> StageMemory:
+def predicted_memory(config: Config, *, available: int | None = None) -> StageMemory:
     """Return what the stage with the highest peak holds at it. Takes a few seconds.
+
+    Args:
+        config: the recipe.
+        available: bytes of the device, of which the embedded engine takes half of what is free for its cache where the
+            recipe sets no `rollout.engine.cache_gb`; None: as much as `runtime.max_rows` completions take.
 
     Prompts are taken to be as long as the longest of some that the task generates, and where it reads them from files,
     as the longest completion, at most 512 tokens; micro-batches to be full, and completions to be as long as allowed.
@@ -124,6 +134,8 @@ def predicted_memory(config: Config) -> StageMemory:
     architecture, tokenizer = _architecture(config)
     prompt = _prompt_tokens(config, tokenizer)
     parts = [_stage_memory(config, stage, architecture, prompt) for stage in config.stages]
+    if available is not None and getattr(config.rollout.engine, "cache_gb", 0.0) is None:
+        parts = [replace(one, sampling=min(one.sampling, max(0, available - one.held) // 2)) for one in parts]
     return max(parts, key=lambda part: part.peak)
 
 
@@ -235,7 +247,8 @@ def _sampling_bytes(
     prompts = getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS)
     rows = min(config.runtime.max_rows, prompts * stage.samples_per_prompt)
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
-    return rows * (length * per_token + _size(output.logits)) + chosen
+    cache, limit = rows * length * per_token, getattr(config.rollout.engine, "cache_gb", None)
+    return (cache if limit is None else min(cache, int(limit * 1e9))) + rows * _size(output.logits) + chosen
 
 
 def _size(tensor: Tensor) -> int:
