@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -425,7 +426,17 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     (tmp_path / "mine.yaml").write_text(swerve("config", "show", "demo_addition", "seed=4")[1], encoding="utf-8")
     assert load_config("mine.yaml") == config
     assert json.loads(swerve("config", "show", "mine.yaml", "--json")[1]) == config.model_dump(mode="json")
-    assert swerve("config", "check", "mine.yaml")[:2] == (0, f"mine.yaml: valid, configuration {config_hash(config)}\n")
+    status, out, _ = swerve("config", "check", "mine.yaml")
+    first, second = out.splitlines()
+    assert (status, first) == (0, f"mine.yaml: valid, configuration {config_hash(config)}")
+    assert re.fullmatch(
+        r"memory: about 0.1\d of [\d.]+ GB, in stage rl \(weights 0.0004, .*, sampling 0.0\d+\)", second
+    )
+    status, _, error = swerve("config", "check", "mine.yaml", "--memory", "0.1")
+    assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.1")) == (2, True)
+    assert error.endswith("lower stages.rl.tokens_per_batch, or set runtime.activation_checkpointing=full\n")
+    status, out, _ = swerve("config", "check", "gsm8k", "--json")
+    assert (status, json.loads(out)["memory"]) == (0, None)
     assert json.loads(swerve("config", "schema")[1])["title"] == "Config"
 
 
@@ -434,7 +445,7 @@ def test_config_check_loads_custom_parts_and_lists_what_presets_leave_out(swerve
     check = ("config", "check", "demo_addition")
     status, out, _ = swerve(*check, "stages.rl.preset=rl2", "stages.rl.loss={kind: custom, path: mine.py:loss}")
     note = "stages.rl: beside its preset, RL2 decays weights: optimizer: {weight_decay: 0.01}"
-    assert (status, out.splitlines()[1:]) == (0, [note])
+    assert (status, out.splitlines()[1:-1]) == (0, [note])
     status, _, error = swerve(*check, "stages.rl.loss={kind: custom, path: mine.py:los}")
     place = tmp_path / "mine.py"
     assert (status, error) == (
