@@ -143,7 +143,7 @@ def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | N
 
 
 def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the highest accuracy of the evaluations, during training and of checkpoints; None: there is none."""
+    """Return the highest accuracy of the evaluations, during training and of checkpoints; None without one."""
     from swerve.artifacts.evaluation import read_evaluations
     from swerve.artifacts.run import RunDirectory
 
