@@ -42,7 +42,7 @@ def test_a_hostile_chat_template_ends_in_one_line(
     (folder / "chat_template.jinja").write_text(template)
     line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder, status=2)
     assert str(folder) in line
-    assert limit in line
+    assert limit in line, line
     assert "use another model, or" in line or "(chat_template.jinja) fails on problem 'p'" in line
 
 
@@ -85,7 +85,7 @@ def test_a_hostile_tokenizer_ends_in_one_line(
     line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder)
     assert str(folder) in line
     assert "(tokenizer.json) fails on plain text" in line
-    assert limit in line
+    assert limit in line, line
 
 
 def letters() -> PreTrainedTokenizerFast:
