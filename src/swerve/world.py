@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -23,6 +24,8 @@ T = TypeVar("T")
 _BEAT_SECONDS = 0.5
 _NAMING_SECONDS = 4.0
 """What it may take to find out who did not come; part of the timeout."""
+_JOINS = count()
+"""How often this process has joined others; they all have as often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +196,10 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         torch.cuda.set_device(device)
     waiting = timedelta(seconds=max(timeout - _NAMING_SECONDS, timeout / 2))
     rank = int(os.environ["RANK"])
+    join = next(_JOINS)
     dist.init_process_group(
         "nccl" if device.startswith("cuda") else "gloo",
-        store=_meet(rank, size, waiting=waiting, timeout=timeout),
+        store=_meet(rank, size, join, waiting=waiting, timeout=timeout),
         rank=rank,
         world_size=size,
         timeout=waiting,
@@ -216,7 +220,7 @@ def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
     return untyped.TCPStore(address, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
 
 
-def _meet(rank: int, size: int, *, waiting: timedelta, timeout: float) -> Any:
+def _meet(rank: int, size: int, join: int, *, waiting: timedelta, timeout: float) -> Any:
     """Return the store once all processes have come to it.
 
     Raises:
@@ -229,7 +233,9 @@ def _meet(rank: int, size: int, *, waiting: timedelta, timeout: float) -> Any:
         is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has made it
         started = time.monotonic()
         shared = _connect(timeout=waiting if is_master else waiting / 2, is_master=is_master)  # torch tries twice
-        store = untyped.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", shared)
+        # A name of its own for every time: at the addresses of an earlier one nobody listens any more.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = untyped.PrefixStore(f"attempt {attempt}, join {join}", shared)
         store.set(names[rank], "")
         missing = list(range(size))
         store.wait(names, max(waiting - timedelta(seconds=time.monotonic() - started), waiting / 16))
