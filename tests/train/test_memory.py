@@ -61,7 +61,7 @@ def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
     on_a_small_device = predicted_memory(config, available=40 * 10**9)
     assert on_a_small_device.sampling == (40 * 10**9 - found.held) // 2 < found.sampling
     limited = load_config(
-        "gsm8k", [f"model.path={folder}", "rollout.engine.cache_gb=2", "stages.rl.tokens_per_batch=512"]
+        "gsm8k", [f"model.path={folder}", "rollout.engine={kind: torch, cache_gb: 2}", "stages.rl.tokens_per_batch=512"]
     )
     assert 2e9 < predicted_memory(limited).sampling < 2.5e9
     many = replace(found, update=0, sampling=10**12)
