@@ -19,6 +19,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from swerve.errors import MismatchError
+
 NAME = "swerve_packed"
 """What the attention is called in a model's configuration in memory; it is not saved."""
 _SLACK = 1.15
@@ -99,7 +101,7 @@ def packed_attention(
     """Attend as `transformers` asks its attention functions to; without a `packed_row` as its `sdpa` does.
 
     Raises:
-        NotImplementedError: the layer's attention has what this one has not (soft caps, sinks, biases of positions).
+        MismatchError: the layer's attention has what this one has not (soft caps, sinks, biases of positions).
     """
     if packed_row is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(
@@ -116,7 +118,7 @@ def packed_attention(
         return output
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if unknown:
-        raise NotImplementedError(f"{type(module).__name__} has {unknown[0]}")
+        raise MismatchError(f"the attention of {type(module).__name__} has '{unknown[0]}'; give it padded rows")
     # [1, H, L, D] -> [L, H, D]
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
     parts = []
