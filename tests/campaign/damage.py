@@ -230,7 +230,8 @@ class Damages:
             found = [damaged.world / one for one in others] if others[0] != others[1] else []
             found += sorted(damaged.file(damaged.world).parent.glob(f"*{file.suffix}"))
         elif how == "other-run":
-            found = [self._other.after[damaged.command] / damaged.path, self._other.after["report"] / damaged.path]
+            ends = [self._other.after[one] for one in (damaged.command, "report") if one in self._other.after]
+            found = [end / damaged.path for end in ends]
         elif how == "stale" and file.name != "run.json":  # one from before a kill is what a kill leaves
             found = [self._stale / damaged.path, self._halfway("in-rl") / damaged.path]
         was = file.read_bytes()
