@@ -1,16 +1,20 @@
 """The update alone: seconds, tokens per second and memory by precision, rows and activation checkpointing.
 
-    python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3]
+    python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3] [--ways 2 4]
+    MALLOC_MMAP_THRESHOLD_=65536 python -m benchmarks.update --layout 1.5B --layers 2 ...
 
 GSM8K-like groups (8 completions of 250 tokens on average, prompts of 60 to 250), random weights, forward and backward
 pass of one loss in micro-batches of `--tokens`. `kept` is what the forward pass leaves for the backward pass, and
-`peak` the most that is held beyond weights and gradients, both of one micro-batch (CUDA only).
+`peak` the most that is held beyond weights and gradients, both in GB and of one micro-batch: on CUDA as torch's
+allocator counts it, on a processor the growth of resident memory, where the C library gives back what is freed (the
+second command).
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import statistics
 import time
@@ -21,7 +25,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen2Config
 
-from benchmarks.process import print_header, print_line
+from benchmarks.process import print_header, print_line, reset_peak, resident_bytes
 from swerve.batch import TokenBatch, TokenSequence, token_batches
 from swerve.config.recipe import RuntimeConfig
 from swerve.functional.logprobs import token_logprobs
@@ -68,6 +72,8 @@ def measure(
         model = untyped.from_config(config, dtype=torch.float32)
     weights = ReplicatedModel(model, World(device=device), runtime=RuntimeConfig(**way))
     weights.model.train()
+    for parameter in weights.named_parameters().values():
+        parameter.grad = torch.zeros_like(parameter)
     batches = token_batches(chosen, pad_id=0, tokens_per_batch=tokens, packed=weights.packs)
     held = {"kept": 0, "peak": 0}
 
@@ -81,35 +87,44 @@ def measure(
         value = weights.head.loss(weights.completion_hidden(batch), loss)
         held["kept"] = max(held["kept"], _allocated(device) - before)
         value.backward()
-        if device == "cuda":
-            held["peak"] = max(held["peak"], torch.cuda.max_memory_allocated() - before)
+        held["peak"] = max(held["peak"], _allocated(device, peak=True) - before)
 
     seconds = []
-    for repeat in range(repeats + 1):
+    for _ in range(repeats + 1):
         if device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-        if repeat == 1:
-            held.update(kept=0, peak=0)  # gradients are there from now on
+        elif _gives_back():
+            reset_peak()
         started = time.perf_counter() if device == "cuda" else time.process_time()
         for batch in batches:
             update(batch.to(device))
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append((time.perf_counter() if device == "cuda" else time.process_time()) - started)
-    took = statistics.median(seconds[1:])
+    took = statistics.median(seconds[1:] or seconds)
     real = sum(len(prompt) + len(completion) for prompt, completion in chosen)
     return {
         **way,
+        "layers": config.num_hidden_layers,
         "seconds": round(took, 3),
         "tokens_per_second": round(real / took),
+        "places": max(batch.input_ids.numel() for batch in batches),
         "cells_per_token": round(sum(batch.input_ids.numel() for batch in batches) / real, 3),
-        **({name: round(size / 1e9, 2) for name, size in held.items()} if device == "cuda" else {}),
+        **({name: round(size / 1e9, 2) for name, size in held.items()} if device == "cuda" or _gives_back() else {}),
     }
 
 
-def _allocated(device: str) -> int:
-    return torch.cuda.memory_allocated() if device == "cuda" else 0
+def _allocated(device: str, *, peak: bool = False) -> int:
+    """Return the bytes that are held, or were at most; 0 where that is not known."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()
+    return (resident_bytes("VmHWM" if peak else "VmRSS") or 0) if _gives_back() else 0
+
+
+def _gives_back() -> bool:
+    """Whether the C library gives freed blocks back at once, so that resident memory is what is held."""
+    return "MALLOC_MMAP_THRESHOLD_" in os.environ
 
 
 def main() -> None:
@@ -120,6 +135,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ways", type=int, nargs="+", default=range(len(WAYS)), help="the first is 0")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     layout = {**LAYOUTS[arguments.layout], **({"num_hidden_layers": arguments.layers} if arguments.layers else {})}
@@ -129,7 +145,7 @@ def main() -> None:
     print_header(
         "torch", "transformers", device=device, layout=layout, tokens=arguments.tokens, groups=arguments.groups
     )
-    for way in WAYS:
+    for way in (WAYS[number] for number in arguments.ways):
         try:
             print_line(measure(config, way, chosen, arguments.tokens, arguments.repeats))
         except torch.OutOfMemoryError:

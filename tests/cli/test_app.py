@@ -435,6 +435,12 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     status, _, error = swerve("config", "check", "mine.yaml", "--memory", "0.1")
     assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.1")) == (2, True)
     assert error.endswith("lower stages.rl.tokens_per_batch, or set runtime.activation_checkpointing=full\n")
+    rerun = "runtime.activation_checkpointing=full"
+    status, _, error = swerve("config", "check", "mine.yaml", rerun, "--memory", "0.01")
+    assert (status, error.endswith("lower stages.rl.tokens_per_batch\n")) == (2, True)
+    for size in ("0", "nan", "inf"):
+        status, _, error = swerve("config", "check", "mine.yaml", "--memory", size)
+        assert (status, "'--memory': Input should be" in error) == (2, True)
     status, out, _ = swerve("config", "check", "gsm8k", "--json")
     assert (status, json.loads(out)["memory"]) == (0, None)
     assert json.loads(swerve("config", "schema")[1])["title"] == "Config"

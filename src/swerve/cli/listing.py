@@ -60,7 +60,9 @@ def check_config(
     overrides: Overrides = None,
     memory: Annotated[
         float | None,
-        typer.Option("--memory", metavar="GB", help="Of the device to train on.  [default: this machine's]"),
+        typer.Option(
+            "--memory", metavar="GB", min=0.001, max=1e6, help="Of the device to train on.  [default: this machine's]"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +94,7 @@ def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] 
     device = resolve_device(config.runtime.device)
     available = device_memory(device) if available_gb is None else int(available_gb * 1e9)
     needed = predicted_memory(config, available=available)
-    check_memory(needed, available)
+    check_memory(needed, available, config.runtime)
     line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB, in stage {needed.stage}"
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"
 

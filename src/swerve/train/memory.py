@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, PretrainedModel
+from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.config.stages import DistillStage, DpoStage, RejectStage, RlStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
@@ -96,8 +97,13 @@ def device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check_memory(memory: StageMemory, available: int) -> None:
+def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = DEFAULT_RUNTIME) -> None:
     """Refuse what cannot fit.
+
+    Args:
+        memory: what the recipe's training needs.
+        available: bytes of the device.
+        runtime: the recipe's, whose keys could be changed.
 
     Raises:
         ConfigError: it needs more than there is; the message names the parts and the keys that change the largest.
@@ -105,7 +111,9 @@ def check_memory(memory: StageMemory, available: int) -> None:
     if memory.peak <= available:
         return
     if memory.gradients + memory.update > memory.sampling:
-        keys = f"stages.{memory.stage}.tokens_per_batch, or set runtime.activation_checkpointing=full"
+        keys = f"stages.{memory.stage}.tokens_per_batch"
+        if runtime.activation_checkpointing != "full":
+            keys += ", or set runtime.activation_checkpointing=full"
         if memory.update < memory.gradients:
             keys = "the size of the model; training holds 16 bytes for each of its weights"
     else:
