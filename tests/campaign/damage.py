@@ -200,6 +200,7 @@ class Damages:
 
     def files(self, commands: list[str], seed: int) -> Iterator[Case]:
         """Yield every change of every file, for each command that reads it."""
+        self._halfway("in-rl")  # stale files come from it, and making it uses the directory that a case breaks
         for place, damaged in self._files(commands):
             for change in (*_CHANGES, *_REPLACED):
                 name = f"damage/{place}:{change}"
