@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks import equivalence, rewritten_golds
@@ -24,18 +25,20 @@ _SETS = {"rollouts": "responses to MATH problems", "generated": "answers in anot
 def texts() -> dict[str, str]:
     """Return tables and numbers by the names of their places."""
     results = ROOT / "benchmarks" / "results"
+    names = ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory")
     graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
-        read_records(results / f"{name}.jsonl")
-        for name in ("graders", "k_and_k", "equivalence", "rewritten_golds", "sampling", "step", "update", "memory")
+        read_records(results / f"{name}.jsonl") for name in names
     )
+    layers, precisions = (read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision"))
     answers = {
         "equivalence": equivalence.shown(maths),
         "equivalence: made": _made(maths[0]),
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_peaks(peaks)}
-    return {**_graders(graders), **_puzzles(puzzles), **answers, **speed}
+    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates)}
+    memory = {**_peaks(peaks), **_layers(layers)}
+    return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory, **_precisions(precisions)}
 
 
 def _graders(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -128,6 +131,35 @@ def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {
         "memory": table(["model", *parts, "ratio"], rows),
         "memory: made": f"{_made(lines[0])}, {lines[0]['device']}",
+    }
+
+
+def _layers(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what the update of few layers takes, and what 28 of them would."""
+    few, more = lines[1:]
+    found = {"layers: made": _made(lines[0]), "layers: places": f"{few['places']:,}"}
+    for name in ("kept", "peak"):
+        per_layer = (more[name] - few[name]) / (more["layers"] - few["layers"])
+        whole = few[name] + (28 - few["layers"]) * per_layer
+        found |= {
+            f"layers: {name} {few['layers']}": f"{few[name]:.2f} GB",
+            f"layers: {name} {more['layers']}": f"{more[name]:.2f}",
+            f"layers: {name} 28": f"{whole:.1f} GB",
+        }
+    return found
+
+
+def _precisions(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    rows, means = [], {}
+    for precision in ("float32", "bfloat16"):
+        ours = [line for line in lines[1:] if line["precision"] == precision]
+        means[precision] = fmean(line["rl"] for line in ours)
+        each = [" / ".join(f"{100 * line[stage]:.1f}" for line in ours) for stage in ("sft", "dpo", "rl")]
+        rows.append([precision, *each, f"{100 * means[precision]:.1f}"])
+    return {
+        "precision": table(["`runtime.precision`", "SFT", "DPO", "RL", "mean after RL"], rows),
+        "precision: difference": f"{100 * (means['bfloat16'] - means['float32']):+.1f}",
+        "precision: made": _made(lines[0]),
     }
 
 

@@ -37,7 +37,7 @@ def measure(precision: str, seed: int, overrides: list[str]) -> dict[str, Any]:
         _swerve("train", "demo_addition", f"seed={seed}", f"runtime.precision={precision}", *overrides, "--out", run)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         found = json.loads(_swerve("eval", run, "eval.samples_per_problem=1"))
-    last = {one["stage"]: one["accuracy"]["value"] for one in found["evaluations"]}
+    last = {one["stage"]: one["accuracy"]["mean"] for one in found}
     return {"precision": precision, "seed": seed, **{name: last[name] for name in _STAGES}, "seconds": round(seconds)}
 
 

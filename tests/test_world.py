@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -24,19 +22,10 @@ from tests.campaign.ranks import process_of_rank, seconds_until, torchrun_train
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_make_the_same_updates_as_one(small_recipe, small_run, tmp_path):
+def test_two_processes_make_the_same_updates_as_one(on_two_processes, small_recipe, small_run, tmp_path):
     """Same rollouts, losses and weights to rounding; only the order of summation differs."""
     run = RunDirectory(tmp_path / "run")
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train"]
-    finished = subprocess.run(
-        [sys.executable, *command, str(small_recipe), "--out", str(run.path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    on_two_processes("-m", "swerve", "train", small_recipe, "--out", run.path)
     alone, together = read_metrics(small_run.metrics_path), read_metrics(run.metrics_path)
     assert [record["loss"] for record in together[:20]] == pytest.approx([r["loss"] for r in alone[:20]], rel=1e-4)
     assert together[-1]["num_groups"] == alone[-1]["num_groups"] == 6

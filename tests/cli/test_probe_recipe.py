@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_document
 from tests.cli.conftest import Swerve
+from tests.conftest import TwoProcesses
 
 TASK = AdditionTask(digits=2, num_train=5, num_heldout=12)
 NAMES = ("sft", "dpo", "step-1", "step-2")
@@ -215,18 +213,11 @@ def test_a_step_is_done_for_one_digest_only(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_do_the_steps_as_one_does(swerve: Swerve, recipe: Path, tmp_path: Path) -> None:
+def test_two_processes_do_the_steps_as_one_does(
+    swerve: Swerve, on_two_processes: TwoProcesses, recipe: Path, tmp_path: Path
+) -> None:
     assert swerve("probe", "six.yaml")[0] == 0
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "probe", "six.yaml"]
-    finished = subprocess.run(
-        [sys.executable, *command, "out=together"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    finished = on_two_processes("-m", "swerve", "probe", "six.yaml", "out=together")
     assert outcome(finished.stderr) == dict.fromkeys([*SKIPPED, "prepare"], "done")
     for one, two in (("probe-six", "together"), ("probe-six-samples", "together-samples")):
         files = {path.relative_to(tmp_path / one) for path in (tmp_path / one).rglob("*") if path.is_file()}

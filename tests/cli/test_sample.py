@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from swerve.artifacts.samples import read_samples
 from swerve.cli.eval_command import model_temperatures
 from swerve.cli.sample import split_arguments
 from swerve.errors import ConfigError
+from tests.conftest import TwoProcesses
 
 Swerve = Callable[..., tuple[int, str, str]]
 TASK = ("--task", "addition", "digits=2", "num_heldout=4", "--max-new-tokens", "6", "--batch", "8")
@@ -215,16 +215,11 @@ def test_temperatures_of_unknown_models_are_named() -> None:
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_share_the_problems_and_write_the_same_file(model: str, tmp_path: Path) -> None:
-    command = ["-m", "swerve", "sample", model, *TASK, "--num-samples", "4"]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for name, before in (("one", []), ("two", launch)):
-        subprocess.run(
-            [sys.executable, *before, *command, "--out", str(tmp_path / f"{name}.parquet")],
-            check=True,
-            capture_output=True,
-            env=environment,
-        )
+def test_two_processes_share_the_problems_and_write_the_same_file(
+    model: str, on_two_processes: TwoProcesses, tmp_path: Path
+) -> None:
+    command = ("-m", "swerve", "sample", model, *TASK, "--num-samples", "4", "--out")
+    subprocess.run([sys.executable, *command, str(tmp_path / "one.parquet")], check=True, capture_output=True)
+    on_two_processes(*command, tmp_path / "two.parquet")
     assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["one.parquet", "two.parquet"]

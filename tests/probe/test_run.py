@@ -45,6 +45,7 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
+from tests.conftest import TwoProcesses
 
 TASK = AdditionTask(digits=2, num_train=50, num_heldout=60, mistake_rate=1.0, slip_rate=0.0)
 FAMILY = load_family(TASK)
@@ -389,15 +390,11 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_write_the_same_tables(tmp_path: Path) -> None:
+def test_two_processes_write_the_same_tables(on_two_processes: TwoProcesses, tmp_path: Path) -> None:
     recipe = yaml.safe_dump(SMALL_UNITS.model_dump(mode="json"))
     alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together", config_yaml=recipe)
     probe_run(SMALL_UNITS, alone, progress=SilentProgress())
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "probe"]
-    done = subprocess.run(
-        [sys.executable, *command, str(together.path)], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = on_two_processes("-m", "swerve", "probe", together.path)
     assert done.stdout.count("Causal test") == 1, done.stdout  # only one process reports
     assert "done in" in done.stderr, done.stderr
     assert "stopped after" not in done.stderr, done.stderr

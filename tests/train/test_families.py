@@ -205,19 +205,14 @@ def test_a_killed_and_an_interrupted_process_end_with_the_same_weights_and_recor
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_draw_and_record_what_one_does(mixed_config: Any, tmp_path: Path) -> None:
+def test_two_processes_draw_and_record_what_one_does(on_two_processes: Any, mixed_config: Any, tmp_path: Path) -> None:
     recipe = tmp_path / "mixed.yaml"
     recipe.write_text(MIXED)
     # The weights of two processes differ in rounding, so that rollouts may in the end: one step is compared.
     overrides = ["stages.0.steps=1", "stages.1.steps=1", "stages.terms.steps=1"]
     alone, together = RunDirectory(tmp_path / "one"), RunDirectory(tmp_path / "two")
     train(load_config(recipe, overrides), alone, resume=False, progress=SilentProgress())
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train"]
-    finished = subprocess.run(
-        [sys.executable, *command, str(recipe), *overrides, "--out", str(together.path)],
-        capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert finished.returncode == 0, finished.stderr
+    on_two_processes("-m", "swerve", "train", recipe, *overrides, "--out", together.path)
     assert together.problems_path.read_text() == alone.problems_path.read_text()
     names = ("num_completions", "num_unparsed", "num_errors", "mean_difficulty", "pool_share")
     for one, two in zip(read_metrics(alone.metrics_path), read_metrics(together.metrics_path), strict=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from safetensors.torch import load_file
@@ -183,21 +181,12 @@ _STOPPED = """stages:
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_stop_early_and_make_the_phases_as_one_does(phased, tmp_path):
+def test_two_processes_stop_early_and_make_the_phases_as_one_does(on_two_processes, phased, tmp_path):
     path = tmp_path / "recipe.yaml"
     recipe = RECIPE.replace("stages:\n", _STOPPED).replace("STEPS", PHASES)
     path.write_text(recipe.replace("MODEL", str(phased().model.path)))
     alone = _train(load_config(path), tmp_path / "alone")
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train", str(path)]
-    finished = subprocess.run(
-        [sys.executable, *command, "--out", str(tmp_path / "together")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
     together = RunDirectory(tmp_path / "together")
     assert [one.label for one in together.checkpoints()] == [one.label for one in alone.checkpoints()]
     records = _metrics(alone)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,15 +49,10 @@ def _updates(world: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any], dict[
 
 
 @pytest.mark.dist
-def test_two_processes_make_the_update_of_one(tmp_path):
+def test_two_processes_make_the_update_of_one(on_two_processes, tmp_path):
     from swerve.world import World
 
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment, timeout=240, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
+    on_two_processes(__file__, tmp_path)
     together, measured = (
         load_file(tmp_path / "gradients.safetensors"),
         json.loads((tmp_path / "figures.json").read_text()),

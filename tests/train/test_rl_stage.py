@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -438,7 +436,7 @@ def test_supervised_training_by_the_greedy_losses_moves_the_model(recipe, small_
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_processes_make_the_same_updates_of_every_kind(recipe, tmp_path):
+def test_two_processes_make_the_same_updates_of_every_kind(on_two_processes, recipe, tmp_path):
     """Whitening, minibatches, token ranking, values, refills: everything that looks across processes."""
     shared = {**RL, "steps": 2, "prompts_per_step": 5}
     stages = [
@@ -456,16 +454,7 @@ def test_two_processes_make_the_same_updates_of_every_kind(recipe, tmp_path):
     ]
     path = recipe(*stages)
     alone = _train(path, tmp_path / "alone")
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "swerve", "train", str(path)]
-    finished = subprocess.run(
-        [sys.executable, *command, "--out", str(tmp_path / "together")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    on_two_processes("-m", "swerve", "train", path, "--out", tmp_path / "together")
     together = RunDirectory(tmp_path / "together")
     for one, two in zip(_figures(alone), _figures(together), strict=True):
         assert two.keys() == one.keys()

@@ -3,9 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -726,17 +724,8 @@ def test_units_done_by_one_process_are_not_repeated_by_two(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_two_real_processes_give_the_same_bits(tmp_path: Path) -> None:
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", __file__, str(tmp_path)]
-    finished = subprocess.run(
-        [sys.executable, *command],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=240,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+def test_two_real_processes_give_the_same_bits(on_two_processes: Callable[..., Any], tmp_path: Path) -> None:
+    on_two_processes(__file__, tmp_path)
     expected = flat(run(top_k=2, noise_of="ref"))
     from safetensors.torch import load_file
 
