@@ -19,6 +19,7 @@ _WAYS = {
     "pool": "every answer in the pool",
     "grade_all": "`grade_all`",
 }
+_SIZES = {"layers", "kept", "peak"}
 _SETS = {"rollouts": "responses to MATH problems", "generated": "answers in another form than the gold"}
 
 
@@ -137,16 +138,16 @@ def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _layers(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return what the update of few layers takes, and what 28 of them would."""
     few, more = lines[1:]
-    found = {"layers: made": _made(lines[0]), "layers: places": f"{few['places']:,}"}
-    for name in ("kept", "peak"):
-        per_layer = (more[name] - few[name]) / (more["layers"] - few["layers"])
-        whole = few[name] + (28 - few["layers"]) * per_layer
-        found |= {
-            f"layers: {name} {few['layers']}": f"{few[name]:.2f} GB",
-            f"layers: {name} {more['layers']}": f"{more[name]:.2f}",
-            f"layers: {name} 28": f"{whole:.1f} GB",
-        }
-    return found
+    between, rows = more["layers"] - few["layers"], [few, more]
+    rows.append(
+        {key: few[key] + (28 - few["layers"]) / between * (more[key] - few[key]) for key in few.keys() & _SIZES}
+    )
+    cells = [[f"{row['layers']:.0f}", f"{row['kept']:.2f} GB", f"{row['peak']:.2f} GB"] for row in rows]
+    return {
+        "layers": table(["layers", "kept for the backward pass", "held at most"], cells),
+        "layers: places": f"{few['places']:,}",
+        "layers: made": _made(lines[0]),
+    }
 
 
 def _precisions(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
