@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
 SupervisedStage = SftStage | RejectStage
+
+_STEPS_ENCODED = 32
+"""How many steps' traces become tokens at once."""
 
 _LOSSES: Mapping[str, Callable[[Tensor, Tensor, SupervisedStage], Tensor]] = {
     "cross_entropy": lambda logits, ids, _stage: -token_logprobs(logits, ids),
@@ -51,8 +55,9 @@ class SftRunner:
         seed = context.seed(stage.label, "validation")
         self._examples, held_out = hold_out(examples, share, key=lambda one: one.problem, seed=seed)
         self._validation = [one.tokens for one in held_out or reader.read(stage.validation)]
-        if context.draws.validation:
-            self._validation = self._traces(context.draws.validation, "validation")
+        self._encoded: dict[int, tuple[list[Problem], list[TokenSequence]]] = {}
+        if problems := context.draws.validation:
+            self._validation = self._traces(problems, self._seeds("validation", num=len(problems)))
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
@@ -83,8 +88,10 @@ class SftRunner:
         """Return the sequences of a step, of all processes, and what to log of them."""
         stage, context = self._stage, self._context
         if not self._examples:
-            problems = context.draw(range(stage.batch_size), step=index)
-            return self._traces(problems, "trace", index), context.draw_metrics(problems, step=index)
+            if index not in self._encoded:
+                self._encode(range(index, min(index + _STEPS_ENCODED, stage.steps)))
+            problems, traces = self._encoded.pop(index)
+            return traces, context.draw_metrics(problems, step=index)
         total = len(self._examples)
         numbers = range(index * stage.batch_size, (index + 1) * stage.batch_size)
         sequences = [
@@ -93,13 +100,23 @@ class SftRunner:
         ]
         return sequences, {"epoch": numbers.stop / total}
 
-    def _traces(self, problems: Sequence[Problem], *path: str | int) -> list[TokenSequence]:
-        """Return a supervised trace of each problem; `path` names the stream of random numbers."""
-        context, tokenizer = self._context, self._context.learner.tokenizer
-        traces = [
-            context.family.trace(problem, random.Random(context.seed(self._stage.label, *path, slot)))
-            for slot, problem in enumerate(problems)
-        ]
+    def _encode(self, steps: range) -> None:
+        """Keep the problems of steps and their traces in tokens: a tokenizer under limits costs a fork per call."""
+        size = self._stage.batch_size
+        problems = [self._context.draw(range(size), step=step) for step in steps]
+        seeds = [seed for step in steps for seed in self._seeds("trace", step, num=size)]
+        traces = self._traces(list(chain.from_iterable(problems)), seeds)
+        self._encoded = {
+            step: (problems[number], traces[number * size : (number + 1) * size]) for number, step in enumerate(steps)
+        }
+
+    def _seeds(self, *path: str | int, num: int) -> list[int]:
+        return [self._context.seed(self._stage.label, *path, slot) for slot in range(num)]
+
+    def _traces(self, problems: Sequence[Problem], seeds: Sequence[int]) -> list[TokenSequence]:
+        """Return a supervised trace of each problem, drawn with its seed."""
+        family, tokenizer = self._context.family, self._context.learner.tokenizer
+        traces = [family.trace(problem, random.Random(seed)) for problem, seed in zip(problems, seeds, strict=True)]
         prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, problems)]
         return list(zip(prompts, encode_completions(tokenizer, problems, traces), strict=True))
 
