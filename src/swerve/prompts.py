@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,6 +57,22 @@ class TemplateArguments:
 
 
 _NO_ARGUMENTS = TemplateArguments()
+
+
+def template_arguments(config: Config) -> TemplateArguments:
+    """Return what a recipe gives its model's chat template."""
+    model = config.model
+    if model.kind == "tiny":
+        return _NO_ARGUMENTS
+    return TemplateArguments(values=model.template_args, today=model.today)
+
+
+_NUM_IDS = "_num_ids_of_its_model"
+
+
+def limit_ids(tokenizer: PreTrainedTokenizerBase, num_embeddings: int) -> None:
+    """Note how many ids the tokenizer's model can read: a text with a larger one is refused when it is encoded."""
+    setattr(tokenizer, _NUM_IDS, num_embeddings)
 
 
 def check_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> None:
@@ -198,9 +215,10 @@ def _encode_question(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArgu
     if tokenizer.chat_template:
         begun = tokenizer(problem.prefix, add_special_tokens=False)["input_ids"] if problem.prefix else []
         rendered = _through_template(tokenizer, arguments, _messages(problem), problem, tokenize=True, return_dict=True)
-        return [*rendered["input_ids"], *begun]
+        return _readable(tokenizer, [*rendered["input_ids"], *begun], f"the prompt of problem {problem.id!r}")
     text = _prompt_text(tokenizer, arguments, problem)
-    return _known(tokenizer, list(tokenizer(text)["input_ids"]), problem)
+    ids = _known(tokenizer, list(tokenizer(text)["input_ids"]), problem)
+    return _readable(tokenizer, ids, f"the prompt of problem {problem.id!r}")
 
 
 def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem) -> str:
@@ -257,7 +275,8 @@ def encode_completions(
     def encode(asked: tuple[Problem, str]) -> list[int]:
         end = end_token(tokenizer)
         ids = list(tokenizer(asked[1], add_special_tokens=False)["input_ids"])
-        return [*_known(tokenizer, ids, asked[0]), end]
+        known = _known(tokenizer, ids, asked[0])
+        return [*_readable(tokenizer, known, f"the completion of problem {asked[0].id!r}"), end]
 
     try:
         return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
@@ -292,7 +311,7 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
             raise ConfigError(
                 f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers it"
             )
-        return ids
+        return _readable(tokenizer, ids, place)
 
     try:
         longest = max(map(len, texts), default=0)
@@ -322,9 +341,11 @@ def check_solution_lengths(
         ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
     """
     limit = getattr(model.config, "max_position_embeddings", None)
+    arguments = template_arguments(config)
+    check_template_arguments(tokenizer, arguments)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
     lengths = _solution_lengths(tokenizer, longest) if checks_solutions else [None] * len(longest)
-    for prompt, needed in zip(encode_prompts(tokenizer, longest), lengths, strict=True):
+    for prompt, needed in zip(encode_prompts(tokenizer, longest, arguments), lengths, strict=True):
         problem = prompt.problem
         if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
             raise ConfigError(
@@ -354,4 +375,15 @@ def _known(tokenizer: PreTrainedTokenizerBase, ids: list[int], problem: Problem)
             f"the model's tokenizer has no token for a word of problem {problem.id!r}; "
             f"use a model whose vocabulary covers the task '{problem.family}', or model=tiny"
         )
+    return ids
+
+
+def _readable(tokenizer: PreTrainedTokenizerBase, ids: list[int], place: str) -> list[int]:
+    limit = getattr(tokenizer, _NUM_IDS, math.inf)
+    for number, token in enumerate(ids, start=1):
+        if token >= limit:
+            raise ConfigError(
+                f"token {number} of {place} is {tokenizer.convert_ids_to_tokens(token)!r} (id {token}), and the model "
+                f"has embeddings for {limit} tokens only; leave it out of the text"
+            )
     return ids

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import copy
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, CLIPTextConfig, Gemma3Config, Qwen2VLConfig, T5Config
 
 from swerve.artifacts.files import atomic_directory
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import TinyModel
+from swerve.config import RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import (
+    load_config,
     load_model,
     read_trainer_state,
     save_checkpoint,
@@ -19,6 +22,7 @@ from swerve.models.model_folder import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
+from swerve.models.sources import checkpoint_source
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.prompts import encode_completions, encode_prompts
 from swerve.types import Problem
@@ -172,6 +176,53 @@ def test_a_tokenizer_larger_than_the_model_is_refused(saved, tmp_path):
     build_word_tokenizer([str(number) for number in range(99)]).save_pretrained(path)
     with pytest.raises(CheckpointError, match="token id 102, but the model has embeddings for 11 tokens only"):
         load_model(path, device="cpu", dtype="float32")
+
+
+def _with_token(folder, token, **special):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": [token], **special})
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def test_a_token_without_an_embedding_is_refused_where_it_occurs(saved, tmp_path):
+    path = tmp_path / "copy"
+    shutil.copytree(saved[0], path)
+    (path / "MANIFEST.json").unlink()
+    _with_token(path, "<image>")
+    tokenizer = load_model(path, device="cpu", dtype="float32").tokenizer
+    assert tokenizer.convert_tokens_to_ids("<image>") == 11
+    sound = Problem(id="p", family="x", question="1 + 1", answer="2")
+    assert encode_prompts(tokenizer, [sound])[0].token_ids == (1, 5, 8, 5)
+    with pytest.raises(
+        ConfigError, match=r"token 3 of the prompt of problem 'p' is '<image>' \(id 11\), and the model"
+    ):
+        encode_prompts(tokenizer, [replace(sound, question="1 <image>")])
+    with pytest.raises(ConfigError, match=r"token 1 of the completion of problem 'p' is '<image>'"):
+        encode_completions(tokenizer, [sound], ["<image>"])
+    source = checkpoint_source("m", path, RuntimeConfig(device="cpu"))
+    assert source.check().vocabulary_size == 11
+    _with_token(path, "<end>", eos_token="<end>")
+    for read in (source.check, source.load):
+        with pytest.raises(CheckpointError, match="token id 12, but the model has embeddings for 11 tokens only"):
+            read()
+
+
+KINDS = {
+    "an encoder and a decoder": T5Config(),
+    "a model of images, sound or video around one of text": Gemma3Config(),
+    "a model of images, sound or video around one of text ": Qwen2VLConfig(),
+    "not a causal language model": CLIPTextConfig(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_causal_model_of_text_is_one_line(saved, tmp_path, kind):
+    KINDS[kind].save_pretrained(tmp_path)
+    name = KINDS[kind].model_type
+    with pytest.raises(CheckpointError, match=rf"\(model_type {name}\) is {kind.strip()}, and only causal") as caught:
+        load_config(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_loaded_weights_are_aligned_like_those_made_in_memory(saved):

@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import Lfm2Config, Lfm2ForCausalLM, MambaConfig, MambaForCausalLM
+from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
-from swerve.errors import SwerveError
+from swerve.errors import ConfigError
 from swerve.functional import token_logprobs
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
@@ -119,12 +121,27 @@ def test_sampling_in_tiles_changes_nothing(tiny, sampled, monkeypatch):
     assert TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5]) == sampled
 
 
-def test_models_without_a_key_value_cache_are_refused():
-    from transformers import MambaConfig, MambaForCausalLM
-
+def test_models_that_keep_a_state_of_their_own_are_refused():
     model = MambaForCausalLM(MambaConfig(vocab_size=11, hidden_size=16, num_hidden_layers=1, state_size=4)).eval()
-    with pytest.raises(SwerveError, match="samples from models with attention only"):
-        TorchEngine(model, pad_id=0, max_rows=4).generate([[1]], _params(), seeds=[0])
+    with pytest.raises(ConfigError, match="cannot sample from MambaForCausalLM: it keeps what it has read in a form"):
+        TorchEngine(model, pad_id=0, max_rows=4)
+
+
+def test_convolutions_and_attention_are_sampled_where_their_states_follow_the_rows(monkeypatch):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1}
+    kinds = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+    model = Lfm2ForCausalLM(Lfm2Config(vocab_size=11, initializer_range=0.5, **sizes, **kinds)).eval()
+    groups = TorchEngine(model, pad_id=0, max_rows=4).generate(PROMPTS, _params(), seeds=[3, 4, 5])
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for each in group:
+            with torch.inference_mode():
+                logits = model(torch.tensor([[*prompt, *each.token_ids]])).logits[:, len(prompt) - 1 : -1]
+            expected = token_logprobs(logits, torch.tensor([each.token_ids]))[0].tolist()
+            assert each.logprobs == pytest.approx(expected, abs=1e-5)
+    monkeypatch.setattr(LinearAttentionLayer, "reorder_cache", lambda _self, rows: None)
+    with pytest.raises(ConfigError, match=r"cannot sample from Lfm2ForCausalLM: .*; sft stages, and the probe of"):
+        TorchEngine(model, pad_id=0, max_rows=4)
 
 
 def _same_to_rounding(ours, theirs):

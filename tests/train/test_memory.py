@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from swerve.errors import ConfigError
+from swerve.errors import CheckpointError, ConfigError
 from swerve.recipes import load_config
 from swerve.train.memory import check_memory, predicted_memory
 
@@ -67,6 +67,25 @@ def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
     many = replace(found, update=0, sampling=10**12)
     with pytest.raises(ConfigError, match="lower rollout.engine.cache_gb or runtime.max_rows"):
         check_memory(many, 60 * 10**9)
+
+
+def test_a_model_that_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(CheckpointError, match=r"\(model_type t5\) is an encoder and a decoder, and only causal models"):
+        predicted_memory(load_config("gsm8k", [f"model.path={tmp_path}"]))
+
+
+def test_states_of_linear_attention_count_once_for_each_completion(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kinds = {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lfm2", "vocab_size": 100, **sizes, **kinds}))
+    changes = [f"model.path={tmp_path}", "max_new_tokens=8", "stages.rl.tokens_per_batch=64"]
+    rows = 512
+    cache = (
+        rows * (2 * 8 * 2 * 2 * 8 + 32 * 3) * 4
+    )  # 16 tokens of keys and values of two heads of 8, and 3 columns of 32
+    logits = rows * 100 * (4 + 24)
+    assert predicted_memory(load_config("gsm8k", changes)).sampling == cache + logits
 
 
 def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Path) -> None:

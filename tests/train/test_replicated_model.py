@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
@@ -41,6 +42,25 @@ def _update(learner: Learner) -> dict[str, torch.Tensor]:
     return {
         name: parameter.grad for name, parameter in learner.named_parameters().items() if parameter.grad is not None
     }
+
+
+def test_only_supervised_updates_drop_out_and_layers_run_again_without_dropout_too(tiny: Any) -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=16, n_layer=2, n_head=2, n_positions=16))
+    assert model.config.resid_pdrop > 0
+    found = {}
+    for drops, layers in ((False, "none"), (False, "full"), (True, "none")):
+        runtime = RuntimeConfig(activation_checkpointing=layers)
+        weights = ReplicatedModel(copy.deepcopy(model), World(), runtime=runtime)
+        learner = Learner(weights, tiny[1], OptimizerConfig(lr=1e-3, max_grad_norm=None), drops=drops)
+        found[drops, layers] = torch.cat([gradient.flatten() for gradient in _update(learner).values()])
+    weights = ReplicatedModel(copy.deepcopy(model).eval(), World())
+    (batch,) = token_batches(SEQUENCES, pad_id=0, packed=True)
+    weights.head.loss(weights.completion_hidden(batch), lambda logits, _: logits.logsumexp(-1).sum() / 7).backward()
+    expected = torch.cat([one.grad.flatten() for one in weights.named_parameters().values() if one.grad is not None])
+    torch.testing.assert_close(found[False, "none"], expected)
+    torch.testing.assert_close(found[False, "full"], expected)
+    assert float((found[True, "none"] - expected).norm() / expected.norm()) > 0.05
 
 
 def test_bfloat16_has_gradients_and_small_updates_in_float32(tiny: Any) -> None:

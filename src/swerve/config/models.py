@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from swerve.settings import Model, Positive, PositiveInt
 
@@ -39,6 +40,10 @@ class PretrainedModel(Model):
     kind: Literal["pretrained"] = "pretrained"
     path: str
     """A local folder, or the name of a model on the hub."""
+    template_args: dict[str, JsonValue] = Field(default_factory=dict)
+    """Arguments of the chat template, such as `enable_thinking`."""
+    today: date = date(2024, 7, 26)
+    """The date that a chat template which prints today's is told."""
 
 
 ModelConfig = Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]

@@ -25,7 +25,7 @@ from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
@@ -231,7 +231,7 @@ class _Sampler:
         return rollout_groups(
             self.engine,
             tokenizer,
-            encode_prompts(tokenizer, self.problems),
+            encode_prompts(tokenizer, self.problems, template_arguments(config)),
             params,
             seeds=[derive_seed(config.seed, "eval", problem.id) for problem in self.problems],
             grade=grade_all,

@@ -28,6 +28,7 @@ from swerve.artifacts.samples import (
     sampled_problems,
     write_samples,
 )
+from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
@@ -38,6 +39,7 @@ from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
+from swerve.rollout.decoding import check_samples
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
 from swerve.seeds import derive_seed
@@ -249,6 +251,8 @@ def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
     settings = job.settings
     source = checkpoint_source(job.label, job.model, settings.runtime)
     checked = source.check()
+    if isinstance(settings.rollout.engine, TorchEngineConfig):
+        check_samples(checked.config)
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
     check_template_arguments(checked.tokenizer, arguments)
     prompts = encode_prompts(checked.tokenizer, problems, arguments)

@@ -32,7 +32,7 @@ from swerve.errors import ArtifactError, CheckpointError, ConfigError
 from swerve.models.hub import local_folder
 from swerve.models.shards import read_shards, shards_digest, tensors_digest, write_shards
 from swerve.models.trial import (
-    check_not_quantised,
+    check_readable,
     check_reads_a_token,
     quiet_transformers,
     said_by,
@@ -40,6 +40,7 @@ from swerve.models.trial import (
     try_to_build,
     try_to_load_tokenizer,
 )
+from swerve.prompts import limit_ids
 from swerve.version import __version__
 
 _WEIGHTS = "model"
@@ -97,7 +98,8 @@ def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     except Exception as error:  # the model's own code raises whatever its config.json leads it to
         raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
     _check_complete(path, model, info)
-    _check_vocabulary(path, model, tokenizer)
+    embeddings: Any = model.get_input_embeddings()
+    check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
     del tensors
     _own_memory(model)
     model.to(device).eval()
@@ -145,7 +147,8 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     """Return the configuration of a model in a folder or on the hub, checked against the headers of its weights.
 
     Raises:
-        CheckpointError: there is no such model, it cannot be read, or its weights are quantised.
+        CheckpointError: there is no such model, it cannot be read, its weights are quantised, or it is no causal
+            model of text.
     """
     folder = local_folder(path)
     try_to_build(folder)
@@ -154,7 +157,7 @@ def load_config(path: Path | str) -> PreTrainedConfig:
             config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise CheckpointError(f"cannot load a model from {path}: config.json: {said_by(error)}") from error
-    check_not_quantised(path, config)
+    check_readable(path, config)
     return config
 
 
@@ -192,17 +195,23 @@ def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, An
             raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
 
 
-def _check_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    embeddings: Any = model.get_input_embeddings()
-    rows = int(embeddings.weight.shape[0])
-    largest = max(tokenizer.get_vocab().values(), default=-1)
-    if rows == 0:
+def check_vocabulary(path: Path | str, num_embeddings: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that a model can read its tokenizer's vocabulary; an added token that it cannot is refused where it occurs.
+
+    Raises:
+        CheckpointError: it has no embedding for a token of the vocabulary proper, or that begins, ends or pads texts.
+    """
+    if num_embeddings == 0:
         raise CheckpointError(f"{path}: the model has embeddings for no token; its config.json is damaged")
-    if largest >= rows:
+    added, vocabulary = tokenizer.get_added_vocab(), tokenizer.get_vocab()
+    used = {str(getattr(tokenizer, name)) for name in ("bos_token", "eos_token", "pad_token")}
+    largest = max((one for token, one in vocabulary.items() if token in used or token not in added), default=-1)
+    if largest >= num_embeddings:
         raise CheckpointError(
-            f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {rows} tokens only; "
-            "the two do not belong together"
+            f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {num_embeddings} "
+            "tokens only; the two do not belong together"
         )
+    limit_ids(tokenizer, num_embeddings)
 
 
 def _own_memory(model: PreTrainedModel) -> None:

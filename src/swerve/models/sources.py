@@ -15,6 +15,7 @@ from swerve.errors import CheckpointError
 from swerve.models.hub import local_folder
 from swerve.models.model_folder import (
     LoadedModel,
+    check_vocabulary,
     load_config,
     load_model,
     load_tokenizer,
@@ -87,12 +88,7 @@ class CheckpointSource:
         """
         content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
         found = _checked(content, config, tokenizer, self.dtype)
-        largest = max(tokenizer.get_vocab().values(), default=-1)
-        if largest >= found.vocabulary_size:
-            raise CheckpointError(
-                f"{self.path}: the tokenizer has the token id {largest}, but the model has embeddings for "
-                f"{found.vocabulary_size} tokens only; the two do not belong together"
-            )
+        check_vocabulary(self.path, found.vocabulary_size, tokenizer)
         return found
 
 
@@ -102,6 +98,7 @@ class CheckedModel:
 
     content: str
     """See `CheckpointSource.content`."""
+    config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     num_positions: int | None
     """Longest sequence, tokens; None: the configuration does not say."""
@@ -119,6 +116,7 @@ def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokeni
     stored = getattr(config, "dtype", None)
     return CheckedModel(
         content=content,
+        config=config,
         tokenizer=tokenizer,
         num_positions=max_positions(text),
         vocabulary_size=int(text.vocab_size),

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -100,7 +101,7 @@ def _check_built(folder: Path) -> None:
         raise
     except Exception as error:  # the parsers raise types of their own, without a common base
         raise CheckpointError(f"cannot load a model from {folder}: config.json: {said_by(error)}") from error
-    check_not_quantised(folder, config)
+    check_readable(folder, config)
     shapes = _stored_shapes(folder)
     try:
         with torch.device("meta"):
@@ -112,8 +113,20 @@ def _check_built(folder: Path) -> None:
     _check_shapes(folder, model, shapes)
 
 
-def check_not_quantised(source: Path | str, config: PreTrainedConfig) -> None:
-    """Raise CheckpointError if a model's configuration says that its weights are quantised."""
+def check_readable(source: Path | str, config: PreTrainedConfig) -> None:
+    """Raise CheckpointError if a configuration is not of a causal model of text, or says that it is quantised."""
+    kind = None
+    if getattr(config, "is_encoder_decoder", False):
+        kind = "an encoder and a decoder"
+    elif config.get_text_config() is not config:
+        kind = "a model of images, sound or video around one of text"
+    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = "not a causal language model"
+    if kind is not None:
+        raise CheckpointError(
+            f"the model in {source} (model_type {config.model_type}) is {kind}, and only causal models of text alone "
+            "are read; give such a model of its family"
+        )
     quantised = getattr(config, "quantization_config", None)
     if quantised is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else None

@@ -26,7 +26,7 @@ from swerve.probe.rollouts.population import (
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.problems import load_family
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.statistics.hypothesis_tests import mcnemar
@@ -164,7 +164,7 @@ class _Planner:
         config = self._config
         if not config.probe.cross_sampling.max_problems:
             return []
-        return encode_prompts(tokenizer, heldout[: config.eval.num_problems])
+        return encode_prompts(tokenizer, heldout[: config.eval.num_problems], template_arguments(config))
 
 
 def _evaluated(run: RunDirectory, selector: str, key: str) -> CheckpointRef:

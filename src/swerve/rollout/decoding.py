@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-from swerve.errors import SwerveError
+from swerve.errors import ConfigError
+from swerve.models.head import head_tolerance
+from swerve.models.trial import said_by
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward
 
@@ -153,7 +156,7 @@ class Decoding:
             if isinstance(layer, _GrowingLayer):
                 layer.keep(rows, unused, self._width)
             else:
-                layer.batch_select_indices(rows)
+                layer.reorder_cache(rows)  # selects, keeps or repeats rows
 
     def _place(self, positions: Int[Tensor, "B 1"]) -> None:
         """Note how many tokens each row has in the columns."""
@@ -335,14 +338,59 @@ def _enlarged(old: Tensor | None, new: Tensor, length: int, capacity: int) -> Te
 
 def _growing_cache(model: PreTrainedModel) -> Cache:
     growing_layer: Any = _GrowingLayer  # a typed handle: the class it extends is not typed
+    _check_cache(type(model))
     cache = DynamicCache(config=model.config)
-    if any(not hasattr(layer, "batch_select_indices") for layer in cache.layers):
-        raise SwerveError(
-            f"{type(model).__name__} keeps a state that is not a key-value cache; the embedded engine samples from "
-            "models with attention only"
-        )
     cache.layers = [growing_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def check_samples(config: PreTrainedConfig) -> None:
+    """Check that models of an architecture take the cache that is decoded with; no weight is needed.
+
+    Raises:
+        ConfigError: they keep what they have read in a form of their own (Mamba, RWKV, xLSTM).
+    """
+    _check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+
+
+def check_decoding(model: PreTrainedModel) -> None:
+    """Compare logits of rows that are padded, chosen and continued with those of the sequences read as a whole.
+
+    Only for models that keep states beside keys and values, as convolutions and linear attention do.
+
+    Raises:
+        ConfigError: they differ by more than rounding, or the model cannot continue.
+    """
+    _check_cache(type(model))
+    if not any(hasattr(layer, "conv_states") for layer in DynamicCache(config=model.config).layers):
+        return
+    prompts, added = [(0, 1, 2, 1), (2, 1)], (2, 0, 1)
+    device, name = model.device, type(model).__name__
+    with evaluating(model), torch.inference_mode():
+        try:
+            rows = Decoding(model, prompts, pad_id=0, keys=[0, 1])
+            keep = torch.tensor([1], device=device)
+            for token in added:
+                rows.advance(torch.tensor([token], device=device), keep)
+                keep = keep * 0
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:  # of the architecture's code
+            raise _no_sampling(name, said_by(error)) from error
+        own = model(input_ids=torch.tensor([[*prompts[1], *added]], device=device)).logits[:, -1]
+    tolerance = head_tolerance(own.dtype)
+    if not torch.allclose(rows.logits, own, rtol=tolerance, atol=tolerance * float(own.abs().amax())):
+        raise _no_sampling(name, "token by token it gives other logits than for the whole sequence")
+
+
+def _check_cache(model_class: Any) -> None:
+    if "past_key_values" not in inspect.signature(model_class.forward).parameters:
+        raise _no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
+
+
+def _no_sampling(name: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"the embedded engine cannot sample from {name}: {reason}; sft stages, and the probe of responses from a file, "
+        "work; for everything else name an engine that can (rollout.engine), or take another model"
+    )
 
 
 class GrowingRows:

@@ -23,6 +23,7 @@ from swerve.rollout.decoding import (
     PrefixCache,
     cache_bytes_per_token,
     can_share,
+    check_decoding,
     evaluating,
     free_memory,
     row_uniforms,
@@ -72,6 +73,7 @@ class TorchEngine(Engine):
 
         Raises:
             ValueError: `max_rows` is below 1, or `cache_gb` is not above 0.
+            ConfigError: see `check_decoding`.
         """
         if max_rows < 1:
             raise ValueError(f"max_rows must be at least 1, got {max_rows}")
@@ -83,6 +85,7 @@ class TorchEngine(Engine):
         self._share_prefixes = share_prefixes
         self._cache_gb = cache_gb
         self._one_token = OneTokenForward(model)
+        check_decoding(model)
 
     def generate(
         self,

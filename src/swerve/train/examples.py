@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from swerve.formats.imported_responses import ResponseRecord, read_provenance, r
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems.data_specs import parse_spec, read_source
-from swerve.prompts import encode_completions, encode_prompts, encode_texts, end_token
+from swerve.prompts import TemplateArguments, encode_completions, encode_prompts, encode_texts, end_token
 
 _MAX_TEXT_LENGTH = 1024
 
@@ -38,6 +38,8 @@ class ExampleReader:
     """Reads examples for one model."""
 
     tokenizer: PreTrainedTokenizerBase
+    arguments: TemplateArguments = field(default_factory=TemplateArguments)
+    """Of its chat template."""
     stop_ids: tuple[int, ...]
     """Tokens that end a completion."""
     positions: int | None
@@ -126,7 +128,7 @@ class ExampleReader:
                 )
             texts.append(one.response)
         is_asked = [bool(one.question or one.messages) for one in problems]
-        rendered = iter(encode_prompts(self.tokenizer, list(compress(problems, is_asked))))
+        rendered = iter(encode_prompts(self.tokenizer, list(compress(problems, is_asked)), self.arguments))
         others = [one for one, asked in zip(responses, is_asked, strict=True) if not asked]
         texts_read = [one.problem.prompt or "" for one in others]  # the text as the model read it
         as_read = iter(encode_texts(self.tokenizer, texts_read, [one.place for one in others]))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, PretrainedModel, TinyModel
+from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.models.trial import quiet_transformers
 from swerve.problems import ProblemFamily, load_family
+from swerve.rollout.decoding import check_decoding, check_samples
 from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
@@ -38,6 +39,25 @@ def pretrained_path(model: PretrainedModel) -> str:
             "name of a model on the hub"
         )
     return model.path
+
+
+def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
+    """Check that a recipe whose training samples with the embedded engine has a model that this can sample from.
+
+    Args:
+        config: the recipe; what watches training (`every`) samples with this engine too.
+        model: the recipe's, or its configuration, of which less can be told.
+
+    Raises:
+        ConfigError: it cannot; see `check_decoding`.
+    """
+    samples = not all(isinstance(stage, SftStage) for stage in config.stages)
+    is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
+    if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
+        if isinstance(model, PreTrainedModel):
+            check_decoding(model)
+        else:
+            check_samples(model)
 
 
 def new_tiny_model(config: Config, family: ProblemFamily) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:

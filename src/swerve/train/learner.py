@@ -51,7 +51,18 @@ class Learner:
         config: OptimizerConfig,
         *,
         value_head: nn.Linear | None = None,
+        drops: bool = False,
     ) -> None:
+        """Make an optimizer for the weights.
+
+        Args:
+            weights: the model.
+            tokenizer: the model's.
+            config: of the optimizer.
+            value_head: trained beside the model.
+            drops: whether updates have the dropout of the model's configuration. What is compared with
+                log-probabilities of the same weights, or of a reference's, must not have it.
+        """
         self.weights = weights
         weights.extra_modules = {} if value_head is None else {"value_head": value_head}
         self.model = self.weights.model
@@ -59,6 +70,7 @@ class Learner:
         self.tokenizer = tokenizer
         self.world = weights.world
         self._config = config
+        self._drops = drops
         self._value_head = value_head
         matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
         vectors = [parameter for parameter in self.named_parameters().values() if parameter.dim() < 2]
@@ -124,7 +136,7 @@ class Learner:
         Raises:
             NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
-        self.model.train()
+        self.weights.begin_update(drops=self._drops)
         self.optimizer.zero_grad(set_to_none=True)
         sums = dict.fromkeys(["loss", *metrics], 0.0)
         for batch in batches:

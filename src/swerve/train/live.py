@@ -25,7 +25,7 @@ from swerve.functional.head_logits import LinearHead
 from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel
 from swerve.problems import ProblemFamily
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import make_engine
 from swerve.train.replicated_model import ReplicatedModel
@@ -155,7 +155,8 @@ class LiveDivergence:
     def _rollouts(self, model: PreTrainedModel) -> list[TokenSequence]:
         context = self._context
         problems = heldout_problems(context.config, context.family)[:_NUM_ROLLOUTS]
-        prompts = [one.token_ids for one in encode_prompts(context.learner.tokenizer, problems)]
+        encoded = encode_prompts(context.learner.tokenizer, problems, template_arguments(context.config))
+        prompts = [one.token_ids for one in encoded]
         seeds = [context.seed("live", one.id) for one in problems]
         max_rows = context.config.runtime.max_rows
         with closing(make_engine(TorchEngineConfig(), model, context.learner.tokenizer, max_rows=max_rows)) as engine:

@@ -19,7 +19,9 @@ from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import (
     Config,
     GaeAdvantages,
+    RejectStage,
     RlStage,
+    SftStage,
     StageConfig,
     SuccessRateCurriculum,
     TinyModel,
@@ -42,7 +44,7 @@ from swerve.train.early_stopping import best_step, is_over
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
-from swerve.train.initial import new_tiny_model, pretrained_path
+from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
 from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import (
     Learner,
@@ -191,6 +193,7 @@ class _Training:
         if newest is not None and state is None:
             state = SavedState.read(newest, device=self.world.device)
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
+        check_sampling(config, model)
         check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
@@ -277,7 +280,8 @@ class _Training:
         settings = [phase.stage for phase in phases_of(stage)]
         if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
             value_head = new_value_head(weights.model)
-        return Learner(weights, tokenizer, stage.optimizer, value_head=value_head)
+        drops = isinstance(stage, SftStage | RejectStage)
+        return Learner(weights, tokenizer, stage.optimizer, value_head=value_head, drops=drops)
 
     def _context(
         self,

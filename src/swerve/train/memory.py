@@ -23,16 +23,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, PretrainedModel
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
-from swerve.config.stages import DistillStage, DpoStage, RejectStage, RlStage, StageConfig
+from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.head import head_inputs, model_head
 from swerve.models.model_folder import load_tokenizer
 from swerve.models.packed_attention import use_packed_attention
-from swerve.models.trial import quiet_transformers, said_by
+from swerve.models.trial import check_readable, quiet_transformers, said_by
 from swerve.problems import load_family
-from swerve.prompts import encode_prompts
-from swerve.train.initial import new_tiny_model, pretrained_path
+from swerve.prompts import encode_prompts, template_arguments
+from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
 from swerve.train.replicated_model import checkpoint_activations
 
 _WIDE, _NARROW = 4, 2
@@ -43,6 +43,8 @@ _PROMPTS_OF_PAIRS = 64
 _SAMPLED_LOGITS = 1 << 22
 """How many logits are sampled from at a time; see `swerve.rollout.decoding.sample`."""
 _BYTES_PER_SAMPLED_LOGIT = 24
+_PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
+"""What the layers of a cache keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +139,12 @@ def predicted_memory(config: Config, *, available: int | None = None) -> StageMe
     Measured peaks were within 15% (docs/performance.md), where the allocator gives back what is freed.
 
     Raises:
-        ConfigError: the recipe leaves its model open, or its configuration cannot be read.
+        ConfigError: the recipe leaves its model open, its configuration cannot be read, or the recipe samples from a
+            model that the embedded engine cannot sample from.
+        CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     architecture, tokenizer = _architecture(config)
+    check_sampling(config, architecture)
     prompt = _prompt_tokens(config, tokenizer)
     parts = [_stage_memory(config, stage, architecture, prompt) for stage in config.stages]
     if available is not None and getattr(config.rollout.engine, "cache_gb", 0.0) is None:
@@ -162,6 +167,7 @@ def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizer
         raise ConfigError(
             f"cannot read the configuration of model.path={config.model.path}: {said_by(error)}"
         ) from error
+    check_readable(name, found)
     return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
 
 
@@ -170,7 +176,7 @@ def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) ->
     if tokenizer is None or reads_files:
         return min(_LONGEST_PROMPT, config.max_new_tokens)
     problems = load_family(config.task).problems("train", seed=0)[:_PROMPTS_TRIED]
-    return max(len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems))
+    return max(len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems, template_arguments(config)))
 
 
 def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedConfig, prompt: int) -> StageMemory:
@@ -246,16 +252,20 @@ def _sampling_bytes(
     mode: FakeTensorMode, model: PreTrainedModel, config: Config, stage: StageConfig, length: int
 ) -> int:
     """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
-    if not isinstance(stage, RlStage | DistillStage | DpoStage | RejectStage):
+    if isinstance(stage, SftStage):
         return 0
     with mode, torch.no_grad():
         output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
-    caches = [layer for layer in getattr(output.past_key_values, "layers", []) if layer.keys is not None]
-    per_token = sum(_size(kept) for layer in caches for kept in (layer.keys, layer.values))
+    layers = getattr(getattr(output, "past_key_values", None), "layers", [])
+    kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
+    per_token, per_row = (
+        sum(_size(one) for name in names for one in tree_leaves(kept[name]) if isinstance(one, Tensor))
+        for names in (_PER_TOKEN, _PER_ROW)
+    )
     prompts = getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS)
     rows = min(config.runtime.max_rows, prompts * stage.samples_per_prompt)
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
-    cache, limit = rows * length * per_token, getattr(config.rollout.engine, "cache_gb", None)
+    cache, limit = rows * (length * per_token + per_row), getattr(config.rollout.engine, "cache_gb", None)
     return (cache if limit is None else min(cache, int(limit * 1e9))) + rows * _size(output.logits) + chosen
 
 

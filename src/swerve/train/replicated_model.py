@@ -73,6 +73,13 @@ class ReplicatedModel:
         """Return what the head is given at each real completion token of a batch, packed or not."""
         return completion_hidden(self.model, batch if self.packs else batch.padded(), self.head)
 
+    def begin_update(self, *, drops: bool) -> None:
+        """Put the model into training mode; without dropout (`drops`) only where it decides what is kept for later."""
+        self.model.train(drops)
+        for module in self.model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = True
+
     def sum_gradients(self) -> None:
         """Replace every gradient by its sum over the processes."""
         if self.world.size == 1:

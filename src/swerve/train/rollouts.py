@@ -13,7 +13,7 @@ from swerve.artifacts.files import remove
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
 from swerve.config import DistillStage, RlStage
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
@@ -95,7 +95,11 @@ def _sample(stage: SamplingStage, context: StageContext, engine: Engine, index: 
     groups = rollout_groups(
         engine,
         context.learner.tokenizer,
-        encode_prompts(context.learner.tokenizer, [problems[number - numbers.start] for number in mine]),
+        encode_prompts(
+            context.learner.tokenizer,
+            [problems[number - numbers.start] for number in mine],
+            template_arguments(context.config),
+        ),
         context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
         seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
         grade=grade_all,

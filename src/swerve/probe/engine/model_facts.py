@@ -60,10 +60,12 @@ def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:
 def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) -> None:
     """Raise MismatchError unless two models can be compared.
 
-    Heads may be padded to different sizes: the smaller one counts, if every token of the tokenizer is among its.
+    Heads may be padded to different sizes: the smaller one counts, if every token of the tokenizer is among its. Tokens
+    beyond two heads of one size neither model reads or writes.
 
     Raises:
-        MismatchError: their tokenizers differ, or have tokens beyond the smaller head; the message names both models.
+        MismatchError: their tokenizers differ, or have tokens beyond the smaller of two heads; the message names both
+            models.
     """
     sizes = [one.vocabulary_size for one in facts]
     if facts[0].tokenizer_sha256 != facts[1].tokenizer_sha256:
@@ -71,7 +73,7 @@ def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) ->
         if sizes[0] != sizes[1]:
             what = f"{labels[0]} has a vocabulary of {sizes[0]} tokens and {labels[1]} one of {sizes[1]}"
         raise MismatchError(f"{what}; only models with the same tokenizer can be compared")
-    if facts[0].largest_id >= min(sizes):
+    if facts[0].largest_id >= min(sizes) < max(sizes):
         raise MismatchError(
             f"{labels[0]} and {labels[1]} share {min(sizes)} tokens, but their tokenizer has the id "
             f"{facts[0].largest_id}; compare models that cover the whole tokenizer"

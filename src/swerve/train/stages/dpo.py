@@ -15,7 +15,7 @@ from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.losses import dpo_loss
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
@@ -112,7 +112,9 @@ class DpoRunner:
         groups = rollout_groups(
             engine,
             context.learner.tokenizer,
-            encode_prompts(context.learner.tokenizer, [problems[slot] for slot in mine]),
+            encode_prompts(
+                context.learner.tokenizer, [problems[slot] for slot in mine], template_arguments(context.config)
+            ),
             context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
             seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
             grade=grade_all,

@@ -25,7 +25,7 @@ from swerve.formats.imported_responses import (
 )
 from swerve.formats.rejection import Rejection, keep_right
 from swerve.models.model_folder import LoadedModel, stop_ids, tokenizer_fingerprint, weights_fingerprint
-from swerve.prompts import encode_prompts
+from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
@@ -152,7 +152,7 @@ def _sample_part(
     groups = rollout_groups(
         teacher.engine,
         teacher.tokenizer,
-        encode_prompts(teacher.tokenizer, [problems[slot] for slot in mine]),
+        encode_prompts(teacher.tokenizer, [problems[slot] for slot in mine], template_arguments(context.config)),
         teacher.params,
         seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
         grade=grade_all,

@@ -14,7 +14,7 @@ from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
-from swerve.prompts import encode_completions, encode_prompts
+from swerve.prompts import encode_completions, encode_prompts, template_arguments
 from swerve.train.curriculum import hold_out, shuffled_order
 from swerve.train.early_stopping import validation_metrics
 from swerve.train.examples import Example, ExampleReader
@@ -117,7 +117,8 @@ class SftRunner:
         """Return a supervised trace of each problem, drawn with its seed."""
         family, tokenizer = self._context.family, self._context.learner.tokenizer
         traces = [family.trace(problem, random.Random(seed)) for problem, seed in zip(problems, seeds, strict=True)]
-        prompts = [prompt.token_ids for prompt in encode_prompts(tokenizer, problems)]
+        encoded = encode_prompts(tokenizer, problems, template_arguments(self._context.config))
+        prompts = [prompt.token_ids for prompt in encoded]
         return list(zip(prompts, encode_completions(tokenizer, problems, traces), strict=True))
 
     def _num_tokens(self, sequences: Sequence[TokenSequence]) -> float:
@@ -153,6 +154,7 @@ def example_reader(stage: SupervisedStage, context: StageContext) -> ExampleRead
     """Return what reads a stage's examples for the model in training."""
     return ExampleReader(
         tokenizer=context.learner.tokenizer,
+        arguments=template_arguments(context.config),
         stop_ids=context.stop_ids,
         positions=getattr(context.learner.model.config, "max_position_embeddings", None),
         max_length=stage.max_length,
