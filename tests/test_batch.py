@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -19,7 +20,8 @@ from transformers import (
 
 from swerve import batch as batches
 from swerve.batch import checked_head, completion_hidden, completion_logits, reads_packed_rows, token_batches
-from swerve.errors import MismatchError
+from swerve.errors import ConfigError, MismatchError
+from swerve.models import packed_attention
 from swerve.models.packed_attention import NAME
 
 WINDOWED = ["sliding_attention", "full_attention"]
@@ -112,13 +114,33 @@ ARCHITECTURES = {
 }
 
 
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def _model(name):
+    kind, keys, _ = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    config = kind(**{"vocab_size": 12, "pad_token_id": 0, "num_key_value_heads": 1, **SIZES, **keys})
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+def _states_and_gradients(model, head):
+    """Of padded and of packed rows of the same sequences, some with a prompt in common."""
+    generator = torch.Generator().manual_seed(1)
+    sequences = [
+        ([1 + group] * (1 + group), torch.randint(12, (1 + 3 * sample + group,), generator=generator).tolist())
+        for group in range(3)
+        for sample in range(3)
+    ]
+    for packed in (False, True):
+        (batch,) = token_batches(sequences, pad_id=0, in_order=True, packed=packed)
+        hidden = completion_hidden(model, batch, head)
+        yield [hidden, *torch.autograd.grad(hidden.sin().sum(), [p for p in model.model.parameters() if p.dim() == 2])]
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_packed_rows_give_the_states_and_gradients_of_padded_ones_or_are_not_used(name):
-    kind, keys, packs = ARCHITECTURES[name]
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = kind(**{"vocab_size": 12, "pad_token_id": 0, "num_key_value_heads": 1, **sizes, **keys})
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    packs, model = ARCHITECTURES[name][-1], _model(name)
     head = checked_head(model)
     before = model.config._attn_implementation
     assert reads_packed_rows(model, head) is packs
@@ -126,17 +148,43 @@ def test_packed_rows_give_the_states_and_gradients_of_padded_ones_or_are_not_use
     assert model.config._attn_implementation == (NAME if packs else before)
     if not packs:
         return
-    generator = torch.Generator().manual_seed(1)
-    sequences = [
-        ([1 + group] * (1 + group), torch.randint(12, (1 + 3 * sample + group,), generator=generator).tolist())
-        for group in range(3)
-        for sample in range(3)
-    ]
-    found = []
-    for packed in (False, True):
-        (batch,) = token_batches(sequences, pad_id=0, in_order=True, packed=packed)
-        hidden = completion_hidden(model, batch, head)
-        gradients = torch.autograd.grad(hidden.sin().sum(), [p for p in model.model.parameters() if p.dim() == 2])
-        found.append([hidden, *gradients])
-    for one, other in zip(*found, strict=True):
-        assert float((one - other).abs().max() / one.abs().max()) < 1e-5
+    for one, other in zip(*_states_and_gradients(model, head), strict=True):
+        assert float((one - other).detach().abs().max() / one.detach().abs().max()) < 1e-5
+
+
+def _flash(module, query, key, value, attention_mask, *, scaling, sliding_window=None, cu_seq_lens_q=None, **_kwargs):
+    """What flash attention gives, by its definition."""
+    place = torch.arange(query.shape[2])
+    distance = place[:, None] - place
+    allowed = (distance >= 0) & (distance < (sliding_window or len(place)))
+    if cu_seq_lens_q is not None:
+        sequence = torch.searchsorted(cu_seq_lens_q, place, right=True)
+        allowed = allowed & (sequence[:, None] == sequence)
+    if attention_mask is not None:
+        allowed = allowed & attention_mask[:, None, None].bool() | (distance == 0)
+    attended = scaled_dot_product_attention(query, key, value, attn_mask=allowed, scale=scaling, enable_gqa=True)
+    return attended.transpose(1, 2), None
+
+
+@pytest.mark.parametrize("name", ["llama", "windows", "experts"])
+def test_flash_attention_reads_packed_rows_with_the_prompt_once(name, monkeypatch):
+    monkeypatch.setattr(packed_attention, "flash_attention_forward", _flash)
+    model = _model(name)
+    expected = next(_states_and_gradients(model, checked_head(model)))
+    model.config._attn_implementation = "flash_attention_2"
+    head = checked_head(model)
+    assert reads_packed_rows(model, head)
+    for found in _states_and_gradients(model, head):
+        for one, other in zip(found, expected, strict=True):
+            assert float((one - other).detach().abs().max() / other.detach().abs().max()) < 1e-5
+
+
+def test_attention_that_is_not_here_is_one_line(monkeypatch):
+    model = _model("sinks")
+    packed_attention.use_attention(model, "eager")
+    with pytest.raises(ConfigError, match=r"model.attention=sdpa: GptOssForCausalLM .*; use auto or sdpa"):
+        packed_attention.use_attention(model, "sdpa")
+    for version, package in ((2, "flash-attn"), (3, "flash_attn_interface")):
+        monkeypatch.setitem(packed_attention._FLASH, f"flash_attention_{version}", lambda: False)
+        with pytest.raises(ConfigError, match=f"_{version}: it needs a CUDA device and the package {package}"):
+            packed_attention.use_attention(model, f"flash_attention_{version}")

@@ -13,13 +13,16 @@ import torch
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.batch import completion_logits, token_batches
+from swerve.batch import completion_hidden, completion_logits, token_batches
+from swerve.config.recipe import RuntimeConfig
 from swerve.functional import chunked_head_loss, divergence_stats, token_logprobs
+from swerve.models import packed_attention
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.train.frozen import FrozenModel
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 
 pytestmark = [
@@ -103,6 +106,37 @@ def test_packed_rows_and_bfloat16_make_the_update_of_padded_float32():
         assert float((packed.gradient - padded.gradient).norm() / size) < 1e-4, name
         assert narrow.gradient.dtype == torch.float32
         assert float((narrow.gradient - padded.gradient).norm() / size) < 0.1, name
+
+
+@pytest.mark.parametrize("name", packed_attention._FLASH)
+def test_flash_attention_gives_what_sdpa_gives(tiny, name):
+    if not packed_attention._FLASH[name]():
+        pytest.skip(f"needs the package of {name}")
+    runtime = RuntimeConfig(precision="bfloat16")
+    sequences = [([1, 4, 5], [6, 7, 2]), ([1, 4, 5], [5, 2]), ([1, 9], [3, 8, 4, 2])]
+    found = []
+    for attention in ("auto", name):
+        weights = ReplicatedModel(
+            copy.deepcopy(tiny[0]).cuda(), World(device="cuda"), runtime=runtime, attention=attention
+        )
+        assert weights.packs
+        (batch,) = token_batches(sequences, pad_id=0, packed=True)
+        hidden = weights.completion_hidden(batch.to("cuda"))
+        hidden.sin().sum().backward()
+        gradients = [one.grad.flatten() for one in weights.named_parameters().values() if one.grad is not None]
+        found.append((hidden.float(), torch.cat(gradients)))
+        params = SamplingParams(num_samples=4, max_new_tokens=8, temperature=1.0, stop_ids=(2,))
+        engine = TorchEngine(weights.model, pad_id=0, max_rows=8)
+        prompts = [[1, 4, 5], [1, 9, 9, 4, 8]]
+        for prompt, group in zip(prompts, engine.generate(prompts, params, seeds=[0, 1]), strict=True):
+            for one in group:
+                (padded,) = token_batches([(prompt, one.token_ids)], pad_id=0)
+                with torch.no_grad():
+                    logits = weights.head(completion_hidden(weights.model, padded.to("cuda"), weights.head))
+                ids = torch.tensor(one.token_ids, device="cuda")
+                assert torch.allclose(token_logprobs(logits, ids).cpu(), torch.tensor(one.logprobs), atol=0.05)
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).norm() / other.norm()) < 0.05
 
 
 def test_predicted_memory_is_what_the_allocator_saw(tmp_path):

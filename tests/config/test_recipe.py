@@ -22,6 +22,17 @@ def test_a_teacher_that_does_not_exist_yet_is_refused(name: str) -> None:
         _config(*stages)
 
 
+@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3"])
+def test_flash_attention_needs_16_bits(name: str) -> None:
+    recipe = {"task": {"kind": "addition"}, "model": {"kind": "pretrained", "path": "x", "attention": name}}
+    with pytest.raises(
+        ValidationError, match=f"model.attention {name} has no float32; set runtime.precision: bfloat16"
+    ):
+        Config.model_validate({**recipe, "stages": (SFT,)})
+    narrow = {**recipe, "stages": (SFT,), "runtime": {"precision": "bfloat16"}}
+    assert Config.model_validate(narrow).attention == name
+
+
 @pytest.mark.parametrize("name", ["rl", "rl-1"])
 def test_a_reference_of_its_own_stage_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=rf"kl.reference '{name}' of stage 'rl' is not of an earlier stage"):

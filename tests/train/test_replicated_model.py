@@ -14,12 +14,12 @@ from swerve.artifacts.run import RunDirectory
 from swerve.batch import token_batches
 from swerve.config import OptimizerConfig
 from swerve.config.recipe import RuntimeConfig
-from swerve.errors import InterruptedRunError
+from swerve.errors import ConfigError, InterruptedRunError, MismatchError, MissingExtraError
 from swerve.models.model_folder import load_config as load_config_of
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.train import train
+from swerve.train import replicated_model, train
 from swerve.train.learner import Learner
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
@@ -61,6 +61,30 @@ def test_only_supervised_updates_drop_out_and_layers_run_again_without_dropout_t
     torch.testing.assert_close(found[False, "none"], expected)
     torch.testing.assert_close(found[False, "full"], expected)
     assert float((found[True, "none"] - expected).norm() / expected.norm()) > 0.05
+
+
+def test_layers_of_liger_are_used_where_they_change_nothing(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, bool]] = []
+    factor = 1.0
+
+    def replace_norms(model: Any, keys: dict[str, bool]) -> None:
+        given.append(keys)
+        model.model.norm.register_forward_hook(lambda _module, _args, output: output * factor)
+
+    monkeypatch.setattr(replicated_model, "is_liger_kernel_available", lambda: False)
+    with pytest.raises(MissingExtraError, match=r"runtime.liger needs the package 'liger-kernel'; .*'swerve\[liger\]'"):
+        _learner(tiny, liger=True)
+    monkeypatch.setattr(replicated_model, "is_liger_kernel_available", lambda: True)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="runtime.liger=true: its kernels need a CUDA device"):
+            _learner(tiny, liger=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(replicated_model, "apply_liger_kernel", replace_norms)
+    assert _learner(tiny, liger=True).weights.packs
+    assert given == [{"cross_entropy": False, "fused_linear_cross_entropy": False}]
+    factor = 1.01
+    with pytest.raises(MismatchError, match="give Qwen3ForCausalLM other states or gradients than its own"):
+        _learner(tiny, liger=True)
 
 
 def test_bfloat16_has_gradients_and_small_updates_in_float32(tiny: Any) -> None:

@@ -40,6 +40,9 @@ class PretrainedModel(Model):
     kind: Literal["pretrained"] = "pretrained"
     path: str
     """A local folder, or the name of a model on the hub."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
+    """How it attends in training, the sampling there included. `auto`: as transformers chooses, sdpa for most
+    architectures; flash attention needs a CUDA device, a package of its own and `runtime.precision: bfloat16`."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of the chat template, such as `enable_thinking`."""
     today: date = date(2024, 7, 26)

@@ -56,6 +56,9 @@ class RuntimeConfig(Model):
     activation_checkpointing: Literal["none", "every_second", "full"] = "none"
     """Of which decoder layers the update keeps the inputs alone and runs them again for the gradients: less memory, for
     up to a third more time."""
+    liger: bool = False
+    """Whether training uses the layers of Liger Kernel (a package that is an extra, on a CUDA device) where it has some
+    for the architecture; that states and gradients stay the same is checked first."""
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
     rows: Literal["packed", "padded"] = "packed"
@@ -138,6 +141,19 @@ class Config(Model):
         """Return the stages, each with the global step that it begins after."""
         firsts = accumulate((stage.steps for stage in self.stages), initial=0)
         return list(zip(firsts, self.stages, strict=False))
+
+    @property
+    def attention(self) -> str:
+        """How the model attends in training."""
+        return "auto" if self.model.kind == "tiny" else self.model.attention
+
+    @model_validator(mode="after")
+    def _check_attention(self) -> Config:
+        if self.attention.startswith("flash") and self.runtime.precision != "bfloat16":
+            raise ValueError(
+                f"model.attention {self.attention} has no float32; set runtime.precision: bfloat16, or take sdpa"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_keep_state(self) -> Config:

@@ -2,13 +2,14 @@
 
 Everything but attention works on single tokens, so a row without padding costs what its tokens cost. For attention,
 sequences of similar length are cut out of the row side by side, prompt and completion together, and attended causally;
-what a shorter one has behind its end can reach nothing before it, so no mask is needed.
+what a shorter one has behind its end can reach nothing before it, so no mask is needed. Flash attention is told where
+each of the sequences ends, and needs no blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,13 +17,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from swerve.errors import MismatchError
+from swerve.errors import ConfigError, MismatchError
+from swerve.models.trial import said_by
 
 NAME = "swerve_packed"
 """What the attention is called in a model's configuration in memory; it is not saved."""
+_FLASH = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
 _SLACK = 1.15
 """Sequences are attended together where the longest is at most so many times the shortest, and a little."""
 
@@ -48,6 +53,14 @@ class PackedRow:
     blocks: tuple[Block, ...]
     order: Int[Tensor, " L"]
     """The number of each place of the row among the outputs that the blocks keep, one block after the other."""
+    places: Int[Tensor, " S"]
+    """Of the tokens of every sequence, one after the other, shared ones repeated."""
+    first: Int[Tensor, " L"]
+    """Where in `places` each place of the row stands in the sequence whose output is kept."""
+    ends: Int[Tensor, " n_plus_1"]
+    """Where in `places` each sequence ends, after a 0."""
+    longest: int
+    """Tokens of the longest sequence."""
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> PackedRow:
@@ -68,11 +81,33 @@ class PackedRow:
         kept = torch.cat([block.places.flatten()[block.own] for block in blocks])
         order = torch.empty_like(kept)
         order[kept] = torch.arange(len(kept))
-        return cls(blocks=tuple(blocks), order=order)
+        places = torch.tensor([place for sequence in sequences for place in sequence])
+        ends = torch.tensor([0, *map(len, sequences)]).cumsum(0)
+        is_own = torch.ones_like(places, dtype=torch.bool)
+        for start, shared in zip(ends.tolist(), num_shared, strict=False):
+            is_own[start : start + shared] = False
+        own = is_own.nonzero().squeeze(1)
+        first = torch.empty_like(kept)
+        first[places[own]] = own
+        return cls(
+            blocks=tuple(blocks),
+            order=order,
+            places=places,
+            first=first,
+            ends=ends.int(),
+            longest=max(map(len, sequences)),
+        )
 
     def to(self, device: torch.device | str) -> PackedRow:
         """Return the row on another device."""
-        return PackedRow(blocks=tuple(block.to(device) for block in self.blocks), order=self.order.to(device))
+        return replace(
+            self,
+            blocks=tuple(block.to(device) for block in self.blocks),
+            order=self.order.to(device),
+            places=self.places.to(device),
+            first=self.first.to(device),
+            ends=self.ends.to(device),
+        )
 
 
 def _block(sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> Block:
@@ -146,12 +181,52 @@ def _band(width: int, window: int, device: torch.device) -> Tensor:
     return (distance >= 0) & (distance < window)
 
 
+def packed_flash_attention(
+    module: torch.nn.Module,
+    query: Float[Tensor, "B H L D"],
+    key: Float[Tensor, "B K T D"],
+    value: Float[Tensor, "B K T E"],
+    attention_mask: Tensor | None,
+    *,
+    packed_row: PackedRow | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend by flash attention; without a `packed_row` as `transformers` does."""
+    if packed_row is None:
+        output: tuple[Tensor, None] = flash_attention_forward(module, query, key, value, attention_mask, **kwargs)
+        return output
+    row, ends, longest = packed_row, packed_row.ends, packed_row.longest
+    lengths = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
+    q, k, v = (states[:, :, row.places] for states in (query, key, value))
+    attended, _ = flash_attention_forward(module, q, k, v, None, **{**kwargs, **lengths})
+    return attended[:, row.first], None
+
+
+for _name in _FLASH:
+    AttentionInterface.register(_name, packed_flash_attention)
 AttentionInterface.register(NAME, packed_attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+def use_attention(model: PreTrainedModel, name: str) -> None:
+    """Let a model attend by one of transformers' implementations.
+
+    Raises:
+        ConfigError: the architecture does not have it, or what it needs is not here.
+    """
+    try:
+        if name in _FLASH and not _FLASH[name]():  # transformers would fetch code for it
+            package = "flash-attn" if name.endswith("2") else "flash_attn_interface (flash-attn 3)"
+            raise ValueError(f"it needs a CUDA device and the package {package}, and does not find both here")
+        model.set_attn_implementation(name)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"model.attention={name}: {said_by(error)}; use auto or sdpa") from error
+
+
 def use_packed_attention(model: PreTrainedModel) -> bool:
     """Let a model attend to packed rows beside padded ones; return whether it can be asked to."""
+    if model.config._attn_implementation in _FLASH:
+        return True
     if model.config._attn_implementation != "sdpa":
         return bool(model.config._attn_implementation == NAME)
     try:
@@ -163,4 +238,5 @@ def use_packed_attention(model: PreTrainedModel) -> bool:
 
 def sdpa_again(model: PreTrainedModel) -> None:
     """Take back what `use_packed_attention` did."""
-    model.set_attn_implementation("sdpa")
+    if model.config._attn_implementation == NAME:
+        model.set_attn_implementation("sdpa")

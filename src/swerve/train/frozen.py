@@ -30,9 +30,12 @@ class FrozenModel:
     weights: ReplicatedModel
 
     @classmethod
-    def of(cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME) -> FrozenModel:
+    def of(
+        cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME, *, attention: str = "auto"
+    ) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
-        return cls(weights=ReplicatedModel(model, world, runtime=runtime, is_trained=False).frozen())
+        weights = ReplicatedModel(model, world, runtime=runtime, attention=attention, is_trained=False)
+        return cls(weights=weights.frozen())
 
     @property
     def model(self) -> PreTrainedModel:
@@ -64,7 +67,7 @@ class FrozenModel:
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
     if context.resumed:
-        return FrozenModel.of(context.stage_start(), context.world, context.config.runtime)
+        return _frozen(context.stage_start(), context)
     return FrozenModel(weights=context.learner.weights.frozen_copy())
 
 
@@ -92,4 +95,8 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
         raise MismatchError(
             f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"
         )
-    return FrozenModel.of(loaded.model, context.world, context.config.runtime)
+    return _frozen(loaded.model, context)
+
+
+def _frozen(model: PreTrainedModel, context: StageContext) -> FrozenModel:
+    return FrozenModel.of(model, context.world, context.config.runtime, attention=context.config.attention)

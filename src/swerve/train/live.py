@@ -143,7 +143,10 @@ class LiveDivergence:
         self._context = context
         start = context.learner.weights
         if model is not None:
-            start = ReplicatedModel(model, context.world, runtime=context.config.runtime, is_trained=False)
+            config = context.config
+            start = ReplicatedModel(
+                model, context.world, runtime=config.runtime, attention=config.attention, is_trained=False
+            )
         with _evaluation_mode(start.model):
             sequences = context.world.gather(self._rollouts(start.model))[0]
             own = context.world.shard([(tuple(prompt), tuple(completion)) for prompt, completion in sequences])

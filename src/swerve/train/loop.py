@@ -268,7 +268,7 @@ class _Training:
 
     def _weights(self, model: Any) -> ReplicatedModel:
         runtime = self.config.runtime
-        weights = ReplicatedModel(model, self.world, runtime=runtime)
+        weights = ReplicatedModel(model, self.world, runtime=runtime, attention=self.config.attention)
         if runtime.rows == "packed" and not weights.packs and self.world.is_main:
             self.progress.note(
                 f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"

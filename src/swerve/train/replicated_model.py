@@ -12,11 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.integrations.liger import apply_liger_kernel
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils.import_utils import is_liger_kernel_available
 
-from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows
+from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows, token_batches
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, MismatchError, MissingExtraError
+from swerve.models.head import Head, head_tolerance
+from swerve.models.packed_attention import use_attention
 from swerve.world import World
 
 
@@ -35,6 +39,7 @@ class ReplicatedModel:
         world: World,
         *,
         runtime: RuntimeConfig = DEFAULT_RUNTIME,
+        attention: str = "auto",
         is_trained: bool = True,
     ) -> None:
         """Take a model, which must not be used beside it any more.
@@ -43,20 +48,34 @@ class ReplicatedModel:
             model: with float32 weights.
             world: the processes.
             runtime: how it computes.
+            attention: a recipe's `model.attention`.
             is_trained: False: there are no weights beside those that it computes with.
+
+        Raises:
+            ConfigError: the model cannot attend, or keep activations, in the way that is asked for.
+            SwerveError: see `use_liger`.
         """
         self.model = model
         self.head = checked_head(model)
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
-        self.packs = runtime.rows == "packed" and reads_packed_rows(model, self.head)
-        """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
+        if runtime.liger:
+            use_liger(model, self.head)
         self.world = world
         self.extra_modules: dict[str, nn.Module] = {}
         """What the stage trains beside the model, by name."""
         self._runtime = runtime
         self._trained = dict(model.named_parameters())
+        is_flash = attention.startswith("flash")
+        if attention != "auto" and not is_flash:
+            use_attention(model, attention)
+        packs = runtime.rows == "packed" and (is_flash or reads_packed_rows(model, self.head))
         if runtime.precision == "bfloat16":
             self._trained = _narrowed(model, with_copies=is_trained)
+        if is_flash:  # which has no float32
+            use_attention(model, attention)
+            packs = packs and reads_packed_rows(model, self.head)
+        self.packs = packs
+        """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
         if is_trained:
             checkpoint_activations(model, runtime.activation_checkpointing)
 
@@ -191,6 +210,36 @@ def _hand_over(trained: nn.Parameter, parameter: Tensor) -> None:
     else:
         trained.grad += parameter.grad
     parameter.grad = None
+
+
+def use_liger(model: PreTrainedModel, head: Head) -> None:
+    """Put Liger Kernel's layers in the place of a model's own; its losses, which replace the head, are left out.
+
+    Raises:
+        MissingExtraError: it is not installed.
+        ConfigError: there is no CUDA device.
+        MismatchError: states or gradients differ by more than rounding from those of the model's own layers.
+    """
+    if not is_liger_kernel_available():
+        raise MissingExtraError("liger-kernel", "liger", "runtime.liger")
+    if not torch.cuda.is_available():
+        raise ConfigError("runtime.liger=true: its kernels need a CUDA device; leave it out")
+    model.eval()
+    own = _states_and_gradient(model, head)
+    apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
+    found, limit = _states_and_gradient(model, head), 10 * head_tolerance(model.dtype)
+    if any(float((new - old).norm() / old.norm()) > limit for new, old in zip(found, own, strict=True)):
+        raise MismatchError(
+            f"runtime.liger=true: the layers of liger-kernel give {type(model).__name__} other states or gradients "
+            "than its own; leave it out"
+        )
+
+
+def _states_and_gradient(model: PreTrainedModel, head: Head) -> tuple[Tensor, Tensor]:
+    (batch,) = token_batches([((0, 1, 2), (1, 0)), ((1,), (2, 0, 1))], pad_id=0)
+    hidden = completion_hidden(model, batch.to(model.device), head)
+    embeddings: Any = model.get_input_embeddings()
+    return hidden.detach(), torch.autograd.grad(hidden.sin().sum(), embeddings.weight)[0]
 
 
 def checkpoint_activations(model: PreTrainedModel, layers: Literal["none", "every_second", "full"]) -> None:
