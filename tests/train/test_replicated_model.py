@@ -79,7 +79,7 @@ def test_layers_of_liger_are_used_where_they_change_nothing(tiny: Any, monkeypat
         with pytest.raises(ConfigError, match="runtime.liger=true: its kernels need a CUDA device"):
             _learner(tiny, liger=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(replicated_model, "apply_liger_kernel", replace_norms)
+    monkeypatch.setattr("transformers.integrations.liger.apply_liger_kernel", replace_norms)
     assert _learner(tiny, liger=True).weights.packs
     assert given == [{"cross_entropy": False, "fused_linear_cross_entropy": False}]
     factor = 1.01

@@ -203,14 +203,18 @@ def check_vocabulary(path: Path | str, num_embeddings: int, tokenizer: PreTraine
     """
     if num_embeddings == 0:
         raise CheckpointError(f"{path}: the model has embeddings for no token; its config.json is damaged")
-    added, vocabulary = tokenizer.get_added_vocab(), tokenizer.get_vocab()
-    used = {str(getattr(tokenizer, name)) for name in ("bos_token", "eos_token", "pad_token")}
-    largest = max((one for token, one in vocabulary.items() if token in used or token not in added), default=-1)
-    if largest >= num_embeddings:
-        raise CheckpointError(
-            f"{path}: the tokenizer has the token id {largest}, but the model has embeddings for {num_embeddings} "
-            "tokens only; the two do not belong together"
-        )
+    added = tokenizer.get_added_vocab()
+    largest = max((one for token, one in tokenizer.get_vocab().items() if token not in added), default=-1)
+    used = {f"the tokenizer has the token id {largest}": largest}
+    for name in ("bos_token", "eos_token", "pad_token"):
+        token, number = getattr(tokenizer, name), getattr(tokenizer, f"{name}_id")
+        used[f"the {name} {token!r} is the token id {number}"] = -1 if number is None else number
+    for said, number in used.items():
+        if number >= num_embeddings:
+            raise CheckpointError(
+                f"{path}: {said}, but the model has embeddings for {num_embeddings} tokens only; the two do not belong "
+                "together"
+            )
     limit_ids(tokenizer, num_embeddings)
 
 

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.integrations.liger import apply_liger_kernel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.import_utils import is_liger_kernel_available
 
@@ -224,6 +223,8 @@ def use_liger(model: PreTrainedModel, head: Head) -> None:
         raise MissingExtraError("liger-kernel", "liger", "runtime.liger")
     if not torch.cuda.is_available():
         raise ConfigError("runtime.liger=true: its kernels need a CUDA device; leave it out")
+    from transformers.integrations.liger import apply_liger_kernel
+
     model.eval()
     own = _states_and_gradient(model, head)
     apply_liger_kernel(model, {"cross_entropy": False, "fused_linear_cross_entropy": False})
