@@ -265,7 +265,7 @@ def _default(field) -> str:
         return f"`{value.kind}`"
     if hasattr(value, "model_dump"):
         return "see below"
-    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
+    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value, default=str)}`"
 
 
 def _choices(field) -> list[str]:

@@ -89,7 +89,9 @@ def sample(monkeypatch):
         )
         monkeypatch.setattr(rollouts, "rollout_groups", sampler)
         monkeypatch.setattr(
-            rollouts, "encode_prompts", lambda _t, problems: [Prompt(problem=one, token_ids=(1,)) for one in problems]
+            rollouts,
+            "encode_prompts",
+            lambda _t, problems, _a: [Prompt(problem=one, token_ids=(1,)) for one in problems],
         )
         context = _context(stage)
         return sample_step(stage, context, index), (stage, context)
