@@ -382,7 +382,8 @@ def check_decoding(model: PreTrainedModel) -> None:
 
 
 def _check_cache(model_class: Any) -> None:
-    if "past_key_values" not in inspect.signature(model_class.forward).parameters:
+    forwards = [base.forward for base in model_class.__mro__ if hasattr(base, "forward")]
+    if not any("past_key_values" in inspect.signature(forward).parameters for forward in forwards):
         raise _no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
 
 
