@@ -44,6 +44,7 @@ from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
 from swerve.train.policy_update import update_policy
 from swerve.train.preparation import prepare_step
+from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.rollouts import StepRollouts
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
@@ -91,7 +92,7 @@ class OwnSteps:
         model = build_model(work)
         optimizer = OptimizerConfig(lr=1e-6)
         tokenizer: Any = SimpleNamespace(pad_token_id=PAD)
-        self._learner = Learner(model, tokenizer, optimizer, World())
+        self._learner = Learner(ReplicatedModel(model, World()), tokenizer, optimizer)
         self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
         self._params = SamplingParams(
             num_samples=work["samples"], max_new_tokens=work["max_new_tokens"], temperature=1.0, stop_ids=(END,)
