@@ -151,41 +151,39 @@ def _pad(sequences: Sequence[TokenSequence], rows: Sequence[int], pad_id: int) -
 
 
 def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch:
-    token_ids: list[int] = []
-    positions: list[int] = []
-    places: list[list[int]] = []
-    num_shared: list[int] = []
-    predicts: list[int] = []
-    last_prompt, prompt_places = None, list[int]()
-
-    def add(tokens: Sequence[int], *, first_position: int) -> list[int]:
-        start = len(token_ids)
-        token_ids.extend(tokens)
-        positions.extend(range(first_position, first_position + len(tokens)))
-        return list(range(start, len(token_ids)))
-
     chosen = [sequences[row] for row in rows]
+    token_ids: list[int] = []
+    bounds = []  # of each sequence: where prompt and completion start, how long they are, how much of it is shared
+    last_prompt, prompt_start = None, 0
     for prompt, completion in chosen:
         is_repeated = prompt == last_prompt
         if not is_repeated:
-            last_prompt, prompt_places = prompt, add(prompt, first_position=0)
-        own = [*prompt_places, *add(completion, first_position=len(prompt))]
-        places.append(own)
-        num_shared.append(len(prompt) if is_repeated else 0)
-        predicts += own[len(prompt) - 1 : -1]
+            last_prompt, prompt_start = prompt, len(token_ids)
+            token_ids.extend(prompt)
+        shared = len(prompt) if is_repeated else 0
+        bounds.append((prompt_start, len(token_ids), len(prompt), len(completion), shared))
+        token_ids.extend(completion)
 
-    lengths = torch.tensor([len(completion) for _, completion in chosen])
+    prompt_starts, starts, prompts, lengths, num_shared = torch.tensor(bounds).T
+    input_ids = torch.tensor([token_ids])
+    columns = torch.arange(int((prompts + lengths).max()))
+    start, prompt_length, end = starts[:, None], prompts[:, None], (prompts + lengths)[:, None]
+    places = torch.where(columns < prompt_length, prompt_starts[:, None], start - prompt_length) + columns
+    position_ids = torch.zeros_like(input_ids)
+    is_token = columns < end
+    position_ids[0, places[is_token]] = columns.expand_as(places)[is_token]
+
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     completion_ids = torch.zeros(mask.shape, dtype=torch.long)
-    completion_ids[mask] = torch.tensor([token for _, completion in chosen for token in completion])
+    completion_ids[mask] = input_ids[0, places[(columns >= prompt_length) & is_token]]
     return TokenBatch(
-        input_ids=torch.tensor([token_ids]),
-        position_ids=torch.tensor([positions]),
+        input_ids=input_ids,
+        position_ids=position_ids,
         completion_ids=completion_ids,
         mask=mask,
         rows=tuple(rows),
-        packed_row=PackedRow.of(places, num_shared),
-        predicts=torch.tensor(predicts),
+        packed_row=PackedRow.of(places, prompts + lengths, num_shared),
+        predicts=places[(columns >= prompt_length - 1) & (columns < end - 1)],
         sequences=tuple(chosen),
     )
 

@@ -8,7 +8,7 @@ each of the sequences ends, and needs no blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,39 +63,40 @@ class PackedRow:
     """Tokens of the longest sequence."""
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> PackedRow:
+    def of(
+        cls, places: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], num_shared: Int[Tensor, " B"]
+    ) -> PackedRow:
         """Return the row of some sequences.
 
         Args:
-            sequences: the places in the row of each one's tokens.
+            places: in the row, of each one's tokens; what stands behind the end is not looked at.
+            lengths: how many tokens each has.
             num_shared: how many of its first tokens belong to an earlier sequence as well.
         """
-        by_length = sorted(range(len(sequences)), key=lambda index: len(sequences[index]))
-        groups: list[list[int]] = [[]]
-        for index in by_length:
-            shortest = len(sequences[groups[-1][0]]) if groups[-1] else 0
-            if groups[-1] and len(sequences[index]) > _SLACK * shortest + 8:
-                groups.append([])
-            groups[-1].append(index)
-        blocks = [_block([sequences[i] for i in group], [num_shared[i] for i in group]) for group in groups if group]
+        columns = torch.arange(int(lengths.max()))
+        is_token = columns < lengths[:, None]
+        is_own = is_token & (columns >= num_shared[:, None])
+        table = places[:, : len(columns)].where(is_token, 0)
+        widths, by_length = lengths.sort(stable=True)
+        blocks, start = [], 0
+        for end, width in enumerate([*widths.tolist(), math.inf]):
+            if end and width > _SLACK * int(widths[start]) + 8:
+                rows, longest = by_length[start:end], int(widths[end - 1])
+                own = is_own[rows, :longest].flatten().nonzero().squeeze(1)
+                blocks.append(Block(places=table[rows, :longest], own=own))
+                start = end
         kept = torch.cat([block.places.flatten()[block.own] for block in blocks])
-        order = torch.empty_like(kept)
+        order, first = torch.empty_like(kept), torch.empty_like(kept)
         order[kept] = torch.arange(len(kept))
-        places = torch.tensor([place for sequence in sequences for place in sequence])
-        ends = torch.tensor([0, *map(len, sequences)]).cumsum(0)
-        is_own = torch.ones_like(places, dtype=torch.bool)
-        for start, shared in zip(ends.tolist(), num_shared, strict=False):
-            is_own[start : start + shared] = False
-        own = is_own.nonzero().squeeze(1)
-        first = torch.empty_like(kept)
-        first[places[own]] = own
+        own = is_own[is_token].nonzero().squeeze(1)
+        first[table[is_token][own]] = own
         return cls(
             blocks=tuple(blocks),
             order=order,
-            places=places,
+            places=table[is_token],
             first=first,
-            ends=ends.int(),
-            longest=max(map(len, sequences)),
+            ends=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+            longest=len(columns),
         )
 
     def to(self, device: torch.device | str) -> PackedRow:
@@ -108,16 +109,6 @@ class PackedRow:
             first=self.first.to(device),
             ends=self.ends.to(device),
         )
-
-
-def _block(sequences: Sequence[Sequence[int]], num_shared: Sequence[int]) -> Block:
-    width = max(map(len, sequences))
-    places = torch.zeros(len(sequences), width, dtype=torch.long)
-    own = torch.zeros(len(sequences), width, dtype=torch.bool)
-    for index, (sequence, shared) in enumerate(zip(sequences, num_shared, strict=True)):
-        places[index, : len(sequence)] = torch.tensor(sequence)
-        own[index, shared : len(sequence)] = True
-    return Block(places=places, own=own.flatten().nonzero().squeeze(1))
 
 
 def packed_attention(

@@ -32,8 +32,7 @@ class TokenTable:
     def fill(self, rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float32) -> Float[Tensor, "B T"]:
         """Return a table of each completion's values."""
         table = self.zeros(dtype)
-        for index, values in enumerate(rows):
-            table[index, : len(values)] = torch.tensor(values, dtype=dtype)
+        table[self.mask] = torch.tensor([value for values in rows for value in values], dtype=dtype)
         return table
 
 

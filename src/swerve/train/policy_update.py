@@ -61,8 +61,10 @@ def update_policy(
                 rows=rows,
                 recorder=recorder,
             )
-            sequences = [step.sequences[row] for row in rows]
-            batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
+            batches = step.batches
+            if len(rows) < len(step.sequences):
+                sequences = [step.sequences[row] for row in rows]
+                batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
             result = context.learner.update(batches, loss, learning_rate=rate, metrics=_PER_TOKEN)
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
             for name, value in {**added, **result.sums}.items():

@@ -48,6 +48,8 @@ class PolicyStep:
     """`[B]`."""
     columns: TokenColumns
     """`[B, T]` each."""
+    batches: Sequence[TokenBatch]
+    """Micro-batches of all the completions."""
 
 
 def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, kl: KlTerm) -> PolicyStep:
@@ -88,6 +90,7 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         table=table,
         rewards=torch.tensor([value for values in rollouts.rewards for value in values]),
         columns=columns,
+        batches=batches,
     )
 
 
