@@ -6,12 +6,15 @@ many queries. Decoding asks one query per row, thousands of times, so these laye
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.nn.functional import rms_norm
+from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
@@ -32,6 +35,18 @@ class OneTokenForward:
         self._model: Any = model
         self.usable = type(model) in _KNOWN and model.dtype in (torch.float32, torch.float64) and _rotates_all(model)
         self.checked = False
+        self._layers: list[_Layer] = []
+        # Of each position, cos and then sin, with the sign that its half has.
+        self._rotations = torch.empty(0)
+        self.read_weights()
+
+    @torch.no_grad()
+    def read_weights(self) -> None:
+        """Take the weights as they are now; to be called whenever they may have changed."""
+        if self.usable:
+            model = self._model.model
+            self._layers = [_Layer.of(layer) for layer in model.layers[: self._model.config.num_hidden_layers]]
+            self._final_norm = _Norm.of(model.norm)
 
     def check(self, found: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
         """Return whether logits are the model's own to rounding; where they are not, this is not to be used again."""
@@ -59,43 +74,113 @@ class OneTokenForward:
         if is_token is not None:
             bias = torch.zeros(is_token.shape, dtype=self._model.dtype, device=ids.device)
             bias = bias.masked_fill_(~is_token, -torch.inf)[:, None]
-        model = self._model.model
-        hidden = model.embed_tokens(ids)
-        cos, sin = model.rotary_emb(hidden, positions)
-        half = cos.shape[-1] // 2
-        turned = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
-        layers: Any = zip(model.layers[: self._model.config.num_hidden_layers], cache.layers, strict=True)
-        for layer, cached in layers:
-            hidden = hidden + _attend(layer.self_attn, _norm(layer.input_layernorm, hidden), cos, turned, cached, bias)
-            mlp, normed = layer.mlp, _norm(layer.post_attention_layernorm, hidden)
-            hidden = hidden + mlp.down_proj(mlp.act_fn(mlp.gate_proj(normed)).mul_(mlp.up_proj(normed)))
-        logits: Tensor = self._model.lm_head(_norm(model.norm, hidden))
+        hidden = self._model.model.embed_tokens(ids)
+        rotations = self._rotations_at(positions, hidden, cache.get_seq_length() + 1)
+        for layer, cached in zip(self._layers, cache.layers, strict=True):
+            hidden = layer(hidden, rotations, cached, bias)
+        logits: Tensor = self._model.lm_head(self._final_norm(hidden))
         return logits
+
+    def _rotations_at(self, positions: Tensor, hidden: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+        """Return what turns queries and keys at these positions, all of them below `num_columns`."""
+        if len(self._rotations) < num_columns or self._rotations.device != hidden.device:
+            every = torch.arange(2 * num_columns, device=hidden.device)
+            cos, sin = (values[0] for values in self._model.model.rotary_emb(hidden, every[None]))
+            half = cos.shape[-1] // 2
+            self._rotations = torch.cat([cos, -sin[:, :half], sin[:, half:]], dim=-1)
+        cos, turned = self._rotations[positions].chunk(2, dim=-1)
+        return cos, turned
 
 
 def _rotates_all(model: Any) -> bool:
-    return bool(2 * len(model.model.rotary_emb.inv_freq) == model.model.layers[0].self_attn.head_dim)
+    """Whether all of a head is turned, by angles that do not depend on how long the sequences are."""
+    rotary = model.model.rotary_emb
+    is_fixed = getattr(rotary, "rope_type", "default") in ("default", "linear", "llama3")
+    return is_fixed and bool(2 * len(rotary.inv_freq) == model.model.layers[0].self_attn.head_dim)
 
 
-def _norm(module: Any, hidden: Tensor) -> Tensor:
-    return rms_norm(hidden, module.weight.shape, module.weight, module.variance_epsilon)
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: Tensor
+    epsilon: Tensor
+
+    @classmethod
+    def of(cls, module: Any) -> _Norm:
+        return cls(module.weight, torch.full_like(module.weight[:1], module.variance_epsilon))
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the states over their root mean square, weighted; five passes where `rms_norm` has seven."""
+        size = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+        scale = torch.addcmul(self.epsilon, size, size, value=1 / states.shape[-1]).rsqrt_()
+        return (states * scale).mul_(self.weight)
 
 
-def _attend(attention: Any, hidden: Tensor, cos: Tensor, turned: Tensor, cached: Any, bias: Tensor | None) -> Tensor:
-    rows, width = len(hidden), attention.head_dim
-    queries, keys, values = (
-        project(hidden).view(rows, -1, width) for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    if hasattr(attention, "q_norm"):
-        queries, keys = _norm(attention.q_norm, queries), _norm(attention.k_norm, keys)
-    num_queries, num_keys = queries.shape[1], keys.shape[1]
-    both = torch.cat([queries * attention.scaling, keys], dim=1)
-    both = torch.addcmul(both * cos, both.roll(width // 2, dims=-1), turned)
-    queries, keys = both[:, :num_queries], both[:, num_queries:]
-    all_keys, all_values = cached.update(keys[:, :, None], values[:, :, None])
-    scores = queries.reshape(rows * num_keys, -1, width) @ all_keys.flatten(0, 1).transpose(1, 2)
-    if bias is not None:
-        scores.view(rows, num_queries, -1).add_(bias)
-    attended = scores.softmax(-1) @ all_values.flatten(0, 1)
-    output: Tensor = attention.o_proj(attended.view(rows, num_queries * width))
-    return output
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """A decoder layer as plain functions of tensors: looking up modules takes as long as small products."""
+
+    input_norm: _Norm
+    projections: tuple[Callable[[Tensor], Tensor], ...]
+    """Queries, keys, values and output."""
+    head_norm: _Norm | None
+    """Of queries and keys side by side; None where the model has none."""
+    scaling: Tensor
+    """Of queries and keys side by side, `[H + K, 1]`; 1 where `head_norm` has it."""
+    head_dim: int
+    mlp_norm: _Norm
+    gate: Callable[[Tensor], Tensor]
+    up: Callable[[Tensor], Tensor]
+    down: Callable[[Tensor], Tensor]
+    activation: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def of(cls, layer: Any) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        queries, keys = (module.out_features // attention.head_dim for module in (attention.q_proj, attention.k_proj))
+        scaling = layer.input_layernorm.weight.new_ones(queries + keys, 1)
+        scaling[:queries] = attention.scaling
+        head_norm = None
+        if hasattr(attention, "q_norm"):
+            weights = [attention.q_norm.weight.expand(queries, -1), attention.k_norm.weight.expand(keys, -1)]
+            head_norm = _Norm(torch.cat(weights) * scaling, _Norm.of(attention.q_norm).epsilon)
+        return cls(
+            input_norm=_Norm.of(layer.input_layernorm),
+            projections=tuple(
+                _linear(module) for module in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+            ),
+            head_norm=head_norm,
+            scaling=scaling,
+            head_dim=attention.head_dim,
+            mlp_norm=_Norm.of(layer.post_attention_layernorm),
+            gate=_linear(mlp.gate_proj),
+            up=_linear(mlp.up_proj),
+            down=_linear(mlp.down_proj),
+            activation=mlp.act_fn,
+        )
+
+    def __call__(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor | None) -> Tensor:
+        hidden = hidden + self._attend(self.input_norm(hidden), rotations, cached, bias)
+        normed = self.mlp_norm(hidden)
+        return hidden.add_(self.down(self.activation(self.gate(normed)).mul_(self.up(normed))))
+
+    def _attend(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor | None) -> Tensor:
+        rows, width = len(hidden), self.head_dim
+        queries, keys, values = (project(hidden) for project in self.projections[:3])
+        num_queries, num_keys = queries.shape[1] // width, keys.shape[1] // width
+        both = torch.cat([queries, keys], dim=1).view(rows, -1, width)
+        both = both.mul_(self.scaling) if self.head_norm is None else self.head_norm(both)
+        cos, turned = rotations
+        both = torch.addcmul(both * cos, both.roll(width // 2, dims=-1), turned)
+        queries, keys = both[:, :num_queries], both[:, num_queries:]
+        all_keys, all_values = cached.update(keys[:, :, None], values.view(rows, num_keys, 1, width))
+        scores = queries.reshape(rows * num_keys, -1, width) @ all_keys.flatten(0, 1).transpose(1, 2)
+        if bias is not None:
+            scores.view(rows, num_queries, -1).add_(bias)
+        attended = scores.softmax(-1) @ all_values.flatten(0, 1)
+        return self.projections[3](attended.view(rows, num_queries * width))
+
+
+def _linear(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    if type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks):
+        return partial(linear, weight=module.weight, bias=module.bias)
+    return module

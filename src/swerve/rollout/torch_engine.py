@@ -106,6 +106,7 @@ class TorchEngine(Engine):
         finished: dict[tuple[int, int], Completion] = {}
         can_join, max_tokens = can_share(self._model), self._max_tokens()
         size = max(self._max_rows, _MAX_SLOTS // params.max_new_tokens)
+        self._one_token.read_weights()
         with evaluating(self._model), torch.inference_mode():
             for prefixes, indices in self._blocks(prompts, max_tokens, can_share=can_join):
                 rows = [(prompt, sample) for prompt in indices for sample in range(params.num_samples)]
