@@ -66,7 +66,7 @@ class _Stage(Model):
     """Steps between further checkpoints that are kept."""
     save_every: PositiveInt | None = None
     """Steps between checkpoints that only serve resuming; each replaces the one before."""
-    tokens_per_batch: PositiveInt = 65536
+    tokens_per_batch: PositiveInt = 4096
     """Tokens of one forward pass, padding included; more are split, with the same result."""
     where: StageFilter = StageFilter()
     """Which of the task's problems the stage draws from."""

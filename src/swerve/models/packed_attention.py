@@ -63,9 +63,7 @@ class PackedRow:
     """Tokens of the longest sequence."""
 
     @classmethod
-    def of(
-        cls, places: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], num_shared: Int[Tensor, " B"]
-    ) -> PackedRow:
+    def of(cls, places: Int[Tensor, "B W"], lengths: Int[Tensor, " B"], num_shared: Int[Tensor, " B"]) -> PackedRow:
         """Return the row of some sequences.
 
         Args:
