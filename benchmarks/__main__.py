@@ -30,14 +30,16 @@ def texts() -> dict[str, str]:
     graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
         read_records(results / f"{name}.jsonl") for name in names
     )
-    layers, precisions = (read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision"))
+    layers, precisions, places = (
+        read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision", "places")
+    )
     answers = {
         "equivalence": equivalence.shown(maths),
         "equivalence: made": _made(maths[0]),
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates)}
+    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places)}
     memory = {**_peaks(peaks), **_layers(layers)}
     return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory, **_precisions(precisions)}
 
@@ -122,6 +124,13 @@ def _updates(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     ]
     head = ["rows", "precision", "layers run again", "places per token", "update", "to the first"]
     return {"update speed": table(head, rows), "update: made": _made(lines[0])}
+
+
+def _places(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    ways = ("padded", "packed_alone", "packed", "attended")
+    rows = [[line["lengths"], f"{line['tokens']:,}", *(f"{line[way]:.2f}" for way in ways)] for line in lines[1:]]
+    head = ["lengths", "tokens", "padded", "packed", "packed, a group's prompt once", "the same, in attention"]
+    return {"places": table(head, rows), "places: tokens": f"{lines[0]['tokens']:,}"}
 
 
 def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

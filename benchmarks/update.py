@@ -2,12 +2,17 @@
 
     python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3] [--ways 2 4]
     MALLOC_MMAP_THRESHOLD_=65536 python -m benchmarks.update --layout 1.5B --layers 2 ...
+    python -m benchmarks.update --places --tokens 16384
 
 GSM8K-like groups (8 completions of 250 tokens on average, prompts of 60 to 250), random weights, forward and backward
 pass of one loss in micro-batches of `--tokens`. `kept` is what the forward pass leaves for the backward pass, and
 `peak` the most that is held beyond weights and gradients, both in GB and of one micro-batch: on CUDA as torch's
 allocator counts it, on a processor the growth of resident memory, where the C library gives back what is freed (the
 second command).
+
+`--places` instead prints, for three distributions of lengths, the places of the rows for each token of the sequences:
+padded, packed with each sequence's own prompt, packed with a group's prompt once; and the places that attention then
+reads side by side.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,17 +53,45 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
-def sequences(groups: int, *, seed: int = 0) -> list[TokenSequence]:
-    """Return GSM8K-like groups of 8."""
+# Prompts are uniform in length; a completion has mean x exp(N(0, 0.35)) of its group x exp(N(0, sigma)) tokens.
+LENGTHS: dict[str, dict[str, Any]] = {
+    "GSM8K-like": {"groups": 64, "samples": 8, "prompt": (60, 250), "mean": 250, "sigma": 0.4, "cap": 1024},
+    "K&K-like": {"groups": 8, "samples": 16, "prompt": (250, 450), "mean": 900, "sigma": 0.6, "cap": 4096},
+    "DeepScaleR-like": {"groups": 128, "samples": 8, "prompt": (60, 300), "mean": 2500, "sigma": 0.7, "cap": 8192},
+}
+
+
+def sequences(profile: Mapping[str, Any], *, seed: int = 0) -> list[TokenSequence]:
+    """Return the groups of one step, as long as a profile says."""
     rng = random.Random(seed)
     found = []
-    for _ in range(groups):
-        prompt = [rng.randrange(1000) for _ in range(rng.randint(60, 250))]
-        mean = 250 * math.exp(rng.gauss(0, 0.35))
-        for _ in range(8):
-            length = max(1, min(1024, round(mean * math.exp(rng.gauss(0, 0.4)))))
+    for _ in range(profile["groups"]):
+        prompt = [rng.randrange(1000) for _ in range(rng.randint(*profile["prompt"]))]
+        mean = profile["mean"] * math.exp(rng.gauss(0, 0.35))
+        for _ in range(profile["samples"]):
+            length = max(1, min(profile["cap"], round(mean * math.exp(rng.gauss(0, profile["sigma"])))))
             found.append((prompt, [rng.randrange(1000) for _ in range(length)]))
     return found
+
+
+def row_places(name: str, tokens: int) -> dict[str, Any]:
+    """Return how many places the rows of a profile's step have for each token of its sequences."""
+    chosen = sequences(LENGTHS[name])
+    real = sum(len(prompt) + len(completion) for prompt, completion in chosen)
+    alone = [([number, *prompt[1:]], completion) for number, (prompt, completion) in enumerate(chosen)]
+    padded, packed_alone, packed = (
+        token_batches(sequences, pad_id=0, tokens_per_batch=tokens, packed=is_packed)
+        for sequences, is_packed in ((chosen, False), (alone, True), (chosen, True))
+    )
+    rows = {"padded": padded, "packed_alone": packed_alone, "packed": packed}
+    attended = sum(block.places.numel() for batch in packed if batch.packed_row for block in batch.packed_row.blocks)
+    return {
+        "lengths": name,
+        "tokens": real,
+        "tokens_per_batch": tokens,
+        **{way: round(sum(batch.input_ids.numel() for batch in found) / real, 3) for way, found in rows.items()},
+        "attended": round(attended / real, 3),
+    }
 
 
 def measure(
@@ -136,11 +169,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ways", type=int, nargs="+", default=range(len(WAYS)), help="the first is 0")
+    parser.add_argument("--places", action="store_true")
     arguments = parser.parse_args()
+    if arguments.places:
+        print_header(tokens=arguments.tokens)
+        for name in LENGTHS:
+            print_line(row_places(name, arguments.tokens))
+        return
     torch.set_num_threads(1)
     layout = {**LAYOUTS[arguments.layout], **({"num_hidden_layers": arguments.layers} if arguments.layers else {})}
     config = Qwen2Config(**layout, tie_word_embeddings=True, max_position_embeddings=4096)
-    chosen = sequences(arguments.groups)
+    chosen = sequences({**LENGTHS["GSM8K-like"], "groups": arguments.groups})
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     print_header(
         "torch", "transformers", device=device, layout=layout, tokens=arguments.tokens, groups=arguments.groups
