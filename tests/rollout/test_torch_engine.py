@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Lfm2Config, Lfm2ForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
 from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
@@ -214,6 +215,43 @@ def test_the_short_forward_pass_is_not_used_where_it_is_not_the_models(tiny):
         test_greedy_decoding_equals_generate_of_transformers(tiny)
     finally:
         handle.remove()
+
+
+def test_angles_that_depend_on_the_length_are_left_to_the_model():
+    rope = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 16, "factor": 4.0}
+    config = LlamaConfig(
+        vocab_size=11,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        rope_parameters={**rope, "short_factor": [1.0] * 4, "long_factor": [1.0, 4.0, 9.0, 30.0]},
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)
+    engine = TorchEngine(model, pad_id=0, max_rows=8)
+    for prompt in PROMPTS:
+        ((found,),) = engine.generate([prompt], _params(num_samples=1, temperature=0.0, stop_ids=()), seeds=[0])
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None)
+        assert list(found.token_ids) == expected[0, len(prompt) :].tolist()
+
+
+def test_every_call_samples_from_the_weights_as_they_are(tiny):
+    model = copy.deepcopy(tiny[0])
+    engine = TorchEngine(model, pad_id=0, max_rows=8)
+    before = engine.generate(PROMPTS, _params(), seeds=[3, 4, 5])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    after, expected = (
+        each.generate(PROMPTS, _params(), seeds=[3, 4, 5])
+        for each in (engine, TorchEngine(model, pad_id=0, max_rows=8))
+    )
+    assert after == expected != before
 
 
 def test_drawing_from_a_large_vocabulary():

@@ -95,7 +95,8 @@ class OneTokenForward:
 def _rotates_all(model: Any) -> bool:
     """Whether all of a head is turned, by angles that do not depend on how long the sequences are."""
     rotary = model.model.rotary_emb
-    is_fixed = getattr(rotary, "rope_type", "default") in ("default", "linear", "llama3")
+    kind = getattr(rotary, "rope_type", "default")
+    is_fixed = "dynamic" not in kind and kind != "longrope"
     return is_fixed and bool(2 * len(rotary.inv_freq) == model.model.layers[0].self_attn.head_dim)
 
 
