@@ -4,11 +4,12 @@
 
 swerve and TRL run in a process and an environment each, on one thread, and make their steps in turn; a ratio is the
 median over pairs of neighbouring steps. A step is sampling, scoring (log-probs and advantages) and one update; the
-reward is read off the first token. Both use float32, no KL term, one update per rollout, and rewards, clipping and
-optimizer as they come.
+reward is read off the first token. Both use no KL term, one update per rollout, and rewards, clipping and optimizer as
+they come.
 
-TRL has bf16 and gradient checkpointing off, which are slower on a CPU, and computes no reference or old log-probs. Its
-micro-batch is the whole step; a quarter of it takes about as long (`--trl-rows`).
+TRL has gradient checkpointing off, which is slower, and computes no reference or old log-probs. Its micro-batch is the
+whole step; a quarter of it takes about as long (`--trl-rows`). Both sides compute in float32, or both in bfloat16
+beside float32 weights (TRL's bf16): slower for the small model, faster for the large one on a CPU that has it.
 
 Lengths: the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
 probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
@@ -38,6 +39,7 @@ import torch
 from benchmarks.process import header, median_ratio, print_line
 from benchmarks.step_trl import END, PAD, build_model, build_prompts, reward
 from swerve.config import OptimizerConfig
+from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import RlStage
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.train.kl import kl_term
@@ -68,10 +70,11 @@ _TINY = {
     "head_dim": 16,
     "initializer_range": 0.08,
 }
-_WORK = {"model": _MODEL, "prompts": 8, "samples": 8, "prompt_tokens": (24, 64), "trl_rows": 64}
+_WORK = {"precision": "float32", "model": _MODEL, "prompts": 8, "samples": 8, "prompt_tokens": (24, 64), "trl_rows": 64}
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     "ragged": {**_WORK, "end_probability": 0.0105, "max_new_tokens": 256},
     "fixed": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128},
+    "fixed, bfloat16": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128, "precision": "bfloat16"},
     "demo": {
         **_WORK,
         "model": _TINY,
@@ -92,7 +95,8 @@ class OwnSteps:
         model = build_model(work)
         optimizer = OptimizerConfig(lr=1e-6)
         tokenizer: Any = SimpleNamespace(pad_token_id=PAD)
-        self._learner = Learner(ReplicatedModel(model, World()), tokenizer, optimizer)
+        runtime = RuntimeConfig(precision=work["precision"])
+        self._learner = Learner(ReplicatedModel(model, World(), runtime=runtime), tokenizer, optimizer)
         self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
         self._params = SamplingParams(
             num_samples=work["samples"], max_new_tokens=work["max_new_tokens"], temperature=1.0, stop_ids=(END,)

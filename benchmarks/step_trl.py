@@ -90,7 +90,7 @@ def main() -> None:
         config = GRPOConfig(
             output_dir=folder,
             use_cpu=True,
-            bf16=False,
+            bf16=work["precision"] == "bfloat16",
             gradient_checkpointing=False,
             beta=0.0,
             num_iterations=1,
