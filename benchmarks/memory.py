@@ -2,7 +2,7 @@
 
     python -m benchmarks.memory [--device cpu|cuda] [--tokens 2048]
 
-Three models of 50 million parameters and more, with random weights, make two RL steps with a KL term, each in a
+Models of 50 million parameters and more, with random weights, make two RL steps with a KL term, each in a
 process of its own. On CUDA the peak is that of torch's allocator. On a processor it is the peak of resident memory
 above what the process had after its imports, with `MALLOC_MMAP_THRESHOLD_=65536`: without it the C library keeps freed
 blocks of up to 32 MiB for itself, and a process that frees tensors of many sizes holds up to 1.7 times as much.
@@ -35,17 +35,15 @@ from swerve.train import train
 from swerve.train.memory import predicted_memory
 
 _SIZES = {"vocab_size": 32_000, "num_attention_heads": 8, "num_key_value_heads": 4, "pad_token_id": 0}
-MODELS: dict[str, tuple[PreTrainedConfig, dict[str, str]]] = {
-    "qwen3, tied": (
-        Qwen3Config(
-            hidden_size=512,
-            intermediate_size=1536,
-            num_hidden_layers=12,
-            head_dim=64,
-            tie_word_embeddings=True,
-            **_SIZES,
-        ),
-        {},
+_QWEN3 = Qwen3Config(
+    hidden_size=512, intermediate_size=1536, num_hidden_layers=12, head_dim=64, tie_word_embeddings=True, **_SIZES
+)
+MODELS: dict[str, tuple[PreTrainedConfig, dict[str, Any]]] = {
+    "qwen3, tied": (_QWEN3, {}),
+    "qwen3, tied, lora": (_QWEN3, {"lora": {"rank": 32}}),
+    "qwen3, tied, frozen but 2 layers": (
+        _QWEN3,
+        {"freeze": ["*embed*", "*.norm.*", *(f"*.layers.{n}.*" for n in range(10))]},
     ),
     "llama, untied, bfloat16": (
         LlamaConfig(hidden_size=512, intermediate_size=1408, num_hidden_layers=10, tie_word_embeddings=False, **_SIZES),
@@ -60,7 +58,9 @@ MODELS: dict[str, tuple[PreTrainedConfig, dict[str, str]]] = {
 
 def _recipe(folder: Path, name: str, device: str, tokens: int) -> Path:
     """Write a model and the recipe that trains it; return the recipe."""
-    config, runtime = MODELS[name]
+    config, settings = MODELS[name]
+    lora, freeze = settings.get("lora"), settings.get("freeze", [])
+    runtime = {key: value for key, value in settings.items() if key not in ("lora", "freeze")}
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(config)
     with quiet_transformers():
@@ -75,10 +75,11 @@ def _recipe(folder: Path, name: str, device: str, tokens: int) -> Path:
         "zero_variance": "keep",
         "kl": {"kind": "loss", "estimator": "k3", "coef": 0.1},
         "optimizer": {"lr": 1e-6},
+        "freeze": freeze,
     }
     document = {
         "task": {"kind": "addition", "num_train": 200},
-        "model": {"kind": "pretrained", "path": str(folder / "model")},
+        "model": {"kind": "pretrained", "path": str(folder / "model"), "lora": lora},
         "max_new_tokens": 96,
         "stages": [stage],
         "runtime": {"device": device, **runtime},
@@ -91,6 +92,8 @@ def _recipe(folder: Path, name: str, device: str, tokens: int) -> Path:
 def _measured(recipe: Path) -> int:
     """Train in this process; return the peak in bytes."""
     config = load_config(recipe)
+    if config.model.lora is not None:
+        import peft  # noqa: F401 - its own size is not measured
     before = resident_bytes("VmRSS") or 0
     reset_peak()
     train(config, RunDirectory(recipe.parent / "run"), resume=False, progress=SilentProgress())

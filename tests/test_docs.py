@@ -190,6 +190,7 @@ _MODELS = {
     "Grading of knights and knaves": configuration.KAndKGrading,
     "Tiny model": configuration.TinyModel,
     "Pretrained model": configuration.PretrainedModel,
+    "Adapter": configuration.LoraConfig,
     "SFT stage": configuration.SftStage,
     "DPO stage": configuration.DpoStage,
     "RL stage": configuration.RlStage,

@@ -128,7 +128,7 @@ REFUSED = {
     "owner/name#nope": "the model has no revision 'nope'; its page lists branches and tags",
     "owner/pickled": "no weights in safetensors files, and pytorch_model.bin is pickled: reading a pickle runs",
     "owner/none": "cannot fetch owner/none: it has no weights in safetensors files",
-    "owner/lora": "it is a LoRA adapter, not a model; merge it into its base (hf download --local-dir FOLDER",
+    "owner/lora": "adapter_config.json names no base_model_name_or_path; put the model's folder there",
     "owner/full": "disk full while writing",
     "owner/unfetched": "cannot be reached, and the cache in",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from swerve.artifacts.samples import read_samples
 from swerve.cli.eval_command import model_temperatures
@@ -137,13 +138,23 @@ def test_what_is_no_file_of_samples_is_not_replaced(swerve: Swerve, model: str, 
     assert "--out notes.parquet exists and is no file of samples; give another name" in err
 
 
-def test_an_adapter_is_refused_with_what_to_do(swerve: Swerve, tmp_path: Path) -> None:
-    folder = tmp_path / "lora"
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text("{}")
-    status, _, err = swerve("sample", "lora", *TASK, "--out", "o")
-    assert status == 1
-    assert "lora is a LoRA adapter, not a model; merge it into its base (swerve export lora --out FOLDER)" in err
+def test_an_adapter_from_elsewhere_is_sampled_as_it_is_merged(swerve: Swerve, model: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = AutoModelForCausalLM.from_pretrained(model)
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["q_proj", "up_proj"], use_rslora=True))
+    for name, parameter in adapted.named_parameters():
+        if ".lora_B." in name:
+            parameter.data.fill_(0.1)
+    adapted.save_pretrained(tmp_path / "lora")
+    status, _, err = swerve("export", "lora", "--out", "merged")
+    assert status == 0, err
+    status, _, err = swerve(
+        "sample", model, "lora", "merged", *TASK, "--temperature", "0", "--num-samples", "1", "--out", "o"
+    )
+    assert status == 0, err
+    one, lora, merged = (read_samples(tmp_path / "o" / f"{name}.parquet").samples for name in ("one", "lora", "merged"))
+    ids = [[sample.completion.token_ids for sample in samples] for samples in (one, lora, merged)]
+    assert ids[1] == ids[2] != ids[0]
 
 
 def test_keys_of_the_task_and_models_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

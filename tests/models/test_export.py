@@ -232,7 +232,7 @@ def test_a_run_without_a_label_says_which_there_are(small_run, tmp_path, capsys)
 
 def test_room_is_looked_for_before_anything_is_read(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _place: shutil._ntuple_diskusage(1, 1, 1000))
-    monkeypatch.setattr(export, "load_model", lambda *_a, **_k: pytest.fail("was read"))
+    monkeypatch.setattr(export, "load_base", lambda *_a, **_k: pytest.fail("was read"))
     with pytest.raises(ArtifactError, match=r"out needs about 0\.0 GB, and .* has 0\.0 GB free"):
         _export(folder, tmp_path / "out")
 

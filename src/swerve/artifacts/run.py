@@ -167,6 +167,7 @@ class RunDirectory:
         """Delete what `create` made, and the directory if nothing else is in it."""
         for path in (self.config_path, self.path / "run.json", self.path / ".lock"):
             path.unlink(missing_ok=True)
+        remove(self.initial_path)
         if not any(self.path.iterdir()):
             self.path.rmdir()
 

@@ -172,7 +172,7 @@ def resolve_checkpoint(name: str) -> NamedFolder:
         ArtifactError: there is no such run.
     """
     path = Path(name)
-    if (path / "config.json").is_file():
+    if any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
         return NamedFolder(name=name, path=path)
     run_name, colon, selector = name.rpartition(":")
     if colon and run_name and not path.exists():
@@ -183,12 +183,7 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
-    if (path / "adapter_config.json").is_file():
-        raise CheckpointError(
-            f"{name} is a LoRA adapter, not a model; merge it into its base (swerve export {name} --out FOLDER), and "
-            "give FOLDER"
-        )
-    what = "has no config.json" if path.exists() else "does not exist"
+    what = "has no config.json or adapter_config.json" if path.exists() else "does not exist"
     raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")
 
 

@@ -14,7 +14,7 @@ from swerve.config.curricula import (
     SuccessRateCurriculum,
 )
 from swerve.config.engines import EngineConfig, RolloutConfig, TorchEngineConfig
-from swerve.config.models import ModelConfig, PretrainedModel, TinyModel
+from swerve.config.models import LoraConfig, ModelConfig, PretrainedModel, TinyModel
 from swerve.config.objectives import CollapseConfig, GaeAdvantages
 from swerve.config.presets import PRESETS, preset_notes
 from swerve.config.probe import (
@@ -68,6 +68,7 @@ __all__ = [
     "FilterConfig",
     "GaeAdvantages",
     "KAndKGrading",
+    "LoraConfig",
     "MathGrading",
     "MixturePart",
     "MixtureTask",

@@ -10,6 +10,18 @@ from pydantic import Field, JsonValue, model_validator
 from swerve.settings import Model, Positive, PositiveInt
 
 
+class LoraConfig(Model):
+    """An adapter: two matrices of low rank beside each frozen linear layer, W x + (alpha / rank) B A x."""
+
+    rank: PositiveInt = 32
+    """Rows of A and columns of B."""
+    alpha: Positive = 64.0
+    targets: Literal["all_linear"] | Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = "all_linear"
+    """Which linear layers: all but the output head, or those with these names, such as `q_proj`."""
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Of what A reads, in supervised stages."""
+
+
 class TinyModel(Model):
     """A randomly initialised transformer whose vocabulary is the task's words."""
 
@@ -24,6 +36,8 @@ class TinyModel(Model):
     """Standard deviation of the initial weights; the usual 0.02 is meant for wide models and slows narrow ones."""
     tie_embeddings: bool = True
     max_positions: PositiveInt = 512
+    lora: LoraConfig | None = None
+    """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> TinyModel:
@@ -47,6 +61,8 @@ class PretrainedModel(Model):
     """Arguments of the chat template, such as `enable_thinking`."""
     today: date = date(2024, 7, 26)
     """The date that a chat template which prints today's is told."""
+    lora: LoraConfig | None = None
+    """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
 
 
 ModelConfig = Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -159,6 +159,12 @@ class Config(Model):
     def _check_keep_state(self) -> Config:
         if self.stages[0].optimizer.keep_state:
             raise ValueError("the first stage has no optimizer state to continue with; leave optimizer.keep_state out")
+        for before, stage in pairwise(self.stages):
+            if stage.optimizer.keep_state and stage.optimizer.moments != before.optimizer.moments:
+                raise ValueError(
+                    f"stage '{stage.label}' cannot keep the state of '{before.label}': optimizer.moments differ "
+                    f"({stage.optimizer.moments} and {before.optimizer.moments})"
+                )
         return self
 
     @model_validator(mode="after")

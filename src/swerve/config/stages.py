@@ -35,7 +35,7 @@ from swerve.config.objectives import (
 )
 from swerve.config.presets import Preset, merged, with_preset
 from swerve.problems.data_specs import Specs
-from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability
+from swerve.settings import Model, NonNegative, Positive, PositiveInt, Probability, Words
 
 
 class OptimizerConfig(Model):
@@ -52,6 +52,9 @@ class OptimizerConfig(Model):
     """Gradients are scaled down to this global norm; null: never."""
     keep_state: bool = False
     """Continue with the moments of the stage before, instead of none."""
+    moments: Literal["float32", "int8"] = "float32"
+    """How AdamW's two moments are kept: `int8` takes 2 bytes for a weight instead of 8, for matrices of 4,096 weights
+    or more; needs the extra `int8`."""
 
 
 class _Stage(Model):
@@ -72,6 +75,8 @@ class _Stage(Model):
     """Which of the task's problems the stage draws from."""
     mix: dict[str, Positive] = Field(default_factory=dict)
     """Weights of a mixture's parts, by their names; parts that are not named are not drawn. Empty: the task's."""
+    freeze: Words = ()
+    """Patterns of names of parameters that the stage does not train, such as `*embed_tokens*` or `model.layers.0.*`."""
 
     @property
     def label(self) -> str:

@@ -20,7 +20,7 @@ from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
 from swerve.functional import entropy, rows_per_chunk
-from swerve.models.model_folder import LoadedModel, load_model, resolve_device, stop_ids
+from swerve.models.model_folder import LoadedModel, bases_kept, bases_of, load_model, resolve_device, stop_ids
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
@@ -65,7 +65,11 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     settings = evaluation_settings(config, problems)
     per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
     summaries = []
-    with run.lock(), progress.task("evaluate", len(checkpoints) * per_checkpoint) as task:
+    with (
+        run.lock(),
+        progress.task("evaluate", len(checkpoints) * per_checkpoint) as task,
+        bases_kept(bases_of(checkpoint.path for checkpoint in checkpoints)),
+    ):
         for checkpoint in checkpoints:
             known = known_evaluation(run, checkpoint, settings)
             if known is not None:

@@ -33,7 +33,7 @@ from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
-from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source
+from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
@@ -110,7 +110,10 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     for plan in plans:
         plan.check_place()
     device = resolve_device(first.runtime.device)
-    with joined_world(device, timeout=first.runtime.collective_timeout) as world:
+    with (
+        joined_world(device, timeout=first.runtime.collective_timeout) as world,
+        shared_bases(model.source for model in models.values()),
+    ):
         for model in models.values():
             _sample_model([plan for plan in plans if plan.model is model], world, shown)
         return world.is_main

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.files import check_space, new_directory, read_json, write_text
-from swerve.errors import CheckpointError, MissingExtraError
-from swerve.models.hub import PICKLED, local_folder
+from swerve.errors import CheckpointError
+from swerve.models.adapter import adapter_base, is_adapter, whole_folder
+from swerve.models.hub import PICKLED
 from swerve.models.model_card import ModelCard, Origin
 from swerve.models.model_folder import (
-    load_model,
+    load_base,
     load_tokenizer,
     tokenizer_fingerprint,
     weights_fingerprint,
@@ -28,7 +28,6 @@ from swerve.models.trial import quiet_transformers, said_by
 
 _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
-_ADAPTER, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
@@ -65,22 +64,20 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
         ArtifactError: there is no room, or the operating system refuses.
         MissingExtraError: it is an adapter, and peft is not installed.
     """
-    adapter = (origin.folder / _ADAPTER).is_file()
-    base = _adapter_base(origin.folder) if adapter else str(origin.folder)
-    base_folder = local_folder(base)
+    base = adapter_base(origin.folder) if is_adapter(origin.folder) else None
+    base_folder = whole_folder(origin.folder)
     stored = _stored(base_folder)
     kinds = {kind for kind, _ in stored.values()}
     chosen = dtype or (_TYPES.get(kinds.pop(), "float32") if len(kinds) == 1 else "float32")
     size = getattr(torch, chosen).itemsize
     check_space(out, size * sum(math.prod(shape) for _, shape in stored.values()))
 
-    loaded = load_model(base_folder, device="cpu", dtype="float32")
-    _check_tied(base_folder, loaded.model)
-    model = _merged(loaded.model, origin.folder) if adapter else loaded.model
+    model = load_base(origin.folder, device="cpu", dtype="float32")
+    _check_tied(base_folder, model)
     model.to(getattr(torch, chosen))
     _check_finite(origin.folder, model, chosen)
     places = [one for one in (origin.folder, base_folder) if (one / "tokenizer_config.json").is_file()]
-    tokenizer = load_tokenizer(places[0]) if places else loaded.tokenizer
+    tokenizer = load_tokenizer((*places, base_folder)[0])
     digest = weights_fingerprint(model)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     with new_directory(out) as folder:
@@ -89,7 +86,7 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
         card = ModelCard(
             name=out.name,
             origin=origin,
-            base=base if adapter else None,
+            base=base,
             dtype=chosen,
             num_parameters=num_parameters,
             weights_sha256=digest,
@@ -174,41 +171,6 @@ def _check_finite(folder: Path, model: PreTrainedModel, dtype: str) -> None:
             raise CheckpointError(
                 f"{folder}: the weight '{name}' has values beyond {dtype}; use --dtype bfloat16 or float32"
             )
-
-
-def _adapter_base(folder: Path) -> str:
-    """Return the model that an adapter belongs to."""
-    if not (folder / _ADAPTER_WEIGHTS).is_file():
-        pickled = next((one for one in sorted(folder.glob("*")) if one.suffix in PICKLED), None)
-        found = f"; {pickled.name} is pickled, which is not read" if pickled else ""
-        raise CheckpointError(f"the adapter in {folder} has no {_ADAPTER_WEIGHTS}{found}")
-    entry = read_json(folder / _ADAPTER)
-    base = entry.get("base_model_name_or_path") if isinstance(entry, dict) else None
-    if not isinstance(base, str) or not base:
-        raise CheckpointError(f"{folder / _ADAPTER} names no base_model_name_or_path; put the model's folder there")
-    try:
-        import peft  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("peft", "peft", f"merging the adapter in {folder}") from None
-    return base
-
-
-def _merged(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    from peft import PeftModel, get_peft_model_state_dict
-
-    try:
-        with quiet_transformers(), warnings.catch_warnings(action="ignore"):
-            wrapped = PeftModel.from_pretrained(model, str(adapter))
-            described = set(get_peft_model_state_dict(wrapped))
-            with safe_open(adapter / _ADAPTER_WEIGHTS, framework="pt") as stored:
-                odd = sorted(described ^ set(stored.keys()))
-            merged = wrapped.merge_and_unload(safe_merge=True)
-    except Exception as error:  # what does not fit is found out in many places
-        raise CheckpointError(f"cannot merge the adapter in {adapter}: {said_by(error)}") from error
-    if odd:
-        what = "missing" if odd[0] in described else "unexpected"
-        raise CheckpointError(f"the adapter in {adapter} does not fit its model: {what} keys {odd[:3]}")
-    return cast(PreTrainedModel, merged)
 
 
 def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_size: str) -> None:

@@ -70,7 +70,7 @@ def _fetch(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, local_files_only=True))
     files = {one.rfilename: one.size or 0 for one in found.siblings or ()}
     read = [one for one in files if _is_read(one)]
-    _check_weights(name, list(files), read)
+    _check_weights(list(files), read)
     lacking = [one for one in read if not isinstance(try_to_load_from_cache(name, one, revision=found.sha), str)]
     check_space(Path(constants.HF_HUB_CACHE), sum(files[one] for one in lacking))
     try:
@@ -88,12 +88,7 @@ def _is_read(file: str) -> bool:
     return name.endswith(_READ) and (folder == "additional_chat_templates" or not folder)
 
 
-def _check_weights(name: str, files: Sequence[str], read: Sequence[str]) -> None:
-    if "adapter_config.json" in files and "config.json" not in files:
-        raise CheckpointError(
-            f"it is a LoRA adapter, not a model; merge it into its base (hf download --local-dir FOLDER {name}, then "
-            "swerve export FOLDER --out MERGED), and give MERGED"
-        )
+def _check_weights(files: Sequence[str], read: Sequence[str]) -> None:
     if any(one.endswith(".safetensors") for one in read):
         return
     pickled = next((one for one in files if one.endswith(PICKLED)), None)

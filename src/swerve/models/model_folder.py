@@ -6,13 +6,17 @@ Weights and the trainer's state are safetensors: nothing is pickled and no remot
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import (
     AutoConfig,
@@ -26,9 +30,22 @@ from transformers import (
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
-from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, read_manifest, verify_file
+from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, dump_json, read_manifest, verify_file
 from swerve.artifacts.run import STATE_NAME, CheckpointRef
 from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.models.adapter import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    adapter_base,
+    adapter_entry,
+    adapter_tensors,
+    base_digest,
+    has_adapter,
+    is_adapter,
+    merged,
+    sharing_copy,
+    with_adapter,
+)
 from swerve.models.hub import local_folder
 from swerve.models.shards import read_shards, shards_digest, tensors_digest, write_shards
 from swerve.models.trial import (
@@ -69,19 +86,96 @@ def resolve_device(name: str) -> str:
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 
+_bases: dict[Path, PreTrainedModel | None] = {}
+"""Models that are kept in memory while adapters of them are used; None: it is yet to be loaded."""
+
+
+@contextmanager
+def bases_kept(bases: Iterable[Path | str]) -> Iterator[None]:
+    """Load each of these models once at most inside the block: it, and its adapters, share its weights in memory."""
+    added = {local_folder(base).resolve() for base in bases} - _bases.keys()
+    _bases.update(dict.fromkeys(added))
+    try:
+        yield
+    finally:
+        for base in added:
+            del _bases[base]
+
+
+def bases_of(paths: Iterable[Path | str]) -> list[str]:
+    """Return the models that the adapters among some models belong to.
+
+    Raises:
+        CheckpointError: there is no such model; an adapter's base is gone or has changed.
+    """
+    folders = map(local_folder, paths)
+    return [adapter_base(folder) for folder in folders if is_adapter(folder)]
+
+
+def load_base(path: Path | str, *, device: str, dtype: str) -> PreTrainedModel:
+    """Return a model for adapters to share the frozen weights of; a model with an adapter is merged first.
+
+    Raises:
+        CheckpointError: see `load_model`.
+    """
+    folder = local_folder(path).resolve()
+    model = _bases.get(folder)
+    if model is None:
+        if is_adapter(folder):
+            model = merged(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
+        else:
+            model = _load_whole(path, device=device, dtype=dtype).model
+        model.eval().requires_grad_(False)
+        if folder in _bases:
+            _bases[folder] = model
+    return model
+
+
 def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     """Load a causal model and its tokenizer from a folder or from the hub.
 
-    Where the folder has a manifest, what is read is compared with it on the way.
+    Where the folder has a manifest, what is read is compared with it on the way. A LoRA adapter is loaded with its
+    base; see `bases_kept`.
 
     Args:
-        path: folder in the Hugging Face layout, or a hub name with an optional `#revision`.
+        path: folder in the Hugging Face layout or of a peft adapter, or a hub name with an optional `#revision`.
         device: `cpu`, `cuda`, `cuda:1`, ...
         dtype: `float32` or `bfloat16`.
 
     Raises:
-        CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite.
+        CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite; an adapter has no
+            base, or another than it was trained on.
+        MissingExtraError: it is an adapter, and peft is not installed.
     """
+    folder = local_folder(path)
+    if is_adapter(folder):
+        return _load_with_adapter(path, device=device, dtype=dtype)
+    if folder.resolve() in _bases:
+        model = sharing_copy(load_base(path, device=device, dtype=dtype))
+        return LoadedModel(model=model, tokenizer=load_tokenizer(folder))
+    return _load_whole(path, device=device, dtype=dtype)
+
+
+def _load_with_adapter(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
+    folder = local_folder(path)
+    listed = _listed_weights(folder)
+    base = load_base(adapter_base(folder), device=device, dtype=dtype)
+    tokenizer = load_tokenizer(folder)
+    try:
+        tensors = read_shards(listed) if listed else load_file(folder / ADAPTER_WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{folder / ADAPTER_WEIGHTS} is damaged: {said_by(error)}") from error
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+    model = with_adapter(base, folder, tensors, dtype=dtype)
+    embeddings: Any = model.get_input_embeddings()
+    check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
+    check_reads_a_token(path, model)
+    return LoadedModel(model=model, tokenizer=tokenizer)
+
+
+def _load_whole(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     folder = local_folder(path)
     weights = _listed_weights(folder)
     try_to_build(folder)
@@ -151,6 +245,8 @@ def load_config(path: Path | str) -> PreTrainedConfig:
             model of text.
     """
     folder = local_folder(path)
+    if is_adapter(folder):
+        return load_config(adapter_base(folder))
     try_to_build(folder)
     try:
         with quiet_transformers():
@@ -168,6 +264,8 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         CheckpointError: it is missing or cannot be read, reaches a limit of time or memory, or fails on plain text.
     """
     folder = local_folder(path)
+    if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
+        return load_tokenizer(adapter_base(folder))
     try_to_load_tokenizer(folder)
     try:
         with quiet_transformers():
@@ -236,8 +334,12 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 
 def weights_fingerprint(model: PreTrainedModel) -> str:
-    """Return the digest of all weights that a checkpoint of the model has: its `weights_sha256`."""
-    return tensors_digest(_WEIGHTS, stored_tensors(model, model.state_dict()))
+    """Return the digest of all weights that a checkpoint of the model has: its `weights_sha256`.
+
+    Of a model with an adapter it covers the base, too.
+    """
+    weights = model.state_dict()
+    return tensors_digest(_WEIGHTS, weights if has_adapter(model) else stored_tensors(model, weights))
 
 
 def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -264,8 +366,11 @@ def save_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     trainer_state: Mapping[str, Mapping[str, Tensor]],
     provenance: dict[str, Any],
+    base: Path | str | None = None,
 ) -> CheckpointRef:
     """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
+
+    Of a model with an adapter that is the adapter alone, and what names its base.
 
     Args:
         checkpoint: where, and what it is.
@@ -274,21 +379,29 @@ def save_checkpoint(
         tokenizer: written beside the model.
         trainer_state: what resuming needs besides, by file name and tensor name.
         provenance: further entries of the manifest.
+        base: of a model with an adapter: the folder or hub name of its base.
 
     Raises:
         DiskFullError: no room; earlier checkpoints are intact.
         ArtifactError: the operating system refuses.
     """
-    weights = stored_tensors(model, model.state_dict() if weights is None else weights)
+    weights = model.state_dict() if weights is None else weights
+    stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
     position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
     manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
+    if base is not None:
+        manifest["base_sha256"] = base_digest(base)
     with atomic_directory(checkpoint.path, manifest, **position, swerve_version=__version__) as folder:
         with quiet_transformers():
-            model.save_pretrained(folder, state_dict={})  # its configuration
-            model.config.dtype = next(value.dtype for value in weights.values() if value.is_floating_point())
-            model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
             tokenizer.save_pretrained(folder)
-        digests = write_shards(folder, _WEIGHTS, weights)
+            if base is None:
+                model.save_pretrained(folder, state_dict={})  # its configuration
+                model.config.dtype = _widest(stored)
+                model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
+            else:
+                entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
+                (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
+        digests = write_shards(folder, _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem, stored)
         manifest["weights_sha256"] = shards_digest(digests)
         (folder / STATE_NAME).mkdir()
         for stem, tensors in trainer_state.items():
@@ -296,6 +409,19 @@ def save_checkpoint(
             digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state.items()}
         manifest["files"] = digests
     return replace(checkpoint, weights_sha256=manifest["weights_sha256"])
+
+
+def _widest(weights: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the type that holds all weights: those that were frozen may be stored in a narrower one."""
+    return max((one.dtype for one in weights.values() if one.is_floating_point()), key=lambda dtype: dtype.itemsize)
+
+
+def _name_in(checkpoint: Path, base: Path | str) -> str:
+    """Return what a checkpoint calls its base: a folder of the same run by its place beside, so that runs can move."""
+    folder, run = Path(base).absolute(), checkpoint.absolute().parent.parent
+    if not folder.is_dir():
+        return str(base)
+    return os.path.relpath(folder, checkpoint.absolute()) if run in folder.parents else str(folder)
 
 
 def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:

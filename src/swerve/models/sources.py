@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +14,12 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
 from swerve.config import RuntimeConfig
 from swerve.errors import CheckpointError
+from swerve.models.adapter import adapter_base, base_digest, is_adapter
 from swerve.models.hub import local_folder
 from swerve.models.model_folder import (
     LoadedModel,
+    bases_kept,
+    bases_of,
     check_vocabulary,
     load_config,
     load_model,
@@ -63,7 +68,7 @@ class CheckpointSource:
             CheckpointError: there is no such model.
         """
         folder = Path(self.path)
-        content = folder_fingerprint(folder) if folder.is_dir() else _hub_commit(str(self.path))
+        content = folder_fingerprint(folder) if folder.is_dir() else _hub_content(str(self.path))
         return _digest(content, self.dtype, self.device.partition(":")[0])
 
     @property
@@ -74,7 +79,7 @@ class CheckpointSource:
             CheckpointError: there is no such model.
         """
         folder = Path(self.path)
-        return folder_fingerprint(folder) if folder.is_dir() else _digest(_hub_commit(str(self.path)))
+        return folder_fingerprint(folder) if folder.is_dir() else _digest(_hub_content(str(self.path)))
 
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""
@@ -169,8 +174,13 @@ class LoadedSource:
         return self.loaded
 
 
+def shared_bases(sources: Iterable[ModelSource]) -> AbstractContextManager[None]:
+    """Load the bases of adapters among some models once inside the block; see `bases_kept`."""
+    return bases_kept(bases_of(one.path for one in sources if isinstance(one, CheckpointSource)))
+
+
 def folder_fingerprint(folder: Path) -> str:
-    """Return a digest of a model folder's weights, configuration and tokenizer.
+    """Return a digest of a model folder's weights, configuration and tokenizer, and of the base of an adapter.
 
     Digests that the folder's manifest lists are taken from there; loading compares them with the files.
 
@@ -184,11 +194,16 @@ def folder_fingerprint(folder: Path) -> str:
         files = {path.name: sha256_file(path) for path in found}
     if not any(name.endswith(".safetensors") for name in files):
         raise CheckpointError(f"{folder} has no weights in safetensors files: it is not a model")
-    return _digest(*(f"{name} {files[name]}" for name in sorted(files)))
+    return _digest(*(f"{name} {files[name]}" for name in sorted(files)), *_base_digests(folder))
 
 
-def _hub_commit(path: str) -> str:
-    return f"{path.partition('#')[0]} {local_folder(path).name}"  # the cache keeps each commit in a folder of its name
+def _hub_content(path: str) -> str:
+    folder = local_folder(path)  # the cache keeps each commit in a folder of its name
+    return "\n".join([f"{path.partition('#')[0]} {folder.name}", *_base_digests(folder)])
+
+
+def _base_digests(folder: Path) -> list[str]:
+    return [base_digest(adapter_base(folder))] if is_adapter(folder) else []
 
 
 def _digest(*parts: str) -> str:

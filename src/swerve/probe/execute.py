@@ -16,6 +16,7 @@ from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
 from swerve.models.runtime import apply_runtime
+from swerve.models.sources import shared_bases
 from swerve.probe.causal.causal_tests import CausalTests
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
@@ -64,7 +65,8 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
         DiskFullError: no room.
     """
     apply_runtime(plan.runtime)
-    return _Execution(plan=plan, progress=progress, world=world or World()).run()
+    with shared_bases(plan.models):
+        return _Execution(plan=plan, progress=progress, world=world or World()).run()
 
 
 def worker(plan: ProbePlan, *, world: World) -> None:
@@ -72,7 +74,8 @@ def worker(plan: ProbePlan, *, world: World) -> None:
     if plan.runtime.threads is not None:
         torch.set_num_threads(plan.runtime.threads)
     if plan.headline:  # as the first process does: all of them wait for each other in there
-        measure_plan(plan, store=plan.states_path, world=world, progress=SilentProgress())
+        with shared_bases(plan.models):
+            measure_plan(plan, store=plan.states_path, world=world, progress=SilentProgress())
 
 
 @dataclass(slots=True, kw_only=True)

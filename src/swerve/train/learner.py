@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, TokenSequence, token_batches
 from swerve.config import OptimizerConfig
-from swerve.errors import CheckpointError, SwerveError
+from swerve.errors import CheckpointError, MissingExtraError, SwerveError
 from swerve.models.model_folder import read_trainer_state
 from swerve.train.replicated_model import ReplicatedModel
 
@@ -74,12 +76,11 @@ class Learner:
         self._value_head = value_head
         matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
         vectors = [parameter for parameter in self.named_parameters().values() if parameter.dim() < 2]
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer = optimizer_class(config)(
             [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
             lr=config.lr,
             betas=(config.beta1, config.beta2),
             eps=config.eps,
-            fused=True,
         )
 
     @property
@@ -161,6 +162,23 @@ class Learner:
         self.optimizer.step()
         self.weights.follow()
         return UpdateResult(loss=sums.pop("loss"), grad_norm=grad_norm, sums=sums)
+
+
+def optimizer_class(config: OptimizerConfig) -> Callable[..., torch.optim.Optimizer]:
+    """Return AdamW with moments of the configured type.
+
+    Raises:
+        MissingExtraError: int8 is asked for, and bitsandbytes is not installed.
+    """
+    if config.moments == "float32":
+        return partial(torch.optim.AdamW, fused=True)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that AdamW does not need
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError:
+        raise MissingExtraError("bitsandbytes", "int8", "optimizer.moments: int8") from None
+    found: Callable[..., torch.optim.Optimizer] = AdamW8bit
+    return found
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:

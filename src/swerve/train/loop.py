@@ -29,7 +29,16 @@ from swerve.config import (
 )
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.eval.heldout import evaluate_checkpoint, evaluation_settings, heldout_problems, known_evaluation
-from swerve.models.model_folder import load_model, resolve_device, save_checkpoint, stop_ids
+from swerve.models.adapter import new_adapter
+from swerve.models.model_folder import (
+    bases_kept,
+    load_base,
+    load_model,
+    load_tokenizer,
+    resolve_device,
+    save_checkpoint,
+    stop_ids,
+)
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
@@ -44,18 +53,19 @@ from swerve.train.early_stopping import best_step, is_over
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
-from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
+from swerve.train.initial import check_sampling, initial_model, new_tiny_model
 from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import (
     Learner,
     keep_moments,
     load_trainer_state,
     new_value_head,
+    optimizer_class,
     trainer_state,
 )
 from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, check_watched, is_evaluated, is_that_of_files
 from swerve.train.phases import Phase, phases_of
-from swerve.train.replicated_model import ReplicatedModel
+from swerve.train.replicated_model import ReplicatedModel, trained_names
 from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
@@ -92,6 +102,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     with (
         joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
         _holding(config, run, world, digests, resume=resume),
+        _with_base(config, run, world),
     ):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
@@ -111,6 +122,21 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
         if world.is_main and point.missing:
             tidy(run, point.newest, config)
         training.run(point.newest, point.state)
+
+
+@contextmanager
+def _with_base(config: Config, run: RunDirectory, world: World) -> Iterator[None]:
+    """Keep the base of an adapter that is trained in memory, in the type that it computes in: all copies share it."""
+    if config.model.lora is None:
+        yield
+        return
+    if world.is_main:
+        initial_model(config, run)  # of a tiny one its folder is made
+    world.barrier()
+    base = initial_model(config, run)
+    with bases_kept([base]):
+        load_base(base, device=world.device, dtype=config.runtime.precision)
+        yield
 
 
 @contextmanager
@@ -259,15 +285,21 @@ class _Training:
 
     def _initial_model(self) -> tuple[Any, Any]:
         """Return the model and tokenizer that training begins with: the recipe's or new ones."""
-        model = self.config.model
-        if not isinstance(model, TinyModel):
-            loaded = load_model(pretrained_path(model), device=self.world.device, dtype="float32")
-            return loaded.model, loaded.tokenizer
-        built, tokenizer = new_tiny_model(self.config, self.family)
-        return cast(Any, built).to(device=self.world.device), tokenizer
+        config = self.config
+        if config.model.lora is None and isinstance(config.model, TinyModel):
+            built, tokenizer = new_tiny_model(config, self.family)
+            return cast(Any, built).to(device=self.world.device), tokenizer
+        path = initial_model(config, self.run_directory)
+        model = load_base(path, device=self.world.device, dtype="float32")
+        if config.model.lora is not None:
+            model = new_adapter(model, config.model.lora, seed=derive_seed(config.seed, "lora"))
+        return model, load_tokenizer(path)
 
     def _weights(self, model: Any) -> ReplicatedModel:
         runtime = self.config.runtime
+        for stage in self.config.stages:
+            trained_names(model, stage.freeze, key=f"stages.{stage.label}.freeze")
+            optimizer_class(stage.optimizer)
         weights = ReplicatedModel(model, self.world, runtime=runtime, attention=self.config.attention)
         if runtime.rows == "packed" and not weights.packs and self.world.is_main:
             self.progress.note(
@@ -281,6 +313,7 @@ class _Training:
         if any(isinstance(one, RlStage) and isinstance(one.advantages, GaeAdvantages) for one in settings):
             value_head = new_value_head(weights.model)
         drops = isinstance(stage, SftStage | RejectStage)
+        weights.train_all_but(stage.freeze, key=f"stages.{stage.label}.freeze")
         return Learner(weights, tokenizer, stage.optimizer, value_head=value_head, drops=drops)
 
     def _context(
@@ -451,6 +484,7 @@ class _Training:
                 tokenizer=learner.tokenizer,
                 trainer_state=state,
                 provenance={**self.identity, "run_files": self.run_directory.sync_run_files(position)},
+                base=None if self.config.model.lora is None else initial_model(self.config, self.run_directory),
             )
             tidy(self.run_directory, position, self.config)
         self.world.barrier()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -26,6 +26,7 @@ from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
+from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.head import head_inputs, model_head
 from swerve.models.model_folder import load_tokenizer
 from swerve.models.packed_attention import use_packed_attention
@@ -33,7 +34,7 @@ from swerve.models.trial import check_readable, quiet_transformers, said_by
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
-from swerve.train.replicated_model import checkpoint_activations
+from swerve.train.replicated_model import checkpoint_activations, trained_names
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512
@@ -45,6 +46,8 @@ _SAMPLED_LOGITS = 1 << 22
 _BYTES_PER_SAMPLED_LOGIT = 24
 _PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
 """What the layers of a cache keep."""
+_LEAST_INT8, _INT8_BLOCK = 4096, 256
+"""Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +56,13 @@ class StageMemory:
 
     stage: str
     weights: int
-    """Those that are trained, and with `runtime.precision: bfloat16` the copy that computes."""
+    """All that compute, and with `runtime.precision: bfloat16` float32 copies of those that are trained."""
     gradients: int
-    """Float32; not while sampling."""
+    """Of the trained weights, float32; not while sampling."""
     optimizer: int
-    """AdamW's two moments."""
+    """AdamW's two moments of the trained weights."""
     frozen: int
-    """A reference or a teacher."""
+    """A reference or a teacher, as far as it is not in memory already."""
     update: int
     """What reading a micro-batch and forming its gradients takes beyond the above."""
     sampling: int
@@ -117,7 +120,7 @@ def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = D
         if runtime.activation_checkpointing != "full":
             keys += ", or set runtime.activation_checkpointing=full"
         if memory.update < memory.gradients:
-            keys = "the size of the model; training holds 16 bytes for each of its weights"
+            keys = "the size of the model, of which training holds 16 bytes a weight, or train an adapter (model.lora)"
     else:
         keys = "rollout.engine.cache_gb or runtime.max_rows"
     raise ConfigError(
@@ -158,6 +161,7 @@ def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizer
         model, words = new_tiny_model(config, load_family(config.task))
         return model.config, words
     name, _, revision = pretrained_path(config.model).partition("#")
+    name = str(whole_folder(Path(name)))
     try:
         with quiet_transformers():
             found: PreTrainedConfig = AutoConfig.from_pretrained(
@@ -184,28 +188,59 @@ def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedCo
     is_narrow = runtime.precision == "bfloat16"
     itemsize = _NARROW if is_narrow else _WIDE
     mode = FakeTensorMode()
-    with mode, quiet_transformers():
+    with torch.device("meta"), quiet_transformers():
         untyped: Any = AutoModelForCausalLM
         model = untyped.from_config(
             architecture, trust_remote_code=False, dtype=torch.bfloat16 if is_narrow else torch.float32
         )
-    num_weights = sum(int(parameter.numel()) for parameter in model.parameters())
+        if config.model.lora is not None:
+            model = new_adapter(model, config.model.lora, seed=0)
+    with mode:
+        _replace_tensors(model, torch.bfloat16 if is_narrow else torch.float32)
+    names = trained_names(model, stage.freeze, key=f"stages.{stage.label}.freeze")
+    sizes = {name: int(parameter.numel()) for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)
+    num_trained = sum(sizes[name] for name in names)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
     batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs)
     return StageMemory(
         stage=stage.label,
-        weights=num_weights * (_WIDE + (_NARROW if is_narrow else 0)),
-        gradients=num_weights * _WIDE,
-        optimizer=num_weights * 2 * _WIDE,
-        frozen=num_weights * itemsize if _has_frozen(stage) else 0,
+        weights=sum(sizes.values()) * itemsize + (num_trained * _WIDE if is_narrow else 0),
+        gradients=num_trained * _WIDE,
+        optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),
+        frozen=_num_frozen(config, stage, total=sum(sizes.values()), trained=num_trained) * itemsize,
         update=_update_bytes(mode, model, batch),
         sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens),
     )
 
 
-def _has_frozen(stage: StageConfig) -> bool:
-    return isinstance(stage, DistillStage) or (isinstance(stage, RlStage) and bool(stage.kl.coef))
+def _replace_tensors(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Put tensors of the present mode into the places of a model's own; weights get a type."""
+    parameters = {id(one): nn.Parameter(torch.empty(one.shape, dtype=dtype)) for one in model.parameters()}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            module._parameters[name] = parameters[id(parameter)]
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+
+
+def _moments_bytes(stage: StageConfig, size: int) -> int:
+    is_narrow = stage.optimizer.moments == "int8" and size >= _LEAST_INT8
+    return 2 * (size + _WIDE * -(-size // _INT8_BLOCK)) if is_narrow else 2 * size * _WIDE
+
+
+def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int) -> int:
+    """Return how many weights of a reference or teacher are held beside the policy's: it shares those it can."""
+    if isinstance(stage, RlStage) and stage.kl.coef and not stage.kl.reference:
+        return trained
+    if not (isinstance(stage, DistillStage) or (isinstance(stage, RlStage) and stage.kl.coef)):
+        return 0
+    (name,) = stage.frozen_models.values()
+    labels = [one.label for one in config.stages]
+    is_of_run = name in labels or name.rpartition("-")[0] in labels
+    return trained if is_of_run and config.model.lora is not None else total
 
 
 def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool) -> TokenBatch:
@@ -233,7 +268,7 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
             entropy(logits)
         return -token_logprobs(logits, ids[rows]).sum()
 
-    for parameter in model.parameters():
+    for parameter in filter(lambda one: one.requires_grad, model.parameters()):
         parameter.register_post_accumulate_grad_hook(drop)
     model.train()
     live = _LiveBytes(besides=[*model.parameters(), *model.buffers()])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import difflib
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -11,6 +13,7 @@ from typing import Any, Literal, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.import_utils import is_liger_kernel_available
@@ -18,6 +21,7 @@ from transformers.utils.import_utils import is_liger_kernel_available
 from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_packed_rows, token_batches
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import ConfigError, MismatchError, MissingExtraError
+from swerve.models.adapter import has_adapter, sharing_copy, trainable_names, whole_tensors
 from swerve.models.head import Head, head_tolerance
 from swerve.models.packed_attention import use_attention
 from swerve.world import World
@@ -63,13 +67,14 @@ class ReplicatedModel:
         self.extra_modules: dict[str, nn.Module] = {}
         """What the stage trains beside the model, by name."""
         self._runtime = runtime
-        self._trained = dict(model.named_parameters())
+        self._trained: dict[str, nn.Parameter] = {}
+        self._copies: dict[str, tuple[nn.Parameter, RemovableHandle]] = {}
+        """The float32 copies among them, each with what hands gradients over to it."""
         is_flash = attention.startswith("flash")
         if attention != "auto" and not is_flash:
             use_attention(model, attention)
         packs = runtime.rows == "packed" and (is_flash or reads_packed_rows(model, self.head))
-        if runtime.precision == "bfloat16":
-            self._trained = _narrowed(model, with_copies=is_trained)
+        self._train(set(trained_names(model, ())) if is_trained else set())
         if is_flash:  # which has no float32
             use_attention(model, attention)
             packs = packs and reads_packed_rows(model, self.head)
@@ -77,6 +82,36 @@ class ReplicatedModel:
         """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
         if is_trained:
             checkpoint_activations(model, runtime.activation_checkpointing)
+
+    def train_all_but(self, freeze: Sequence[str], *, key: str) -> None:
+        """Train from now on the adapter, or all weights of a model without one, but for what is frozen.
+
+        Frozen weights have no gradients, and with `runtime.precision: bfloat16` no float32 copies: they are rounded.
+
+        Args:
+            freeze: patterns of names of parameters.
+            key: what error messages call them.
+
+        Raises:
+            ConfigError: a pattern fits no parameter, or all are frozen.
+        """
+        self._train(set(trained_names(self.model, freeze, key=key)))
+
+    def _train(self, names: Collection[str]) -> None:
+        wide = tuple(getattr(self.model, "_keep_in_fp32_modules", None) or ())
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in names)
+            if name not in names and name in self._copies:
+                self._copies.pop(name)[1].remove()
+            if self._runtime.precision != "bfloat16" or any(part in name.split(".") for part in wide):
+                continue  # transformers keeps some modules in float32
+            if name in names and name not in self._copies:
+                copied = nn.Parameter(parameter.detach().float())
+                handle = parameter.register_post_accumulate_grad_hook(partial(_hand_over, copied))
+                self._copies[name] = copied, handle
+            parameter.data = parameter.data.to(torch.bfloat16)
+        parameters = {name: one for name, one in self.model.named_parameters() if name in names}
+        self._trained = {**parameters, **{name: copied for name, (copied, _) in self._copies.items()}}
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """Return every trained parameter by its name, those beside the model included."""
@@ -113,10 +148,10 @@ class ReplicatedModel:
         return float(torch.nn.utils.clip_grad_norm_(self.named_parameters().values(), limit))
 
     def whole_weights(self) -> dict[str, Tensor]:
-        """Return the model's whole weights by their Hugging Face names, tied ones under each of their names."""
+        """Return the model's whole weights by their names in it, tied ones under each of their names."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         trained = {
-            name: self._trained[names[id(parameter)]].detach()
+            name: self._trained.get(names[id(parameter)], parameter).detach()
             for name, parameter in self.model.named_parameters(remove_duplicate=False)
         }
         return {name: trained.get(name, value) for name, value in self.model.state_dict().items()}
@@ -124,13 +159,17 @@ class ReplicatedModel:
     def follow(self) -> None:
         """Make the model compute with the weights as they are after an update."""
         for name, parameter in self.model.named_parameters():
-            if parameter is not self._trained[name]:
-                parameter.data.copy_(self._trained[name].data)
+            trained = self._trained.get(name, parameter)
+            if parameter is not trained:
+                parameter.data.copy_(trained.data)
 
     def stream_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the whole weights one at a time, for an engine to load; tied ones once, under their first name."""
+        """Yield the whole weights one at a time, for an engine to load, by their Hugging Face names.
+
+        Tied ones come once, under their first name; an adapter is added to its base.
+        """
         seen = set()
-        for name, value in self.whole_weights().items():
+        for name, value in whole_tensors(self.model) if has_adapter(self.model) else self.whole_weights().items():
             if value.data_ptr() not in seen:
                 seen.add(value.data_ptr())
                 yield name, value
@@ -139,12 +178,13 @@ class ReplicatedModel:
         """Take over the weights of a model of the same architecture."""
         self.model.load_state_dict(other.state_dict())
         for name, parameter in other.named_parameters():
-            self._trained[name].data.copy_(parameter.data)
+            if name in self._trained:
+                self._trained[name].data.copy_(parameter.data)
 
     def trainer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
         """Return the optimizer's whole tensors as `{parameter}/{entry}`, and those of each further module."""
         entries = {
-            f"{name}/{entry}": value.detach()
+            f"{name}/{entry}": value.detach() if isinstance(value, Tensor) else torch.tensor(value)
             for name, parameter in self.named_parameters().items()
             for entry, value in optimizer.state.get(parameter, {}).items()
         }
@@ -165,8 +205,11 @@ class ReplicatedModel:
         optimizer.state.clear()
         for key, value in state["optimizer"].items():
             name, _, entry = key.rpartition("/")
-            device = "cpu" if entry == "step" else parameters[name].device
-            optimizer.state[parameters[name]][entry] = value.to(device)
+            if entry == "step":  # of bitsandbytes an integer
+                kept: Any = value.cpu() if value.is_floating_point() else int(value)
+            else:
+                kept = value.to(parameters[name].device)
+            optimizer.state[parameters[name]][entry] = kept
         for name, module in self.extra_modules.items():
             module.load_state_dict(state[name])
 
@@ -176,29 +219,30 @@ class ReplicatedModel:
         return self
 
     def frozen_copy(self) -> ReplicatedModel:
-        """Return a frozen copy of the model as it is now."""
+        """Return a frozen copy of the model as it is now, with the same memory for weights that are not trained."""
         frozen = copy.copy(self)
-        frozen.model = copy.deepcopy(self.model)
+        frozen.model = sharing_copy(self.model)
         frozen.head = replace(self.head, projection=cast(Any, frozen.model).get_output_embeddings())
-        frozen.extra_modules, frozen._trained = {}, dict(frozen.model.named_parameters())
+        frozen.extra_modules, frozen._trained, frozen._copies = {}, {}, {}
         return frozen.frozen()
 
 
-def _narrowed(model: PreTrainedModel, *, with_copies: bool) -> dict[str, nn.Parameter]:
-    """Make a model's weights bfloat16; return float32 copies of them, to which its gradients are handed over.
+def trained_names(model: PreTrainedModel, freeze: Sequence[str], *, key: str = "freeze") -> list[str]:
+    """Return the names of the parameters that are trained: see `ReplicatedModel.train_all_but`.
 
-    Modules that transformers keeps in float32 stay as they are; so do buffers, such as the frequencies of positions.
+    Raises:
+        ConfigError: a pattern fits no parameter, or all are frozen.
     """
-    wide = tuple(getattr(model, "_keep_in_fp32_modules", None) or ())
-    trained = {}
-    for name, parameter in model.named_parameters():
-        trained[name] = parameter
-        if parameter.dtype == torch.float32 and not any(part in name.split(".") for part in wide):
-            copied = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
-            parameter.data = parameter.data.to(torch.bfloat16)
-            if with_copies and parameter.requires_grad:
-                trained[name] = copied
-                parameter.register_post_accumulate_grad_hook(partial(_hand_over, copied))
+    names = trainable_names(model)
+    for pattern in freeze:
+        if not fnmatch.filter(names, pattern):
+            close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.0)
+            raise ConfigError(
+                f"{key}: no parameter that is trained has a name like '{pattern}'; near it: {', '.join(close)}"
+            )
+    trained = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in freeze)]
+    if not trained:
+        raise ConfigError(f"{key}: {', '.join(freeze)} would freeze every parameter; leave some to train")
     return trained
 
 

@@ -204,10 +204,12 @@ class _Again:
     def prepare(self, earlier: Sequence[CheckpointRef]) -> None:
         """Make the directory, with the logs up to the start and links to the checkpoints before it."""
         remove(self.directory.path)
-        for checkpoint in earlier:
-            link = self.directory.checkpoint_path(checkpoint.step)
+        links = {self.directory.checkpoint_path(one.step): one.path for one in earlier}
+        if self.run.initial_path.is_dir():
+            links[self.directory.initial_path] = self.run.initial_path
+        for link, folder in links.items():
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(checkpoint.path.resolve(), target_is_directory=True)
+            link.symlink_to(folder.resolve(), target_is_directory=True)
         extents = {} if self.start is None else dict(self.start.run_files or {})
         for name in ("run.json", "config.yaml", *extents):
             copy = self.directory.path / name

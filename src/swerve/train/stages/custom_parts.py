@@ -8,19 +8,21 @@ from typing import Any
 
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, PhaseConfig, RejectStage, RlStage
+from swerve.config import Config, PhaseConfig, PretrainedModel, RejectStage, RlStage
 from swerve.errors import ConfigError
+from swerve.models.adapter import base_digest
 from swerve.problems.data_specs import parse_spec
 from swerve.recipes.custom import source_digest
 from swerve.rollout.engine import engine_class
 from swerve.settings import Custom
+from swerve.train.initial import pretrained_path
 from swerve.train.kl import kl_placement
 from swerve.train.policy_update import ratio_loss
 from swerve.train.preparation import group_advantages
 
 
 def custom_digests(config: Config) -> dict[str, str | None]:
-    """Load every custom part of a recipe; return the SHA-256 of each one's file, and of stages' data files, by key.
+    """Load every custom part of a recipe; return digests of each one's file, of data files and a base, by key.
 
     Raises:
         ConfigError: a part cannot be loaded or does not take what it is given.
@@ -37,7 +39,9 @@ def custom_digests(config: Config) -> dict[str, str | None]:
 
 
 def _data_digests(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the key and a digest of the files of each data spec that a stage learns from or validates on."""
+    """Yield the key and a digest of the files of each data spec that a stage learns from, and of an adapter's base."""
+    if config.model.lora is not None and isinstance(config.model, PretrainedModel):
+        yield "model.path", base_digest(pretrained_path(config.model))
     for stage in config.stages:
         for key in ("data", "validation"):
             paths = [parse_spec(spec).path for spec in getattr(stage, key, ())]
