@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics
@@ -418,6 +419,12 @@ def test_rank_0_and_a_quantised_base_are_refused(config: Config, base: Path, tmp
     with pytest.raises(CheckpointError, match="the weights in .*quantised are quantised"):
         _train(own, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_architecture_without_linear_layers_is_refused() -> None:
+    model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=8, vocab_size=9))
+    with pytest.raises(ConfigError, match="GPT2LMHeadModel has no linear layers for an adapter to stand beside"):
+        new_adapter(model, LoraConfig(), seed=0)
 
 
 def test_without_peft_the_extra_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

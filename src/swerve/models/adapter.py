@@ -126,7 +126,7 @@ def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTra
     """Return a model of frozen weights, which it shares with `base`, and a new adapter that changes nothing yet.
 
     Raises:
-        ConfigError: a target is no linear layer of the model.
+        ConfigError: a target is no linear layer of the model, or one that adapters do not work with.
         MissingExtraError: peft is not installed.
     """
     peft = _peft("model.lora")
@@ -140,9 +140,19 @@ def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTra
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = peft.inject_adapter_in_model(settings, sharing_copy(base.requires_grad_(False)))
+        try:
+            model = peft.inject_adapter_in_model(settings, sharing_copy(base.requires_grad_(False)))
+        except ValueError as error:  # layers that peft knows not to work with adapters
+            raise ConfigError(f"model.lora.targets: {said_by(error)}") from error
+    layers = linear_layers(base)
     for name, parameter in model.named_parameters():
         if _is_adapted(name):
+            layer = name.partition(".lora_")[0]
+            if layer not in layers:  # peft takes the experts of some architectures for their linear layers
+                raise ConfigError(
+                    f"model.lora.targets: peft would adapt '{layer}' too, which is no linear layer; name the layers "
+                    f"of attention alone, such as [q_proj, v_proj]"
+                )
             parameter.data = parameter.data.float()
     return cast(PreTrainedModel, model)
 
@@ -151,6 +161,8 @@ def _targets(model: PreTrainedModel, lora: LoraConfig) -> list[str]:
     """Return the last parts of the names of the layers that an adapter stands beside."""
     layers = linear_layers(model)
     leaves = sorted({name.rpartition(".")[2] for name in layers})
+    if not layers:
+        raise ConfigError(f"model.lora: {type(model).__name__} has no linear layers for an adapter to stand beside")
     if lora.targets == "all_linear":
         return leaves
     for target in lora.targets:
