@@ -327,6 +327,17 @@ def test_a_changed_or_missing_base_is_one_line(run: RunDirectory, base: Path, co
         (tmp_path / "elsewhere").rename(base)
 
 
+def test_adapters_that_name_each_other_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+    for name, other in (("one", "two"), ("two", "one")):
+        shutil.copytree(run.checkpoint_path(3), tmp_path / name)
+        (tmp_path / name / "MANIFEST.json").unlink()
+        entry = json.loads((tmp_path / name / "adapter_config.json").read_text())
+        entry["base_model_name_or_path"] = str(tmp_path / other)
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(entry))
+    with pytest.raises(CheckpointError, match="one is an adapter of adapters that name each other"):
+        load_model(tmp_path / "one", device="cpu", dtype="float32")
+
+
 def test_a_tiny_models_adapters_move_with_the_run(config: Config, tmp_path: Path) -> None:
     tiny = {
         "kind": "tiny",

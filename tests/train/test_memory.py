@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from transformers import Qwen3MoeConfig
 
 from swerve.errors import CheckpointError, ConfigError
 from swerve.recipes import load_config
@@ -95,3 +96,24 @@ def test_padded_rows_and_the_tiny_model_of_a_recipe_are_counted(small_recipe: Pa
     )
     assert 0 < packed.update < padded.update
     assert asdict(packed) | {"update": 0} == asdict(padded) | {"update": 0}
+
+
+def test_experts_are_counted_in_both_precisions(small_recipe: Path, tmp_path: Path) -> None:
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    }
+    experts = Qwen3MoeConfig(
+        vocab_size=64, intermediate_size=64, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, **sizes
+    )
+    experts.save_pretrained(tmp_path)
+    changes = [f"model={{kind: pretrained, path: {tmp_path}}}", "stages.rl.steps=2"]
+    wide, narrow = (
+        predicted_memory(load_config(small_recipe, [*changes, f"runtime.precision={precision}"]))
+        for precision in ("float32", "bfloat16")
+    )
+    assert wide.gradients == narrow.gradients
+    assert narrow.update < wide.update < 2 * narrow.update

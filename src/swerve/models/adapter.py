@@ -54,6 +54,28 @@ def adapter_base(folder: Path) -> str:
         pickled = next((one for one in sorted(folder.glob("*")) if one.suffix in PICKLED), None)
         found = f"; {pickled.name} is pickled, which is not read" if pickled else ""
         raise CheckpointError(f"the adapter in {folder} has no {ADAPTER_WEIGHTS}{found}")
+    base, name = _named_base(folder)
+    passed, further = {folder.resolve()}, Path(base)
+    while is_adapter(further):
+        if further.resolve() in passed:
+            raise CheckpointError(f"{folder} is an adapter of adapters that name each other; no model is behind them")
+        passed.add(further.resolve())
+        further = Path(_named_base(further)[0])
+    recorded = read_manifest(folder).get("base_sha256") if (folder / MANIFEST_NAME).is_file() else None
+    if not Path(base).is_dir() and name.startswith((".", "/")):
+        raise CheckpointError(
+            f"{folder} is an adapter of {os.path.normpath(folder / name)}, which is not there any more; put it, or a "
+            "link, there"
+        )
+    if recorded is not None and base_digest(base) != recorded:
+        raise CheckpointError(
+            f"{folder} is an adapter of {base} as it was in training, which has changed since; put the earlier one back"
+        )
+    return base
+
+
+def _named_base(folder: Path) -> tuple[str, str]:
+    """Return the base that an adapter names, a folder beside it as its path, and the name itself."""
     entry = read_json(folder / ADAPTER_CONFIG)
     name = entry.get("base_model_name_or_path") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name or (folder / name).resolve() == folder.resolve():
@@ -62,17 +84,7 @@ def adapter_base(folder: Path) -> str:
         )
     beside = Path(os.path.normpath(folder / name))
     revision = entry.get("revision")
-    base = str(beside) if beside.is_dir() else f"{name}#{revision}" if revision else name
-    recorded = read_manifest(folder).get("base_sha256") if (folder / MANIFEST_NAME).is_file() else None
-    if not Path(base).is_dir() and name.startswith((".", "/")):
-        raise CheckpointError(
-            f"{folder} is an adapter of {beside}, which is not there any more; put it, or a link, there"
-        )
-    if recorded is not None and base_digest(base) != recorded:
-        raise CheckpointError(
-            f"{folder} is an adapter of {base} as it was in training, which has changed since; put the earlier one back"
-        )
-    return base
+    return str(beside) if beside.is_dir() else f"{name}#{revision}" if revision else name, name
 
 
 def whole_folder(folder: Path) -> Path:

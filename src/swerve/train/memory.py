@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -289,7 +289,7 @@ def _sampling_bytes(
     """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
     if isinstance(stage, SftStage):
         return 0
-    with mode, torch.no_grad():
+    with mode, _LiveBytes(besides=()), torch.no_grad():
         output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
     layers = getattr(getattr(output, "past_key_values", None), "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
@@ -327,7 +327,7 @@ class _LiveBytes(TorchDispatchMode):
         self._total = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = function(*args, **(kwargs or {}))
+        made = _computed(function, args, kwargs or {})
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())
@@ -343,3 +343,11 @@ class _LiveBytes(TorchDispatchMode):
 
     def _forget(self, key: int) -> None:
         self._total -= self._alive.pop(key, 0)
+
+
+def _computed(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what an operation gives; torch knows the shapes of experts' products in bfloat16 only."""
+    if function is not torch.ops.aten._grouped_mm.default:
+        return function(*args, **kwargs)
+    first, second, *rest = args
+    return function(first.bfloat16(), second.bfloat16(), *rest, **kwargs).to(first.dtype)
