@@ -142,3 +142,5 @@ class StepMark:
     start: int
     end: int
     expected: str
+    kind: str = ""
+    """What kind of mistake it is, where the checker tells kinds apart."""

@@ -43,12 +43,12 @@ stages:
 
 KINDS = (
     "addition", "knights_knaves", "gsm8k", "math", "deepscaler", "k_and_k", "palindrome", "countdown",
-    "arithmetic_sequence", "reasoning_gym", "table", "mixture",
+    "arithmetic_sequence", "word_problems", "reasoning_gym", "table", "mixture",
 )  # fmt: skip
 KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
 SHIPPED = (
     "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "math", "palindrome",
-    "sequence",
+    "sequence", "word_problems", "word_problems_sft",
 )  # fmt: skip
 
 

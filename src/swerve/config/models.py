@@ -23,10 +23,12 @@ class LoraConfig(Model):
 
 
 class TinyModel(Model):
-    """A randomly initialised transformer whose vocabulary is the task's words."""
+    """A randomly initialised transformer whose vocabulary is the task's words, or sub-words learned from its texts."""
 
     kind: Literal["tiny"] = "tiny"
     architecture: Literal["qwen3", "llama"] = "qwen3"
+    vocabulary: Annotated[int, Field(ge=300, le=65_536)] | None = None
+    """Number of tokens, sub-words learned from the task's problems and solutions; null: the task's words."""
     hidden_size: PositiveInt = 64
     num_layers: PositiveInt = 2
     num_heads: PositiveInt = 4

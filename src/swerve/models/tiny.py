@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from tokenizers import Tokenizer, pre_tokenizers, processors
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE, WordLevel
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -34,9 +34,35 @@ def build_word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
         WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token=_SPECIAL["unk_token"])
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _finished(tokenizer)
+
+
+def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer learned from texts, digits apart, with a begin token before each text.
+
+    Raises:
+        ValueError: `size` is not above the 256 bytes and the special tokens.
+    """
+    if size <= 256 + len(_SPECIAL):
+        raise ValueError(f"a vocabulary of sub-words has more than {256 + len(_SPECIAL)} tokens, not {size}")
+    tokenizer = Tokenizer(BPE())
+    digits, in_bytes = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, in_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(_SPECIAL.values()),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return _finished(tokenizer)
+
+
+def _finished(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     bos = _SPECIAL["bos_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A", special_tokens=[(bos, vocabulary.index(bos))]
+        single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]
     )
     # padding_side is a constructor argument: set later it would be lost when the tokenizer is saved and loaded.
     return PreTrainedTokenizerFast(

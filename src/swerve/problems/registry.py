@@ -23,6 +23,7 @@ _MODULES = {  # kind -> module under swerve.problems that has the task as `TASK`
     "palindrome": "palindrome",
     "countdown": "countdown",
     "arithmetic_sequence": "arithmetic_sequence",
+    "word_problems": "word_problems.word_problems",
     "reasoning_gym": "reasoning_gym.reasoning_gym",
     "table": "table",
 }

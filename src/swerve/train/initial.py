@@ -12,7 +12,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
-from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import quiet_transformers
 from swerve.problems import ProblemFamily, load_family
 from swerve.rollout.decoding import check_decoding, check_samples
@@ -20,6 +20,8 @@ from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
+_PROBLEMS_LEARNED = 4000
+"""From how many training problems a vocabulary is learned at most."""
 
 
 def has_open_model(config: Config) -> bool:
@@ -61,20 +63,25 @@ def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) ->
 
 
 def new_tiny_model(config: Config, family: ProblemFamily) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Return the recipe's tiny model with its first weights, and the tokenizer of the task's words.
+    """Return the recipe's tiny model with its first weights, and the tokenizer of the task's words or sub-words.
 
     Raises:
-        ConfigError: the task's texts have no fixed vocabulary.
+        ConfigError: the task's texts have no fixed vocabulary, and the model's `vocabulary` is not set.
     """
-    if family.is_prose:
+    tiny = cast(TinyModel, config.model)
+    if tiny.vocabulary is not None:
+        problems = family.problems("train", seed=derive_seed(config.seed, "problems"))[:_PROBLEMS_LEARNED]
+        texts = (text for one in problems for text in (one.question, one.solution or one.answer))
+        tokenizer = learn_tokenizer(texts, tiny.vocabulary)
+    elif family.is_prose:
         raise ConfigError(
-            f"task '{config.task.kind}' has texts without a fixed vocabulary, and the tiny model's tokens "
-            "are a task's words; use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
+            f"task '{config.task.kind}' has texts without a fixed vocabulary; learn a tiny model's tokens from them "
+            "with model.vocabulary=512, or use a trained model: model.kind=pretrained model.path=FOLDER (task kinds "
             "palindrome and countdown have words with task.spaced=true)"
         )
-    tokenizer = build_word_tokenizer(family.words)
-    model = build_tiny_model(cast(TinyModel, config.model), tokenizer, seed=derive_seed(config.seed, "model"))
-    return model, tokenizer
+    else:
+        tokenizer = build_word_tokenizer(family.words)
+    return build_tiny_model(tiny, tokenizer, seed=derive_seed(config.seed, "model")), tokenizer
 
 
 def initial_model(config: Config, run: RunDirectory) -> Path | str:

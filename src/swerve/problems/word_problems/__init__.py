@@ -1,0 +1,1 @@
+"""Word problems in English: stories, written solutions, and a checker of their steps."""
