@@ -181,6 +181,7 @@ _MODELS = {
     "Palindrome": configuration.PalindromeTask,
     "Countdown": configuration.CountdownTask,
     "Arithmetic sequence": configuration.ArithmeticSequenceTask,
+    "Word problems": configuration.WordProblemsTask,
     "Reasoning gym": configuration.ReasoningGymTask,
     "Mixture": configuration.MixtureTask,
     "Mixture part": configuration.MixturePart,
