@@ -94,7 +94,9 @@ def _swerve(path: Path, *words: str) -> tuple[dict[str, Any], list[str]]:
         before = _cpu_seconds()
         with log.open("w", encoding="utf-8") as errors:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=ROOT)
-        found = {**json.loads(done.stdout), "cpu_seconds": round(_cpu_seconds() - before, 1)}
+        printed = json.loads(done.stdout)  # a list of evaluations, or a mapping
+        found = {"evaluations": printed} if isinstance(printed, list) else printed
+        found["cpu_seconds"] = round(_cpu_seconds() - before, 1)
         kept.write_text(json.dumps(found), encoding="utf-8")
     return json.loads(kept.read_text(encoding="utf-8")), log.read_text(encoding="utf-8").splitlines()
 
@@ -198,5 +200,5 @@ def _training(work: Path, name: str) -> Record:
         "recipe": recipe,
         "seed": 0,
         "overrides": overrides,
-        "evaluations": {one["checkpoint"]: _scores(one) for one in found},
+        "evaluations": {one["checkpoint"]: _scores(one) for one in found["evaluations"]},
     }
