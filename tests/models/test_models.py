@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import (
     load_config,
     load_model,
+    load_tokenizer,
     read_trainer_state,
     save_checkpoint,
     stop_ids,
@@ -23,7 +25,7 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 from swerve.models.sources import checkpoint_source
-from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.prompts import encode_completions, encode_prompts
 from swerve.types import Problem
 
@@ -243,3 +245,18 @@ def test_manifest_guards_every_file(saved):
     (path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is damaged"):
         load_model(path, device="cpu", dtype="float32")
+
+
+def test_a_learned_vocabulary_gives_every_text_back_and_keeps_digits_apart(tmp_path: Path) -> None:
+    texts = ["Ann finds 12 more beads.", "Ann loses 3 beads."] * 20
+    tokenizer = learn_tokenizer(texts, 300)
+    tokenizer.save_pretrained(tmp_path)
+    assert learn_tokenizer(texts, 300).get_vocab() == tokenizer.get_vocab()
+    for text in (texts[0], "Zoë's 407 pens\n#### 407", "<eos>"):
+        ids = load_tokenizer(tmp_path)(text)["input_ids"]
+        assert ids[0] == tokenizer.bos_token_id
+        assert tokenizer.decode(ids[1:]) == text
+    words = tokenizer.convert_ids_to_tokens(tokenizer("Ann finds 12 beads")["input_ids"])
+    assert words == ["<bos>", "Ann", "Ġfinds", "Ġ", "1", "2", "Ġbeads"]
+    with pytest.raises(ValueError, match="more than 260 tokens, not 260"):
+        learn_tokenizer(texts, 260)
