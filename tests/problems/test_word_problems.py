@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from swerve.problems import load_family
-from swerve.problems.word_problems.steps import find_mistakes
+from swerve.problems.word_problems.mistakes import find_mistakes
 from swerve.problems.word_problems.story import Event, Story
 from swerve.problems.word_problems.word_problems import WordProblems, WordProblemsTask
 from swerve.rewards import grade

@@ -13,7 +13,7 @@ from swerve.grading.grader import GraderEntry, graded
 from swerve.problems.family import GeneratedFamily, Split, is_heldout, problem_id
 from swerve.problems.prompt import PromptConfig, with_prompt
 from swerve.problems.task import Task, TaskKind
-from swerve.problems.word_problems.steps import find_mistakes
+from swerve.problems.word_problems.mistakes import find_mistakes
 from swerve.problems.word_problems.story import Event, Story, draw_story, told, written_solution
 from swerve.settings import PositiveInt, Probability
 from swerve.types import Problem, Reward, StepMark
