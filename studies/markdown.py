@@ -33,8 +33,10 @@ def _hundredths(fraction: float, digits: int) -> str:
     return rounded(100 * fraction, digits, 0, 100)
 
 
-def points(value: Estimate | float) -> str:
+def points(value: Estimate | float | None) -> str:
     """Show a difference of fractions in percentage points, with its sign and with its interval if it has one."""
+    if value is None:
+        return "-"
     if not isinstance(value, Mapping):
         text = _hundredths(value, 1)
         return text if text.startswith("-") or float(text) == 0 else f"+{text}"

@@ -64,6 +64,7 @@ def problems() -> dict[str, list[Problem]]:
         "k_and_k": [people],
         "knights_knaves": ["Zoey is a knave"],
         "palindrome": ["abba", "a b b a"],
+        "word_problems": ["17"],
         "math": list(_GOLDS),
     }
     policies = {

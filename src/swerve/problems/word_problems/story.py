@@ -137,9 +137,8 @@ def told(story: Story, rng: random.Random, *, rare: float) -> tuple[str, str]:
 def written_solution(story: Story, rng: random.Random) -> str:
     """Return a right solution in words that are drawn.
 
-    >>> story = Story(13, (Event("+", 6), Event("", 3), Event("/", 2)), "Dan", "beads")
-    >>> written_solution(story._replace(events=story.events[:2]), random.Random(1))
-    'Dan starts with 13. Now Dan receives 6: 13 plus 6 is 19. #### 19'
+    >>> written_solution(Story(13, (Event("+", 6), Event("", 3)), "Dan", "beads"), random.Random(1))
+    'Dan starts with 13. Now 13 + 6 = 19. That leaves 19 beads. #### 19'
     """
     owner, value = story.owner, story.start
     openings = ("{M} starts with {v}.", "At first {M} has {v} {N}.", "We begin with {v} {N}.")
