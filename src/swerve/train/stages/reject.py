@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from swerve.artifacts.files import remove
+from swerve.artifacts.files import fsync, remove
 from swerve.artifacts.tables import RESPONSES_SCHEMA, read_table
 from swerve.config.stages import RejectStage
 from swerve.errors import SwerveError
@@ -142,6 +142,7 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
         write_responses(context.run.selected_path(stage.label), joined, provenance)
         for path in parts:
             remove(path)
+        fsync(parts[0].parent)  # or a power cut brings them back behind the stage's first checkpoint
 
 
 def _sample_part(
