@@ -13,7 +13,7 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.artifacts.files import check_space, new_directory, read_json, write_text
+from swerve.artifacts.files import check_space, new_directory, read_json
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, is_adapter, whole_folder
 from swerve.models.hub import PICKLED
@@ -93,7 +93,7 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
             tokenizer_sha256=tokenizer_fingerprint(tokenizer),
             versions={"torch": torch.__version__, "transformers": transformers.__version__},
         )
-        write_text(folder / "README.md", card.text())
+        (folder / "README.md").write_text(card.text(), encoding="utf-8")
         files = tuple(sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file()))
     return Export(
         out=str(out),

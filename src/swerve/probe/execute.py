@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 
 from swerve.artifacts import tables
-from swerve.artifacts.files import remove, sha256_file
+from swerve.artifacts.files import fsync, remove, sha256_file
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.run import RunDirectory
@@ -113,6 +113,7 @@ class _Execution:
         summary.write(path)
         if not (plan.settings.keep_states or plan.keep_statistics):
             remove(plan.states_path)
+            fsync(plan.path)  # or a power cut brings them back beside a probe that counts as done
         return summary
 
     def _measure(self) -> tuple[Measured, Tested]:
