@@ -150,6 +150,8 @@ class _Engine:
         if not self._keep:  # a kill may have come between the statistics of a unit and its hidden states' end
             for label, unit in itertools.product(self.plan.order, self._mine()):
                 self.store.drop(self.plan.state_keys[label], unit)
+            for label in self.plan.order:
+                self.store.flush(self.plan.state_keys[label])
 
     def _mine(self) -> range:
         return range(self.world.rank, len(self.plan.units), self.world.size)

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save, save_file
 from torch import Tensor
 
-from swerve.artifacts.files import atomic_path, read_sealed, remove, write_sealed
+from swerve.artifacts.files import atomic_path, fsync, read_sealed, remove, write_sealed
 from swerve.errors import ArtifactError
 from swerve.version import __version__
 
@@ -46,6 +46,9 @@ class StateStore(Protocol):
 
     def drop(self, key: str, unit: int) -> None:
         """Forget a unit; no error if there is no such unit."""
+
+    def flush(self, key: str) -> None:
+        """Wait until a power cut would not bring dropped units back."""
 
     def load_record(self, key: str) -> dict[str, Any] | None:
         """Return what was stored about the key; None where there is nothing, or something damaged."""
@@ -72,6 +75,9 @@ class MemoryStore:
     def drop(self, key: str, unit: int) -> None:
         """Forget a unit; no error if there is no such unit."""
         self._units.pop((key, unit), None)
+
+    def flush(self, key: str) -> None:
+        """Do nothing: no unit outlives the object."""
 
     def load_record(self, key: str) -> dict[str, Any] | None:
         """Return what was stored about the key; None where there is nothing."""
@@ -116,6 +122,12 @@ class DiskStore:
     def drop(self, key: str, unit: int) -> None:
         """Delete a unit; no error if there is no such unit."""
         remove(self._path(key, unit))
+
+    def flush(self, key: str) -> None:
+        """Wait until a power cut would not bring dropped units back."""
+        folder = self._path(key, 0).parent
+        if folder.is_dir():
+            fsync(folder)
 
     def load_record(self, key: str) -> dict[str, Any] | None:
         """Return what was stored about the key; None where there is nothing, or something damaged."""
