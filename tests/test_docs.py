@@ -73,7 +73,9 @@ def test_every_page_is_in_the_navigation():
     assert {page.name for page in DOCS.glob("*.md")} == listed
 
 
-_RECIPES = [block for page in PAGES for block in _blocks(page, "yaml") if re.search(r"^stages:", block, re.MULTILINE)]
+_RECIPES = [
+    block for page in PAGES for block in _blocks(page, "yaml") if re.search(r"^(stages|extends):", block, re.MULTILINE)
+]
 
 
 def test_recipes_load(tmp_path):

@@ -23,6 +23,7 @@ from swerve.config import Config, ReportConfig
 from swerve.errors import InterruptedRunError, MissingExtraError, SwerveError
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
+from swerve.recipes.files import RECIPE_USES
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -56,12 +57,21 @@ class Stages:
         self.calls: list[tuple[str, Config | ReportConfig, Path, bool | None]] = []
         self.error: BaseException | None = None
         self.environment: dict[str, str | None] = {}
+        self.profile: str | None = None
 
     def train(
-        self, config: Config, run: RunDirectory, *, resume: bool, progress: Progress, verify: bool = False
+        self,
+        config: Config,
+        run: RunDirectory,
+        *,
+        resume: bool,
+        progress: Progress,
+        verify: bool = False,
+        profile: str | None = None,
     ) -> None:
         if self.error is not None:
             raise self.error
+        self.profile = profile
         self.environment = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
         if not resume:
             run.create(config_yaml=dump_yaml(config), provenance={})
@@ -389,6 +399,15 @@ def test_stages_run_alone_on_a_run(swerve: Swerve, stages: Stages) -> None:
     ]
 
 
+def test_the_profile_that_is_chosen_reaches_training(swerve: Swerve, stages: Stages, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: demo_addition\nprofiles: {short: {stages.rl.steps: 3}}\n")
+    assert swerve("train", "mine.yaml", "profile=short", "seed=2")[0] == 0
+    assert stages.calls[0][1] == load_config("demo_addition", ["seed=2", "stages.rl.steps=3"])
+    assert stages.profile == "short"
+    assert swerve("train", "mine.yaml", "--out", "plain")[0] == 0
+    assert stages.profile is None
+
+
 def test_what_was_trained_cannot_be_overridden(swerve: Swerve, stages: Stages) -> None:
     make_run(Path("runs/mine"))
     assert swerve("probe", "runs/mine", "seed=1") == (
@@ -410,13 +429,16 @@ def test_a_run_that_is_not_one(swerve: Swerve, stages: Stages, tmp_path: Path) -
 
 # Looking
 
+RECIPES = [name for use in RECIPE_USES for name in shipped_recipes(use)]
+
 
 def test_recipes(swerve: Swerve) -> None:
     status, out, _ = swerve("recipes")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", *shipped_recipes()]
+    assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", *RECIPES]
     names = [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])]
-    assert names == list(shipped_recipes())
+    assert names == RECIPES
+    assert all(entry["description"].endswith(".") for entry in json.loads(swerve("recipes", "--json")[1]))
     assert {"demo_addition", "demo_knights_knaves", "sequence"} <= set(names)
     assert swerve("recipes", "show", "demo_addition")[1].startswith("# Column addition")
 

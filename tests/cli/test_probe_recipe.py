@@ -177,7 +177,7 @@ def test_wrong_files(swerve: Swerve, recipe: Path, old: str, new: str, message: 
         (["six.yaml", "--reference", "x"], "--reference: six.yaml says it; change it there, or with KEY=VALUE"),
         (["six.yaml", "--use-responses", "x"], "--use-responses: six.yaml says it"),
         (["six.yaml", "--steps", "report"], "figures and report need the step analysis; add it to --steps"),
-        (["mine", "--steps", "report"], "--steps needs FILE.yaml"),
+        (["mine", "--steps", "report"], "--steps needs a recipe"),
         (["none.yaml"], "'none.yaml' does not exist"),
     ],
 )

@@ -64,7 +64,8 @@ def _source(kind: Any) -> str:
 
 def load_task(name: str, overrides: Sequence[str]) -> tuple[TaskConfig, int]:
     """Return the task of a kind's name or of a recipe, and the seed."""
-    from swerve.recipes.loader import load_config, shipped_recipes
+    from swerve.recipes.files import shipped_recipes
+    from swerve.recipes.loader import load_config
 
     kinds = task_kinds()
     if name in kinds:

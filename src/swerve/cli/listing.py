@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,10 +15,11 @@ import typer
 
 from swerve.cli.console import one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json, Overrides, Recipe
-from swerve.errors import SwerveError
+from swerve.errors import ConfigError, SwerveError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import Config
+    from swerve.recipes.files import RecipeUse
 
 recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
 config_app = typer.Typer(help="Look at a configuration without running it.", no_args_is_help=True)
@@ -27,21 +30,47 @@ def list_recipes(context: typer.Context, as_json: Json = False) -> None:
     """List the recipes that ship with swerve, or show one."""
     if context.invoked_subcommand is not None:
         return
-    from swerve.recipes.loader import recipe_text, shipped_recipes
+    from swerve.recipes.files import RECIPE_USES, shipped_recipes
 
-    recipes = {name: recipe_text(name).splitlines()[0].lstrip("# ") for name in shipped_recipes()}
+    entries = [_describe_recipe(name, use) for use in RECIPE_USES for name in shipped_recipes(use)]
     if as_json:
-        print_json([{"name": name, "description": text} for name, text in recipes.items()])
-    else:
-        print_table(("RECIPE", "WHAT IT IS"), list(recipes.items()))
+        print_json(entries)
+        return
+    rows = [(one["name"], one["command"], ", ".join(one["profiles"]) or "-", one["description"]) for one in entries]
+    print_table(("RECIPE", "COMMAND", "PROFILES", "WHAT IT IS"), rows)
+
+
+def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
+    """Return a shipped recipe's name, its command, its profiles, and the first sentence of its comment."""
+    from swerve.recipes.files import recipe_text
+    from swerve.recipes.layers import read_layers
+
+    comment = itertools.takewhile(lambda line: line.startswith("# "), recipe_text(name, use).splitlines())
+    sentence = re.match(r".*?\.(?= |$)", " ".join(line[2:] for line in comment))
+    profiles = read_layers(name, use, lambda data: data, expected="").profiles
+    description = sentence.group() if sentence else ""
+    return {"name": name, "command": use, "profiles": list(profiles), "description": description}
 
 
 @recipes_app.command(name="show")
-def show_recipe(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+def show_recipe(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", metavar="train|probe|study", help="Whose recipe, of several.  [default: the first that has it]"
+        ),
+    ] = None,
+) -> None:
     """Print a recipe as it is written, comments included."""
-    from swerve.recipes.loader import recipe_text
+    from swerve.recipes.files import RECIPE_USES, recipe_text, shipped_recipes
 
-    print_text(recipe_text(name))
+    if command not in (None, *RECIPE_USES):
+        raise ConfigError(
+            f"--command '{command}' is not known{nearest(str(command), RECIPE_USES)} ({', '.join(RECIPE_USES)})"
+        )
+    uses = [one for one in RECIPE_USES if command in (None, one)]
+    print_text(recipe_text(name, next((one for one in uses if name in shipped_recipes(one)), uses[0])))
 
 
 @config_app.command(name="show")
@@ -101,13 +130,13 @@ def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] 
 
 @config_app.command(name="schema")
 def show_schema(
-    probe: Annotated[bool, typer.Option("--probe", help="Of the files of swerve probe instead.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Of the recipes of swerve probe instead.")] = False,
 ) -> None:
     """Print the JSON schema of recipes."""
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.loader import config_schema
 
-    print_json(ProbeRecipe.model_json_schema() if probe else config_schema())
+    print_json(config_schema(ProbeRecipe) if probe else config_schema())
 
 
 def describe_run(path: Path) -> dict[str, Any]:

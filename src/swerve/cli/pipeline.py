@@ -36,16 +36,25 @@ from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, InterruptedRunError, nearest
 from swerve.probe.request import ProbeSettings
 from swerve.progress import Progress
-from swerve.recipes.loader import load_config, load_settings, shipped_recipes
+from swerve.recipes.files import shipped_recipes
+from swerve.recipes.loader import load_config, load_settings, profile_name
 
 
-def _train(config: Config, out: Path | None, *, resume: bool, progress: Progress, verify: bool = False) -> RunDirectory:
+def _train(
+    config: Config,
+    out: Path | None,
+    *,
+    resume: bool,
+    progress: Progress,
+    verify: bool = False,
+    profile: str | None = None,
+) -> RunDirectory:
     set_thread_environment(config)
     run = continue_run(config, out) if resume else new_run(config, out)
     from swerve.train import train
 
     progress.note(f"run directory: {run.path}")
-    train(config, run, resume=resume, progress=progress, verify=verify)
+    train(config, run, resume=resume, progress=progress, verify=verify, profile=profile)
     return run
 
 
@@ -77,7 +86,8 @@ def run_train(
         config = read_recipe(recipe, overrides)
     if or_start:
         resume = (run_path(config, out) / "run.json").is_file()
-    run = _train(config, out, resume=resume, progress=main_progress(), verify=verify)
+    profile = profile_name(overrides)
+    run = _train(config, out, resume=resume, progress=main_progress(), verify=verify, profile=profile)
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
 

@@ -92,8 +92,8 @@ def probe(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN|FILE.yaml]",
-            help="Run directory, or its name under runs/; or a file that says everything of a probe.",
+            metavar="[RUN|RECIPE]",
+            help="Run directory, or its name under runs/; or the name or file of a recipe of a probe.",
             show_default=False,
         ),
     ] = None,
@@ -125,7 +125,7 @@ def probe(
         typer.Option(
             "--steps",
             metavar="STEP[,STEP]...",
-            help="With FILE.yaml, only these: prepare, sample, divergence, analysis, figures, report.  [default: all]",
+            help="With RECIPE, only these: prepare, sample, divergence, analysis, figures, report.  [default: all]",
         ),
     ] = None,
     as_json: Json = False,
@@ -133,23 +133,23 @@ def probe(
     """Find the tokens that training changed, and test whether they matter.
 
     With RUN alone it reads the run's own rollouts; with --use-responses, responses from elsewhere and any models; with
-    --select, rollouts chosen from samples of two models. FILE.yaml says all of it, and what is done is not done again.
+    --select, rollouts chosen from samples of two models. A recipe says all of it, and what is done is not done again.
     """
     changes = list(overrides or ())
     if run is not None and "=" in run and not Path(run).exists():
         changes, run = [run, *changes], None
     models = {"reference": reference, "checkpoints": tuple(checkpoints or ()), "baseline": baseline}
     files = {"problems": problems, "fields": tuple(fields or ()), "template": template, "ends": ends, "out": out}
-    if run is not None and Path(run).suffix in (".yaml", ".yml"):
+    if run is not None and is_probe_recipe(run):
         given = {**models, **files, "use_responses": use_responses, "select": select, "where": where, "task": task}
         given |= {"reference_samples": reference_samples, "final_samples": final_samples}
         _check_said_by_file(run, given)
         from swerve.cli.probe_recipe import run_probe_recipe
 
-        run_probe_recipe(Path(run), changes, steps=steps, as_json=as_json)
+        run_probe_recipe(run, changes, steps=steps, as_json=as_json)
         return
     if steps is not None:
-        raise ConfigError("--steps needs FILE.yaml; a probe of a run or of options is one step, continued where it was")
+        raise ConfigError("--steps needs a recipe; a probe of a run or of options is one step, continued where it was")
     samples = _samples(select, reference_samples, final_samples, where or ())
     if samples is not None and use_responses is not None:
         raise ConfigError("--use-responses reads every response of a file, --select chooses from samples; give one")
@@ -172,6 +172,13 @@ def probe(
     if is_main_process():
         progress.note(f"tables: {request.out.probe_path}")
         print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
+
+
+def is_probe_recipe(source: str) -> bool:
+    """Whether an argument is a recipe of a probe, and not a run."""
+    from swerve.recipes.files import shipped_recipes
+
+    return Path(source).suffix in (".yaml", ".yml") or source in shipped_recipes("probe")
 
 
 def _check_said_by_file(file: str, options: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`swerve probe FILE.yaml`: a probe that a file describes, step by step."""
+"""`swerve probe RECIPE`: a probe that a file describes, step by step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from swerve.probe.request import ComparedModels
 
 
-def run_probe_recipe(path: Path, overrides: Sequence[str], *, steps: str | None, as_json: bool) -> None:
+def run_probe_recipe(source: str, overrides: Sequence[str], *, steps: str | None, as_json: bool) -> None:
     """Do the steps of a probe that are not done: all, or those that are named."""
     from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.loader import load_document
 
     chosen = parse_steps(steps)
-    recipe = load_document(ProbeRecipe, path, overrides)
+    recipe = load_document(ProbeRecipe, source, overrides)
     set_thread_environment(cast("Config", recipe))  # which looks at `runtime` alone
     models, progress = _models(recipe), main_progress()
     from swerve.artifacts.probe_summary import read_summary

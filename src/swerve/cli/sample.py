@@ -217,7 +217,8 @@ def sample_settings(
     from pydantic import ValidationError
 
     from swerve.config.sampling import SampleSettings, WorkSettings
-    from swerve.recipes.loader import load_settings, parse_override
+    from swerve.recipes.layers import parse_override
+    from swerve.recipes.loader import load_settings
 
     if (task is None) == (data is None):
         raise ConfigError("give either --task TASK (see: swerve data list) or --data SPEC, whose problems are sampled")

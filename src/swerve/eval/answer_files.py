@@ -20,7 +20,7 @@ from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
 from swerve.progress import Progress
-from swerve.recipes.loader import parse_override
+from swerve.recipes.layers import parse_override
 from swerve.rewards import grade_all, known_graders
 from swerve.rewards.checks import OUTSIDE, outside_policies
 from swerve.rewards.graders import GRADERS

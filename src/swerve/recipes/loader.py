@@ -6,8 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib import resources
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,67 +14,14 @@ from pydantic import BaseModel, ValidationError
 
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
+from swerve.recipes.files import RecipeUse
+from swerve.recipes.layers import Expand, Layered, read_layers, split_profile
 from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, explain_errors
-from swerve.recipes.yaml_lines import MAX_BYTES, KeyPath, YamlDocument, emit_yaml, parse_yaml
+from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
-
-
-def shipped_recipes() -> tuple[str, ...]:
-    """Return the names of the recipes that come with swerve.
-
-    >>> "demo_addition" in shipped_recipes()
-    True
-    """
-    files = resources.files("swerve.recipes").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
-
-
-def recipe_text(name: str) -> str:
-    """Return the YAML text of a shipped recipe, comments included.
-
-    Raises:
-        ConfigError: no recipe of that name ships; the message lists those that do.
-    """
-    names = shipped_recipes()
-    if name not in names:
-        raise ConfigError(
-            f"unknown recipe {name!r}{nearest(name, names)} "
-            f"(shipped: {', '.join(names)}; or give the path of a YAML file)"
-        )
-    return (resources.files("swerve.recipes") / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def _read_file(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError(f"recipe file {str(path)!r} does not exist") from None
-    except OSError as error:
-        raise ConfigError(f"recipe file {str(path)!r} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # a NUL character in the name
-        raise ConfigError(f"recipe file {str(path)!r} cannot be read: {error}") from None
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8 text") from None
-
-
-def _read_source(source: str | Path) -> tuple[str, str]:
-    """Return what messages call the recipe, and its text."""
-    if isinstance(source, str) and source in shipped_recipes():
-        return f"{source}.yaml", recipe_text(source)
-    path = Path(source)
-    named_like_recipe = isinstance(source, str) and path.suffix not in (".yaml", ".yml") and "/" not in source
-    if named_like_recipe and not path.is_file():
-        return str(source), recipe_text(str(source))
-    return str(path), _read_file(path)
 
 
 def load_config(
@@ -98,13 +44,21 @@ def load_config(
     >>> load_config("demo_addition", ["seed=7"]).seed
     7
     """
-    name, text = _read_source(source)
-    document = parse_yaml(text, source=name)
-    if not isinstance(document.data, dict):
-        raise ConfigError(f"{name}: a recipe is a mapping with the keys task, model and stages")
+    expected = "a recipe is a mapping with the keys task, model and stages"
+    layers = read_layers(source, "train", _expand(Config), expected=expected)
     if _is_of_run(Path(source)):
-        document = replace(document, data=_without_removed(document.data, name, note))
-    return with_steps(_validated(Config, document, name, overrides))
+        layers = replace(layers, data=_without_removed(layers.data, layers.name, note))
+    return with_steps(_validated(Config, layers, overrides))
+
+
+def profile_name(overrides: Sequence[str]) -> str | None:
+    """Return the profile that a command line chooses with `profile=NAME`; None: what the recipe itself says.
+
+    >>> profile_name(["seed=1", "profile=tiny"])
+    'tiny'
+    """
+    chosen, _ = split_profile(overrides)
+    return None if chosen is None else chosen.value
 
 
 def _is_of_run(path: Path) -> bool:
@@ -129,17 +83,23 @@ def _without(data: Any, keys: Sequence[str]) -> Any:
     return {**data, keys[0]: _without(data[keys[0]], keys[1:])}
 
 
-def load_document(model: type[_Settings], path: Path, overrides: Sequence[str] = ()) -> _Settings:
-    """Return what a YAML file other than a recipe says, with overrides; errors are those of `load_config`.
+def load_document(
+    model: type[_Settings], source: str | Path, overrides: Sequence[str] = (), *, use: RecipeUse = "probe"
+) -> _Settings:
+    """Return what a recipe of another command says, with overrides; errors are those of `load_config`.
+
+    Args:
+        model: what it is read as.
+        source: path of a YAML file, or the name of a shipped recipe of that use.
+        overrides: `profile=NAME`, and `KEY=VALUE` as of `load_config`.
+        use: the command that runs it.
 
     Raises:
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
             valid word.
     """
-    document = parse_yaml(_read_file(path), source=str(path))
-    if not isinstance(document.data, dict):
-        raise ConfigError(f"{path}: must be a mapping of keys to values")
-    return _validated(model, document, str(path), overrides)
+    layers = read_layers(source, use, _expand(model), expected="must be a mapping of keys to values")
+    return _validated(model, layers, overrides)
 
 
 def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings:
@@ -152,23 +112,20 @@ def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings
     >>> load_settings(EvalConfig, ["num_problems=9"]).num_problems
     9
     """
-    return _validated(model, YamlDocument(data={}, lines={}), "overrides", overrides)
+    return _validated(model, Layered(name="overrides", data={}, origins=()), overrides)
 
 
-def _validated(model: type[_Settings], document: YamlDocument, source: str, overrides: Sequence[str]) -> _Settings:
-    root = _schema(model)
-    data = expand_shorthand(root, document.data)
-    places = []
-    for override in map(parse_override, overrides):
-        data, path = apply_override(data, override)
-        data = expand_shorthand(root, data)  # at once, so that a later override can go into it
-        places.append((path, override.source))
+def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str]) -> _Settings:
+    expand = _expand(model)
+    chosen, rest = split_profile(overrides)
+    for override in [*(layers.profile(chosen) if chosen else ()), *rest]:
+        layers = layers.overridden(override, expand)
     try:
         # Through JSON: the models are strict, and in JSON a list may become a tuple.
-        return model.model_validate_json(json.dumps(data))
+        return model.model_validate_json(json.dumps(layers.data))
     except ValidationError as error:
-        origins = Origins(source=source, lines=document.lines, overrides=places)
-        raise explain_errors(root, error.errors(include_url=False), data, origins) from None
+        origins = Origins(source=layers.name, parts=layers.origins)
+        raise explain_errors(_schema(model), error.errors(include_url=False), layers.data, origins) from None
 
 
 def dump_yaml(config: Config) -> str:
@@ -189,14 +146,31 @@ def has_custom(config: Config) -> bool:
     )
 
 
-def config_schema() -> dict[str, Any]:
-    """Return the JSON schema of recipes."""
-    return Config.model_json_schema()
+def config_schema(model: type[BaseModel] = Config) -> dict[str, Any]:
+    """Return the JSON schema of recipes, or of those that are read as another model.
+
+    A recipe that extends another needs no key of its own, and may have dotted ones.
+    """
+    schema = model.model_json_schema()
+    extends = {"type": "string", "description": "Name of a shipped recipe, or path of a file, that this one extends."}
+    profile = {"type": "object", "description": "Dotted keys and the values they have with `profile=NAME`."}
+    profiles = {"type": "object", "description": "Profiles by name.", "additionalProperties": profile}
+    required = schema.pop("required")
+    return {
+        **schema,
+        "properties": {"extends": extends, "profiles": profiles, **schema["properties"]},
+        "patternProperties": {r"^[^.]+\.": {}},
+        "anyOf": [{"required": ["extends"]}, {"required": required}],
+    }
 
 
 @functools.cache
 def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
     return model.model_json_schema()
+
+
+def _expand(model: type[BaseModel]) -> Expand:
+    return functools.partial(expand_shorthand, _schema(model))
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -235,83 +209,3 @@ def check_recorded_config(config: Config, run: RunDirectory) -> None:
             f"cannot resume {run.path}: its configuration differs in {shown}; "
             "give the same recipe and overrides, or start another run with --out"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """One `KEY=VALUE` argument."""
-
-    text: str
-    """As the user wrote it."""
-    keys: tuple[str, ...]
-    value: Any
-
-    @property
-    def source(self) -> str:
-        """What error messages call it."""
-        return f"override {self.text!r}"
-
-
-def parse_override(text: str) -> Override:
-    """Split `a.b.c=value` and parse the value as YAML.
-
-    Raises:
-        ConfigError: there is no `=`, a part of the key is empty, or the value is not YAML.
-
-    >>> parse_override("stages.rl.optimizer.lr=1e-4").value
-    0.0001
-    """
-    key, equals, value = text.partition("=")
-    keys = tuple(part.strip() for part in key.split("."))
-    if not equals or not all(keys):
-        raise ConfigError(f"override {text!r}: must have the form KEY=VALUE, such as seed=1 or stages.rl.steps=40")
-    parsed = parse_yaml(value, source=f"override {text!r}", with_lines=False).data
-    return Override(text=text, keys=keys, value=parsed)
-
-
-def apply_override(data: Any, override: Override) -> tuple[Any, KeyPath]:
-    """Return a copy of `data` with the override's value in it, and its path.
-
-    An item of a list is named by its index, or by its `name` or `kind` (`stages.rl`). Mappings on the way are made
-    where they are missing.
-
-    Raises:
-        ConfigError: the key leads through a value that has no keys, or no list item has that name.
-
-    >>> apply_override({"stages": [{"kind": "sft"}, {"kind": "rl"}]}, parse_override("stages.rl.steps=40"))
-    ({'stages': [{'kind': 'sft'}, {'kind': 'rl', 'steps': 40}]}, ('stages', 1, 'steps'))
-    """
-    return _replace(data, override.keys, override, ())
-
-
-def _replace(node: Any, keys: tuple[str, ...], override: Override, done: KeyPath) -> tuple[Any, KeyPath]:
-    if not keys:
-        return override.value, done
-    head, rest = keys[0], keys[1:]
-    if isinstance(node, list):
-        index = _item_index(node, head, override, done)
-        item, path = _replace(node[index], rest, override, (*done, index))
-        return [*node[:index], item, *node[index + 1 :]], path
-    if node is None or isinstance(node, dict):
-        mapping = node or {}
-        child, path = _replace(mapping.get(head), rest, override, (*done, head))
-        return {**mapping, head: child}, path
-    parent = ".".join(str(key) for key in done)
-    raise ConfigError(f"{override.source}: '{parent}' is a single value and has no key '{head}'")
-
-
-def _item_index(items: Sequence[Any], key: str, override: Override, done: KeyPath) -> int:
-    if key.isascii() and key.isdigit() and int(key[:9]) < len(items):
-        return int(key[:9])
-    mappings = [item if isinstance(item, dict) else {} for item in items]
-    for field in ("name", "kind"):
-        found = [index for index, item in enumerate(mappings) if item.get(field) == key]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ConfigError(f"{override.source}: '{key}' names {len(found)} items; use an index: {found}")
-    names = [str(item.get("name") or item.get("kind") or index) for index, item in enumerate(mappings)]
-    parent = ".".join(str(part) for part in done)
-    raise ConfigError(
-        f"{override.source}: '{parent}' has no item '{key}'; it has {', '.join(names) or 'none'}{nearest(key, names)}"
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import ErrorDetails
@@ -155,26 +155,49 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a part of a configuration was written."""
+
+    path: KeyPath
+    """Of the part in the configuration."""
+    source: str
+    """The file, or what messages call an override."""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    """Of a file: the line of every key in the part, by its path in the configuration."""
+
+    def covers(self, path: KeyPath) -> bool:
+        """Whether the part is at, above or below a path."""
+        common = min(len(self.path), len(path))
+        return self.path[:common] == path[:common]
+
+    def line(self, path: KeyPath) -> int:
+        """Return the line of the innermost key on `path` that has one, of the part itself otherwise, or 0."""
+        found = (self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines)
+        return next(found, self.lines.get(self.path, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
     """Where each value of a configuration was written."""
 
     source: str
-    lines: Mapping[KeyPath, int]
-    overrides: Sequence[tuple[KeyPath, str]]
-    """The place of each override, and what messages call it."""
+    """What messages call the recipe."""
+    parts: Sequence[Origin]
+    """Each replaces what those before it have at its path."""
+
+    def _of(self, path: KeyPath) -> Origin:
+        parts = reversed(self.parts) if path else ()
+        return next((part for part in parts if part.covers(path)), Origin(path=(), source=self.source))
 
     def describe(self, path: KeyPath) -> str:
-        """Return the place to blame for an error at `path`: an override at, above or below it, or a line."""
-        for place, name in reversed(self.overrides):
-            common = min(len(place), len(path))
-            if place[:common] == path[:common] and path:
-                return name
-        line = self.line(path)
-        return f"{self.source}:{line}" if line else self.source
+        """Return the place to blame for an error at `path`: an override, or a file and line."""
+        origin = self._of(path)
+        line = origin.line(path)
+        return f"{origin.source}:{line}" if line else origin.source
 
     def line(self, path: KeyPath) -> int:
-        """Return the line of the innermost key on `path` that has one, or 0."""
-        return next((self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines), 0)
+        """Return the line to blame for an error at `path`, or 0."""
+        return self._of(path).line(path)
 
 
 def _show(value: Any) -> str:

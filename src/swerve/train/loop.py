@@ -78,12 +78,21 @@ from swerve.world import World, joined_world
 _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
 
-def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress, verify: bool = False) -> None:
+def train(
+    config: Config,
+    run: RunDirectory,
+    *,
+    resume: bool,
+    progress: Progress,
+    verify: bool = False,
+    profile: str | None = None,
+) -> None:
     """Run the recipe's stages, writing checkpoints, metrics and rollouts to `run`.
 
     With `resume`, training continues from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
     that an uninterrupted run would have. Started by torchrun, the processes share each step's work. With `verify`, the
-    kept checkpoints before it are read too, and damaged ones made again.
+    kept checkpoints before it are read too, and damaged ones made again. `profile` is the name of the recipe's profile
+    that `config` is of, for the run's provenance.
 
     Raises:
         ConfigError: the run directory exists and `resume` is false, or has another configuration; the model does not
@@ -101,7 +110,7 @@ def train(config: Config, run: RunDirectory, *, resume: bool, progress: Progress
     apply_runtime(config.runtime)
     with (
         joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
-        _holding(config, run, world, digests, resume=resume),
+        _holding(config, run, world, _provenance(config, digests, profile), resume=resume),
         _with_base(config, run, world),
     ):
         family = load_family(config.task)
@@ -141,13 +150,13 @@ def _with_base(config: Config, run: RunDirectory, world: World) -> Iterator[None
 
 @contextmanager
 def _holding(
-    config: Config, run: RunDirectory, world: World, digests: Mapping[str, str | None], *, resume: bool
+    config: Config, run: RunDirectory, world: World, provenance: dict[str, Any], *, resume: bool
 ) -> Iterator[None]:
     """Let the first process make or lock the run directory and keep its status; the others wait for it."""
     if world.is_main:
         is_new = not (resume and (run.path / "run.json").exists())
         if is_new:
-            run.create(config_yaml=dump_yaml(config), provenance=_provenance(config, digests))
+            run.create(config_yaml=dump_yaml(config), provenance=provenance)
         else:
             check_recorded_config(config, run)
         with run.lock():
@@ -179,7 +188,7 @@ def _hold_to_problems(run: RunDirectory, problems: Sequence[Problem], world: Wor
         run.write_provenance(provenance)
 
 
-def _provenance(config: Config, digests: Mapping[str, str | None]) -> dict[str, Any]:
+def _provenance(config: Config, digests: Mapping[str, str | None], profile: str | None) -> dict[str, Any]:
     return {
         "name": config.name,
         "swerve_version": __version__,
@@ -189,6 +198,7 @@ def _provenance(config: Config, digests: Mapping[str, str | None]) -> dict[str, 
         "seed": config.seed,
         "stages": {stage.label: stage.steps for stage in config.stages},
         **({"custom": digests} if digests else {}),
+        **({"profile": profile} if profile else {}),
     }
 
 

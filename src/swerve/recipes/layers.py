@@ -1,0 +1,254 @@
+"""What a recipe is made of: the recipe that it extends, its own keys, a profile, and `KEY=VALUE` overrides.
+
+Each is laid over what comes before it. A layer of dotted keys, which a profile, the command line and the top level of
+a recipe that extends another have, replaces one value by another; mappings of a recipe are merged with those of the
+recipe that it extends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from swerve.errors import ConfigError, nearest
+from swerve.recipes.files import RecipeUse, read_source
+from swerve.recipes.schema import Origin
+from swerve.recipes.yaml_lines import KeyPath, YamlDocument, parse_yaml
+
+Expand = Callable[[Any], Any]
+"""Writes out shorthand (`swerve.recipes.schema.expand_shorthand`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One dotted key with its value: a `KEY=VALUE` argument, or a line of a file."""
+
+    text: str
+    """What error messages call it, or the file it stands in."""
+    keys: tuple[str, ...]
+    value: Any
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    """Of a file: the line of the key, and of every key of the value, by their paths from here."""
+
+    @property
+    def source(self) -> str:
+        """What error messages call it, with the line."""
+        return f"{self.text}:{self.lines[()]}" if self.lines else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layered:
+    """Plain data of a recipe, where each part of it was written, and its profiles."""
+
+    name: str
+    """What error messages call the recipe."""
+    data: Any
+    origins: tuple[Origin, ...]
+    profiles: Mapping[str, Mapping[str, Override]] = field(default_factory=dict)
+
+    def overridden(self, override: Override, expand: Expand) -> Layered:
+        """Return the recipe with an override in it; later ones can go into its value."""
+        data, path = apply_override(self.data, override)
+        lines = {(*path, *rest): line for rest, line in override.lines.items()}
+        origin = Origin(path=path, source=override.text, lines=lines)
+        return replace(self, data=expand(data), origins=(*self.origins, origin))
+
+    def profile(self, chosen: Override) -> tuple[Override, ...]:
+        """Return the overrides of the profile that `profile=NAME` chooses.
+
+        Raises:
+            ConfigError: there is no such profile; the message lists those there are.
+        """
+        if chosen.value is None:
+            return ()
+        if chosen.value not in self.profiles:
+            known = f"{nearest(str(chosen.value), self.profiles)} ({', '.join(self.profiles)})"
+            has = f"no profile '{chosen.value}'{known}" if self.profiles else "no profiles"
+            raise ConfigError(f"{chosen.source}: {self.name} has {has}")
+        return tuple(self.profiles[chosen.value].values())
+
+
+def split_profile(overrides: Sequence[str]) -> tuple[Override | None, list[Override]]:
+    """Return the last `profile=NAME` of a command line, and the other overrides.
+
+    >>> split_profile(["seed=1", "profile=tiny"])[0].value
+    'tiny'
+    """
+    parsed = [parse_override(text) for text in overrides]
+    chosen = [one for one in parsed if one.keys == ("profile",)]
+    return (chosen[-1] if chosen else None), [one for one in parsed if one.keys != ("profile",)]
+
+
+def read_layers(source: str | Path, use: RecipeUse, expand: Expand, *, expected: str) -> Layered:
+    """Return a recipe with what it extends.
+
+    Args:
+        source: path of a YAML file, or the name of a shipped recipe of that use.
+        use: the command that runs it.
+        expand: writes out shorthand.
+        expected: what a file has to be, for the message about one that is no mapping.
+
+    Raises:
+        ConfigError: a file cannot be read, recipes extend one another in a circle, or profiles are no mappings.
+    """
+    return _Reader(use, expand, expected).read(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    use: RecipeUse
+    expand: Expand
+    expected: str
+
+    def read(self, source: str | Path, *, children: Mapping[str, str] = {}, place: str = "") -> Layered:
+        """Read a recipe that `children` extend, the first of them at `place`."""
+        try:
+            name, text = read_source(source, self.use)
+        except ConfigError as error:
+            raise ConfigError(f"{place}{error}") from None
+        if (identity := os.path.realpath(source)) in children:
+            circle = " -> ".join((*children.values(), name))
+            raise ConfigError(f"{place}recipes extend one another in a circle: {circle}")
+        document = parse_yaml(text, source=name)
+        if not isinstance(document.data, dict):
+            raise ConfigError(f"{name}: {self.expected}")
+        own = {key: value for key, value in document.data.items() if key not in ("extends", "profiles")}
+        profiles = _profiles(document, name)
+        parent = document.data.get("extends")
+        if parent is None:
+            origin = Origin(path=(), source=name, lines=document.lines)
+            return Layered(name=name, data=self.expand(own), origins=(origin,), profiles=profiles)
+        place = f"{name}:{document.lines[('extends',)]}: "
+        base = self.read(self._parent(source, parent, place), children={**children, identity: name}, place=place)
+        merged, paths = _merged(base.data, {key: value for key, value in own.items() if "." not in key}, ())
+        origins = [Origin(path=path, source=name, lines=document.lines) for path in paths]
+        inherited = {
+            one: {**base.profiles.get(one, {}), **profiles.get(one, {})} for one in [*base.profiles, *profiles]
+        }
+        layered = Layered(name=name, data=self.expand(merged), origins=(*base.origins, *origins), profiles=inherited)
+        for key in own:
+            if "." in key:
+                layered = layered.overridden(_file_override(document, (key,), name), self.expand)
+        return layered
+
+    def _parent(self, source: str | Path, parent: Any, place: str) -> str:
+        """Return what `extends` names: a shipped recipe, or a file whose path is relative to that of `source`."""
+        if not isinstance(parent, str) or not parent:
+            raise ConfigError(f"{place}'extends' must be the name of a shipped recipe or the path of a YAML file")
+        is_path = Path(parent).suffix in (".yaml", ".yml") or "/" in parent
+        return os.path.normpath(Path(source).parent / parent) if is_path else parent
+
+
+def _profiles(document: YamlDocument, name: str) -> dict[str, dict[str, Override]]:
+    """Return the profiles that a file has itself: the overrides of each by their dotted keys."""
+    profiles = document.data.get("profiles") or {}
+    if not isinstance(profiles, dict):
+        raise ConfigError(f"{name}:{document.lines['profiles',]}: 'profiles' must be a mapping of names to profiles")
+    for profile, overrides in profiles.items():
+        if not isinstance(overrides, dict):
+            place = f"{name}:{document.lines['profiles', profile]}"
+            raise ConfigError(f"{place}: 'profiles.{profile}' must be a mapping of dotted keys to values")
+    return {
+        profile: {key: _file_override(document, ("profiles", profile, key), name) for key in overrides}
+        for profile, overrides in profiles.items()
+    }
+
+
+def _file_override(document: YamlDocument, path: tuple[str, ...], name: str) -> Override:
+    """Return the dotted key at a path of a file."""
+    value = document.data
+    for key in path:
+        value = value[key]
+    size = len(path)
+    lines = {place[size:]: line for place, line in document.lines.items() if place[:size] == path}
+    keys = tuple(part.strip() for part in path[-1].split("."))
+    if not all(keys):
+        raise ConfigError(f"{name}:{lines[()]}: a part of the key {path[-1]!r} is empty")
+    return Override(text=name, keys=keys, value=value, lines=lines)
+
+
+def _merged(base: Any, new: Any, path: KeyPath) -> tuple[Any, list[KeyPath]]:
+    """Return `base` with `new` laid over it, and the paths at which a value of `new` stands whole.
+
+    Mappings are merged unless they are of another `kind`; anything else is replaced.
+    """
+    if isinstance(new, str) and isinstance(base, dict) and "kind" in base:
+        new = {"kind": new}
+    if not (isinstance(base, dict) and isinstance(new, dict)) or new.get("kind", base.get("kind")) != base.get("kind"):
+        return new, [path]
+    merged, paths = dict(base), list[KeyPath]()
+    for key, value in new.items():
+        if key in base:
+            merged[key], below = _merged(base[key], value, (*path, key))
+        else:
+            merged[key], below = value, [(*path, key)]
+        paths += below
+    return merged, paths
+
+
+def parse_override(text: str) -> Override:
+    """Split `a.b.c=value` and parse the value as YAML.
+
+    Raises:
+        ConfigError: there is no `=`, a part of the key is empty, or the value is not YAML.
+
+    >>> parse_override("stages.rl.optimizer.lr=1e-4").value
+    0.0001
+    """
+    key, equals, value = text.partition("=")
+    keys = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(keys):
+        raise ConfigError(f"override {text!r}: must have the form KEY=VALUE, such as seed=1 or stages.rl.steps=40")
+    source = f"override {text!r}"
+    return Override(text=source, keys=keys, value=parse_yaml(value, source=source, with_lines=False).data)
+
+
+def apply_override(data: Any, override: Override) -> tuple[Any, KeyPath]:
+    """Return a copy of `data` with the override's value in it, and its path.
+
+    An item of a list is named by its index, or by its `name` or `kind` (`stages.rl`). Mappings on the way are made
+    where they are missing.
+
+    Raises:
+        ConfigError: the key leads through a value that has no keys, or no list item has that name.
+
+    >>> apply_override({"stages": [{"kind": "sft"}, {"kind": "rl"}]}, parse_override("stages.rl.steps=40"))
+    ({'stages': [{'kind': 'sft'}, {'kind': 'rl', 'steps': 40}]}, ('stages', 1, 'steps'))
+    """
+    return _replace(data, override.keys, override, ())
+
+
+def _replace(node: Any, keys: tuple[str, ...], override: Override, done: KeyPath) -> tuple[Any, KeyPath]:
+    if not keys:
+        return override.value, done
+    head, rest = keys[0], keys[1:]
+    if isinstance(node, list):
+        index = _item_index(node, head, override, done)
+        item, path = _replace(node[index], rest, override, (*done, index))
+        return [*node[:index], item, *node[index + 1 :]], path
+    if node is None or isinstance(node, dict):
+        mapping = node or {}
+        child, path = _replace(mapping.get(head), rest, override, (*done, head))
+        return {**mapping, head: child}, path
+    parent = ".".join(str(key) for key in done)
+    raise ConfigError(f"{override.source}: '{parent}' is a single value and has no key '{head}'")
+
+
+def _item_index(items: Sequence[Any], key: str, override: Override, done: KeyPath) -> int:
+    if key.isascii() and key.isdigit() and int(key[:9]) < len(items):
+        return int(key[:9])
+    mappings = [item if isinstance(item, dict) else {} for item in items]
+    for name in ("name", "kind"):
+        found = [index for index, item in enumerate(mappings) if item.get(name) == key]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(f"{override.source}: '{key}' names {len(found)} items; use an index: {found}")
+    names = [str(item.get("name") or item.get("kind") or index) for index, item in enumerate(mappings)]
+    parent = ".".join(str(part) for part in done)
+    raise ConfigError(
+        f"{override.source}: '{parent}' has no item '{key}'; it has {', '.join(names) or 'none'}{nearest(key, names)}"
+    )
