@@ -10,10 +10,10 @@ import torch
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, write_sealed
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, read_table
+from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
-from swerve.eval.heldout import _note_ungraded, summarise
+from swerve.eval.heldout import _note_ungraded, sample_diversity, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 
@@ -259,3 +259,27 @@ def test_completions_that_a_limit_or_a_failure_kept_from_judgement_are_told():
     assert progress.said == [
         "rl-3: of 8 completions 1 reached a limit of the grader and 0 made it fail; they count as wrong"
     ]
+
+
+def test_samples_of_a_problem_differ_by_literal_amounts():
+    def samples(*texts, right=()):
+        return [{"text": text, "extracted": text or None, "correct": text in right} for text in texts]
+
+    groups = [samples("a b a", "a b a", right=["a b a"]), samples("a b a", "c d c", right=["a b a", "c d c"])]
+    found = sample_diversity([*groups, samples("x y")], confidence=0.95)  # one sample says nothing
+    assert found.ngram_similarity.mean == pytest.approx((1 + 0) / 2)
+    assert found.distinct_2grams.mean == pytest.approx((2 / 4 + 4 / 4) / 2)
+    assert (found.distinct_answers.mean, found.distinct_right_answers.mean) == (1.5, 1.5)
+    assert sample_diversity([samples("", "")], confidence=0.95).distinct_answers is None
+    assert sample_diversity([samples("x y")], confidence=0.95) is None
+
+
+def test_diversity_is_in_the_evaluation(small_run):
+    for one in read_evaluations(small_run):
+        path = small_run.samples_path(small_run.select_checkpoint(one.checkpoint))
+        right = {}
+        for row in read_table(path, SAMPLES_SCHEMA).to_pylist():
+            answers = right.setdefault(row["problem_id"], set())
+            answers |= {row["extracted"]} if row["correct"] else set()
+        mean = sum(map(len, right.values())) / len(right)
+        assert one.diversity.distinct_right_answers.mean == pytest.approx(mean)

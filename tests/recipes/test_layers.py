@@ -116,6 +116,16 @@ def test_a_profile_is_laid_over_the_recipe_and_overrides_over_the_profile() -> N
 
 
 @pytest.mark.usefixtures("folder")
+def test_an_inherited_profile_gives_way_to_the_keys_of_its_own_and_can_be_dropped() -> None:
+    stages = "stages: [{kind: sft, steps: 9, optimizer: {lr: 1}}]"
+    Path("mine.yaml").write_text(f"extends: deeper/base.yaml\nprofiles: {{short: {{{stages}, seed: 4}}, long: null}}\n")
+    config = load_config("mine.yaml", ["profile=short"])
+    assert ([stage.steps for stage in config.stages], config.seed) == ([9], 4)
+    with pytest.raises(ConfigError, match=r"mine.yaml has no profile 'long' \(short\)"):
+        load_config("mine.yaml", ["profile=long"])
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -45,6 +45,19 @@ class ResponseForm(Record):
     """Words and phrases of reflection per 1,000 words."""
 
 
+class Diversity(Record):
+    """How much the sampled completions of one problem differ; means over problems, t intervals."""
+
+    ngram_similarity: Estimate | None
+    """Mean over all pairs of the cosine between counts of word 2-grams: 1 the same, 0 none shared."""
+    distinct_2grams: Estimate | None
+    """Distinct word 2-grams over 2-grams of all samples together."""
+    distinct_answers: Estimate | None
+    """Different answers; null where no answer was read."""
+    distinct_right_answers: Estimate | None
+    """Different right answers; null where no answer was read."""
+
+
 class HeldoutMetrics(Scores):
     """What one checkpoint does with the held-out problems."""
 
@@ -81,6 +94,8 @@ class Evaluation(HeldoutMetrics):
     """SHA-256 of each table beside it, by name within `eval/`."""
     responses: ResponseForm | None = None
     """Form of the greedy completions; null for tasks with a vocabulary of their own."""
+    diversity: Diversity | None = None
+    """Of the sampled completions ([Behaviours](behaviours.md#samples-of-one-problem)); null with one a problem."""
 
     @property
     def confidence(self) -> float | None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.course import stage_courses
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples
@@ -178,7 +180,8 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
         if form is None:
-            return "\n".join(evaluation_lines(read_evaluations(run)))
+            courses = [one.described() for one in stage_courses(read_metrics(run.metrics_path))]
+            return "\n".join([*evaluation_lines(read_evaluations(run)), *courses])
         from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
 

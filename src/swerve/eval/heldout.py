@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
 
-from swerve.artifacts.evaluation import Evaluation, HeldoutMetrics, ResponseForm, Scores, read_evaluation
+from swerve.artifacts.evaluation import Diversity, Evaluation, HeldoutMetrics, ResponseForm, Scores, read_evaluation
 from swerve.artifacts.files import dump_json, read_json, remove, sha256_file
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
 from swerve.batch import checked_head, completion_hidden, token_batches
+from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
 from swerve.errors import ArtifactError
 from swerve.estimates import Estimate
@@ -189,6 +190,7 @@ def write_evaluation(
         config_hash=run.identity()["config_hash"],
         **dict(summarise(rows, confidence=config.eval.confidence)),
         responses=ResponseForm(**text_metrics(texts)) if family.is_prose else None,
+        diversity=sample_diversity([row["samples"] for row in rows], confidence=config.eval.confidence),
     )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
@@ -345,4 +347,33 @@ def _metrics(rows: Sequence[Row], confidence: float) -> Scores:
         mean_reward=mean("sampled_reward", bounds=reward_bounds),
         num_tokens=mean("num_tokens"),
         entropy=mean("entropy"),
+    )
+
+
+def sample_diversity(samples: Sequence[Sequence[Row]], *, confidence: float) -> Diversity | None:
+    """Return how much the samples of a problem differ, over the problems with two or more; None without one.
+
+    Args:
+        samples: of each problem its samples, with `text`, `extracted` (None: no answer) and `correct`.
+        confidence: level of the intervals.
+    """
+    several = [group for group in samples if len(group) > 1]
+    if not several:
+        return None
+    answered = any(one["extracted"] is not None for group in several for one in group)
+
+    def mean(values: Iterable[float | None], bounds: Bounds = (0.0, 1.0)) -> Estimate | None:
+        known = [value for value in values if value is not None]
+        return mean_interval(known, confidence=confidence, bounds=bounds)
+
+    def answers(only_right: bool) -> Estimate | None:
+        shown = [[one["extracted"] for one in group if one["correct"] or not only_right] for group in several]
+        return mean((float(num_distinct(group)) for group in shown), _AT_LEAST_0) if answered else None
+
+    texts = [[one["text"] for one in group] for group in several]
+    return Diversity(
+        ngram_similarity=mean(map(ngram_similarity, texts)),
+        distinct_2grams=mean(map(distinct_ngram_share, texts)),
+        distinct_answers=answers(only_right=False),
+        distinct_right_answers=answers(only_right=True),
     )

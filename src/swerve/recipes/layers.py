@@ -39,6 +39,10 @@ class Override:
         return f"{self.text}:{self.lines[()]}" if self.lines else self.text
 
 
+Profiles = Mapping[str, Mapping[str, Override] | None]
+"""Overrides by profile and dotted key; None: no such profile, whatever a recipe that is extended has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layered:
     """Plain data of a recipe, where each part of it was written, and its profiles."""
@@ -47,7 +51,12 @@ class Layered:
     """What error messages call the recipe."""
     data: Any
     origins: tuple[Origin, ...]
-    profiles: Mapping[str, Mapping[str, Override]] = field(default_factory=dict)
+    profiles: Profiles = field(default_factory=dict)
+
+    @property
+    def profile_names(self) -> tuple[str, ...]:
+        """Names that `profile=NAME` may have."""
+        return tuple(name for name, overrides in self.profiles.items() if overrides is not None)
 
     def overridden(self, override: Override, expand: Expand) -> Layered:
         """Return the recipe with an override in it; later ones can go into its value."""
@@ -64,11 +73,13 @@ class Layered:
         """
         if chosen.value is None:
             return ()
-        if chosen.value not in self.profiles:
-            known = f"{nearest(str(chosen.value), self.profiles)} ({', '.join(self.profiles)})"
-            has = f"no profile '{chosen.value}'{known}" if self.profiles else "no profiles"
+        overrides = self.profiles.get(chosen.value) if isinstance(chosen.value, str) else None
+        if overrides is None:
+            names = self.profile_names
+            known = f"{nearest(str(chosen.value), names)} ({', '.join(names)})"
+            has = f"no profile '{chosen.value}'{known}" if names else "no profiles"
             raise ConfigError(f"{chosen.source}: {self.name} has {has}")
-        return tuple(self.profiles[chosen.value].values())
+        return tuple(overrides.values())
 
 
 def split_profile(overrides: Sequence[str]) -> tuple[Override | None, list[Override]]:
@@ -124,11 +135,9 @@ class _Reader:
         place = f"{name}:{document.lines[('extends',)]}: "
         base = self.read(self._parent(source, parent, place), children={**children, identity: name}, place=place)
         merged, paths = _merged(base.data, {key: value for key, value in own.items() if "." not in key}, ())
-        origins = [Origin(path=path, source=name, lines=document.lines) for path in paths]
-        inherited = {
-            one: {**base.profiles.get(one, {}), **profiles.get(one, {})} for one in [*base.profiles, *profiles]
-        }
-        layered = Layered(name=name, data=self.expand(merged), origins=(*base.origins, *origins), profiles=inherited)
+        origins = [*base.origins, *(Origin(path=path, source=name, lines=document.lines) for path in paths)]
+        inherited = _inherited(base.profiles, profiles)
+        layered = Layered(name=name, data=self.expand(merged), origins=tuple(origins), profiles=inherited)
         for key in own:
             if "." in key:
                 layered = layered.overridden(_file_override(document, (key,), name), self.expand)
@@ -142,17 +151,34 @@ class _Reader:
         return os.path.normpath(Path(source).parent / parent) if is_path else parent
 
 
-def _profiles(document: YamlDocument, name: str) -> dict[str, dict[str, Override]]:
-    """Return the profiles that a file has itself: the overrides of each by their dotted keys."""
+def _inherited(base: Profiles, own: Profiles) -> Profiles:
+    """Return the profiles of a recipe that extends another: of the inherited keys, none at or below one of its own."""
+
+    def keys(name: str) -> Mapping[str, Override] | None:
+        new = own.get(name, {})
+        if new is None:
+            return None
+        kept = {
+            key: override
+            for key, override in (base.get(name) or {}).items()
+            if not any(f"{key}.".startswith(f"{one}.") for one in new)
+        }
+        return {**kept, **new}
+
+    return {name: keys(name) for name in [*base, *own]}
+
+
+def _profiles(document: YamlDocument, name: str) -> Profiles:
+    """Return the profiles that a file has itself."""
     profiles = document.data.get("profiles") or {}
     if not isinstance(profiles, dict):
         raise ConfigError(f"{name}:{document.lines['profiles',]}: 'profiles' must be a mapping of names to profiles")
     for profile, overrides in profiles.items():
-        if not isinstance(overrides, dict):
+        if overrides is not None and not isinstance(overrides, dict):
             place = f"{name}:{document.lines['profiles', profile]}"
             raise ConfigError(f"{place}: 'profiles.{profile}' must be a mapping of dotted keys to values")
     return {
-        profile: {key: _file_override(document, ("profiles", profile, key), name) for key in overrides}
+        profile: overrides and {key: _file_override(document, ("profiles", profile, key), name) for key in overrides}
         for profile, overrides in profiles.items()
     }
 
