@@ -24,11 +24,11 @@ def test_a_run_that_rises_and_collapses_has_all_phases() -> None:
     (found,) = stage_courses(records)
     # Half of the fall from 1.0 to 0.2 is 0.6: four of the last five steps at 0.4 and one at 1.0 have a mean of 0.52.
     assert found.exploration_end == 14
-    assert (found.peak, found.peak_reward) == (30, pytest.approx(0.9))
+    assert (found.peak, found.peak_reward) == (25, pytest.approx(0.9))
     assert (found.collapse, found.collapse_sign, found.end) == (33, "reward", 40)
     assert found.described() == (
-        "Course of rl: exploration to step 14, consolidation to step 30, peak 0.9 there, collapse from step 33 (reward), "
-        "end at step 40."
+        "Course of rl: exploration to step 14, consolidation to step 25, peak 0.9 there, "
+        "collapse from step 33 (reward), end at step 40."
     )
 
 

@@ -438,7 +438,7 @@ def test_recipes(swerve: Swerve) -> None:
     assert [line.split()[0] for line in out.splitlines()] == ["RECIPE", *RECIPES]
     names = [entry["name"] for entry in json.loads(swerve("recipes", "--json")[1])]
     assert names == RECIPES
-    assert all(entry["description"].endswith(".") for entry in json.loads(swerve("recipes", "--json")[1]))
+    assert all(entry["description"].endswith((".", "?")) for entry in json.loads(swerve("recipes", "--json")[1]))
     assert {"demo_addition", "demo_knights_knaves", "sequence"} <= set(names)
     assert swerve("recipes", "show", "demo_addition")[1].startswith("# Column addition")
 

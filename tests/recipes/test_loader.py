@@ -47,8 +47,9 @@ KINDS = (
 )  # fmt: skip
 KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
 SHIPPED = (
-    "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "math", "palindrome",
-    "sequence", "word_problems", "word_problems_sft",
+    "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "k_and_k_cold_start",
+    "k_and_k_curriculum", "k_and_k_direct", "k_and_k_distill", "kl_study", "math", "palindrome", "sequence",
+    "spo_gsm8k", "spo_pretraining", "word_problems", "word_problems_sft",
 )  # fmt: skip
 
 
@@ -283,12 +284,12 @@ def test_recipes_for_a_tiny_model_have_words_and_solutions_that_fit(name: str) -
         assert len((problem.solution or "").split()) < config.max_new_tokens
 
 
-def test_phases_of_k_and_k_have_the_puzzles_of_their_number_of_people() -> None:
+def test_phases_of_the_curriculum_have_the_puzzles_of_their_number_of_people() -> None:
     from swerve.problems import load_family
     from swerve.train.curriculum import stage_draws
     from swerve.train.phases import phases_of
 
-    config = load_config("k_and_k", ["task.num_train=25", "task.num_heldout=5"])
+    config = load_config("k_and_k_curriculum", ["task.num_train=35", "task.num_heldout=7"])
     (stage,) = config.stages
     family = load_family(config.task)
     phases = phases_of(stage)
@@ -306,7 +307,7 @@ def test_phases_of_k_and_k_have_the_puzzles_of_their_number_of_people() -> None:
         ).model_dump(exclude={"where", "checkpoints"})
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k"])
+@pytest.mark.parametrize("name", ["gsm8k", "math", "k_and_k", "kl_study"])
 def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> None:
     from swerve.artifacts.run import RunDirectory
     from swerve.progress import SilentProgress

@@ -19,6 +19,7 @@ from swerve.errors import ConfigError, SwerveError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import Config
+    from swerve.probe.recipe import ProbeRecipe
     from swerve.recipes.files import RecipeUse
 
 recipes_app = typer.Typer(help="Recipes that ship with swerve.", invoke_without_command=True)
@@ -46,7 +47,7 @@ def _describe_recipe(name: str, use: RecipeUse) -> dict[str, Any]:
     from swerve.recipes.layers import read_layers
 
     comment = itertools.takewhile(lambda line: line.startswith("# "), recipe_text(name, use).splitlines())
-    sentence = re.match(r".*?\.(?= |$)", " ".join(line[2:] for line in comment))
+    sentence = re.match(r".*?[.?](?= |$)", " ".join(line[2:] for line in comment))
     profiles = read_layers(name, use, lambda data: data, expected="").profile_names
     description = sentence.group() if sentence else ""
     return {"name": name, "command": use, "profiles": list(profiles), "description": description}
@@ -79,8 +80,17 @@ def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = Fal
     from swerve.cli.runs import read_recipe
     from swerve.recipes.loader import dump_yaml
 
-    config = read_recipe(recipe, overrides or ())
+    config = _shipped_probe(recipe, overrides or ()) or read_recipe(recipe, overrides or ())
     print_result(config.model_dump(mode="json"), dump_yaml(config), as_json=as_json)
+
+
+def _shipped_probe(recipe: str, overrides: Sequence[str]) -> ProbeRecipe | None:
+    """Return the shipped recipe of a probe that is named; None where a name means something else."""
+    from swerve.probe.recipe import ProbeRecipe
+    from swerve.recipes.files import shipped_recipes
+    from swerve.recipes.loader import load_document
+
+    return load_document(ProbeRecipe, recipe, overrides) if recipe in shipped_recipes("probe") else None
 
 
 @config_app.command(name="check")
@@ -100,6 +110,9 @@ def check_config(
     from swerve.config import preset_notes
     from swerve.recipes.loader import config_hash, has_custom
 
+    if probe := _shipped_probe(recipe, overrides or ()):
+        print_result({"valid": True, "out": probe.out}, f"{recipe}: valid, a recipe of swerve probe", as_json=as_json)
+        return
     config = read_recipe(recipe, overrides or ())
     if has_custom(config):
         from swerve.train.stages.custom_parts import custom_digests

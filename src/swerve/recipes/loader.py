@@ -128,7 +128,7 @@ def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str]
         raise explain_errors(_schema(model), error.errors(include_url=False), layers.data, origins) from None
 
 
-def dump_yaml(config: Config) -> str:
+def dump_yaml(config: BaseModel) -> str:
     """Return the resolved configuration as YAML; `load_config` reads it back to an equal one."""
     return emit_yaml(config.model_dump(mode="json"))
 
