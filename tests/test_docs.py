@@ -19,8 +19,10 @@ from swerve.artifacts import tables
 from swerve.artifacts.samples import SAMPLE_FILE_SCHEMA
 from swerve.cli.app import app
 from swerve.config import objectives
+from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
+from swerve.recipes.loader import load_document
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -113,7 +115,7 @@ def test_commands_parse(line):
     if parameters.get("name") is not None:
         assert recipe_text(parameters["name"])
     elif overrides:
-        _load_with(words[0], parameters.get("recipe"), overrides)
+        _load_with(words[0], parameters.get("recipe") or parameters.get("run"), overrides)
 
 
 def _load_with(command, recipe, overrides):
@@ -122,7 +124,10 @@ def _load_with(command, recipe, overrides):
         from swerve.cli.pipeline import demo_recipe
 
         recipe, overrides = demo_recipe(overrides)
-    load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
+    if command == "probe" and recipe in shipped_recipes("probe"):
+        load_document(ProbeRecipe, recipe, overrides)
+    else:
+        load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 
 
 _TABLES = {
