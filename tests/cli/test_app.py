@@ -443,6 +443,26 @@ def test_recipes(swerve: Swerve) -> None:
     assert swerve("recipes", "show", "demo_addition")[1].startswith("# Column addition")
 
 
+def test_recipes_of_every_command_are_listed_shown_and_checked(swerve: Swerve) -> None:
+    entries = {(one["command"], one["name"]): one for one in json.loads(swerve("recipes", "--json")[1])}
+    assert "tiny" in entries["train", "kl_study"]["profiles"]
+    assert entries["train", "k_and_k_curriculum"]["profiles"] == entries["train", "k_and_k"]["profiles"]  # inherited
+    assert entries["train", "sequence"]["profiles"] == []
+    assert swerve("recipes", "show", "kl_study")[1].startswith("# RL without a KL term")
+    assert swerve("recipes", "show", "kl_study", "--command", "study")[1].startswith("# KL regularisers")
+    assert swerve("recipes", "show", "rl_probe")[1].startswith("# At which tokens")
+    status, _, err = swerve("recipes", "show", "sequence", "--command", "prob")
+    assert (status, err) == (
+        2,
+        "swerve: error: --command 'prob' is not known; did you mean 'probe'? (train, probe, study)\n",
+    )
+    assert "reference: rl-10" in swerve("config", "show", "rl_probe", "profile=tiny")[1]
+    assert swerve("config", "check", "rl_probe", "reference=step-40")[2] == (
+        "swerve: error: override 'reference=step-40': 'reference': there is no model 'step-40'; did you mean "
+        "'step-400'?; models are sft, dpo, step-400, step-1200, final\n"
+    )
+
+
 def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path: Path) -> None:
     config = load_config("demo_addition", ["seed=4"])
     (tmp_path / "mine.yaml").write_text(swerve("config", "show", "demo_addition", "seed=4")[1], encoding="utf-8")
