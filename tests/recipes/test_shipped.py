@@ -97,7 +97,7 @@ def test_the_profile_of_one_device_fits_a_model_of_a_billion_parameters(tmp_path
     ("name", "data", "train_file", "heldout_file"),
     [
         ("kl_study", "deepscaler", "deepscaler_sample_2000.jsonl.gz", "test_math.jsonl.gz"),
-        ("spo_gsm8k", "gsm8k", "train.jsonl.gz", "test.jsonl.gz"),
+        pytest.param("spo_gsm8k", "gsm8k", "train.jsonl.gz", "test.jsonl.gz", marks=pytest.mark.slow),
     ],
 )
 def test_real_problems_go_through_the_path_of_the_tiny_run(
