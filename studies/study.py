@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import resource
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,6 +118,33 @@ def append_record(path: Path, record: Record) -> None:
     lines = [record] if headers[-1:] == [versions()] else [versions(), record]
     with path.open("a", encoding="utf-8") as stream:
         stream.writelines(json.dumps(_rounded(json.loads(dump_json(line))), allow_nan=False) + "\n" for line in lines)
+
+
+def run_swerve(path: Path, *words: str) -> tuple[dict[str, Any], list[str]]:
+    """Run a command; return the JSON it prints, kept beside the run in `path`.json, and its lines of progress.
+
+    Its CPU time is added as `cpu_seconds`: the time it takes alone, on a busy machine too. A run that
+    was interrupted before it printed anything begins again.
+    """
+    kept, log = (path.with_name(f"{path.name}.{kind}") for kind in ("json", "log"))  # a name may hold a dot
+    if not kept.exists():
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-m", "swerve", *words, "--json"]
+        shutil.rmtree(path, ignore_errors=True)
+        before = _cpu_seconds()
+        with log.open("w", encoding="utf-8") as errors:
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=ROOT)
+        printed = json.loads(done.stdout)  # a list of evaluations, or a mapping
+        found = {"evaluations": printed} if isinstance(printed, list) else printed
+        found["cpu_seconds"] = round(_cpu_seconds() - before, 1)
+        kept.write_text(json.dumps(found), encoding="utf-8")
+    return json.loads(kept.read_text(encoding="utf-8")), log.read_text(encoding="utf-8").splitlines()
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def versions() -> dict[str, Any]:

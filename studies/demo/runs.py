@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import resource
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from studies.demo import audit
-from studies.study import ROOT, Record
+from studies.study import Record, run_swerve
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.probe_summary import read_summary
 from swerve.artifacts.run import RunDirectory
@@ -80,38 +74,11 @@ def records(work: Path, known: Sequence[Record], patterns: Sequence[str]) -> Ite
             yield _wider(work, name)
 
 
-def _swerve(path: Path, *words: str) -> tuple[dict[str, Any], list[str]]:
-    """Run a command; return the JSON it prints, kept beside the run in `path`.json, and its lines of progress.
-
-    Its CPU time is added as `cpu_seconds`: the time it takes alone, on a busy machine too. A run that
-    was interrupted before it printed anything begins again.
-    """
-    kept, log = (path.with_name(f"{path.name}.{kind}") for kind in ("json", "log"))  # a name may hold a dot
-    if not kept.exists():
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, "-m", "swerve", *words, "--json"]
-        shutil.rmtree(path, ignore_errors=True)
-        before = _cpu_seconds()
-        with log.open("w", encoding="utf-8") as errors:
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=ROOT)
-        printed = json.loads(done.stdout)  # a list of evaluations, or a mapping
-        found = {"evaluations": printed} if isinstance(printed, list) else printed
-        found["cpu_seconds"] = round(_cpu_seconds() - before, 1)
-        kept.write_text(json.dumps(found), encoding="utf-8")
-    return json.loads(kept.read_text(encoding="utf-8")), log.read_text(encoding="utf-8").splitlines()
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of all child processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def _demo(work: Path, name: str) -> Record:
     """Run the demo; keep its evaluations, a part of its probe, and what it prints."""
     task, seed = name.split()
     run, shown = work / f"{task}-{seed}", f"runs/{TASKS[task].replace('_', '-', 1)}"
-    found, progress = _swerve(run, "demo", f"task={task}", f"seed={seed}", "--out", str(run))
+    found, progress = run_swerve(run, "demo", f"task={task}", f"seed={seed}", "--out", str(run))
     directory = RunDirectory(run)
     text = run_summary(
         read_evaluations(directory),
@@ -173,7 +140,7 @@ def _audit(work: Path, name: str) -> Record:
     words = ("--rollouts", str(run / "rollouts" / f"{rollouts}.parquet"))
     pair = ("--checkpoint", f"{run}:{policy}", "--reference", f"{run}:{reference}")
     out = work / name.replace(" ", "-")
-    found, _ = _swerve(out, "bench", "estimators", *words, *pair, "--out", str(out))
+    found, _ = run_swerve(out, "bench", "estimators", *words, *pair, "--out", str(out))
     return audit.kept(name, found)
 
 
@@ -181,7 +148,7 @@ def _wider(work: Path, name: str) -> Record:
     """Probe a run of the demo again, with more rollouts and more budgets."""
     task, seed = name.split()
     run = work / f"{task}-{seed}"
-    found, _ = _swerve(work / f"wider-{task}-{seed}", "probe", str(run), *WIDER)
+    found, _ = run_swerve(work / f"wider-{task}-{seed}", "probe", str(run), *WIDER)
     pair = (found["final"], found["reference"])
     kept = {key: found[key] for key in _OF_WIDER}
     kept["training_signal"] = [row for row in found["training_signal"] if (row["checkpoint"], row["reference"]) == pair]
@@ -192,8 +159,8 @@ def _training(work: Path, name: str) -> Record:
     """Train a recipe with what differs from it, and evaluate its checkpoints."""
     run = work / re.sub(r"[^a-z0-9.]+", "-", name.lower())
     recipe, *overrides = TRAININGS[name]
-    _swerve(run, "train", recipe, *(one.replace("WORK", str(work)) for one in overrides), "--out", str(run))
-    found, _ = _swerve(run.with_name(f"{run.name}-eval"), "eval", str(run))
+    run_swerve(run, "train", recipe, *(one.replace("WORK", str(work)) for one in overrides), "--out", str(run))
+    found, _ = run_swerve(run.with_name(f"{run.name}-eval"), "eval", str(run))
     return {
         "kind": "training",
         "name": name,

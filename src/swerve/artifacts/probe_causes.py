@@ -44,7 +44,20 @@ class ControlMatch(Record):
     entropy_gap: float | None
 
 
-SwapPositions = Literal["spike", "matched", "random"]
+SwapPositions = Literal[
+    "spike",
+    "matched",
+    "random",
+    "js",
+    "kl_forward",
+    "kl_reverse",
+    "abs_logprob_change",
+    "logprob_drop",
+    "entropy",
+    "rank",
+    "first_wrong",
+]
+"""The highest spike, its controls, and positions that another score would have chosen."""
 
 Decision = Literal["same_token", "inside", "outside", "undecided"]
 

@@ -117,6 +117,8 @@ class SelectorRecovery(Record):
     selector: str
     auc: Estimate | None
     """0.5 by chance."""
+    auc_first: Estimate | None = None
+    """Of the first wrong token of each rollout, above all that are not wrong."""
     average_precision: Estimate | None
     """`base_rate` by chance."""
 

@@ -36,6 +36,8 @@ _LOOK_SECONDS = 0.2
 """A process that only looks whether the lock is held holds it for less."""
 STATE_NAME = "trainer_state"
 """Folder of a checkpoint with what resuming needs beside the weights."""
+BASE = "base"
+"""Label of the trained model that a run began with, at step 0."""
 PROBED = "probed"
 """Status of a directory that holds a probe of responses from elsewhere: no recipe, no checkpoints."""
 
@@ -60,13 +62,13 @@ class CheckpointRef:
 
     @property
     def label(self) -> str:
-        """Short name for tables and figures, such as `rl-30`."""
-        return f"{self.stage}-{self.stage_step}"
+        """Short name for tables and figures, such as `rl-30`; `base` for the model before training."""
+        return f"{self.stage}-{self.stage_step}" if self.step else BASE
 
     @property
     def name(self) -> str:
         """The directory's name, such as `step_000538`; evaluation files carry the same one."""
-        return self.path.name
+        return f"step_{self.step:06d}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,12 @@ def _recovery_line(probe: ProbeSummary) -> list[str]:
     return [f"Spikes by {probe.spike_method}: {'; '.join(parts)}."] if parts else []
 
 
-_PLACES = {"spike": "at the highest spike", "matched": "at matched positions", "random": "at random positions"}
+_PLACES = {
+    "spike": "at the highest spike",
+    "matched": "at matched positions",
+    "random": "at random positions",
+    "first_wrong": "at the first wrong token",
+}
 
 
 def _causal_lines(probe: ProbeSummary) -> list[str]:
@@ -227,7 +232,8 @@ def _causal_line(one: SwapSelection) -> str:
     same = one.num_positions - one.num_different
     trivial = f" (the same token at {same} of {one.num_positions})" if same else ""
     success = f"success {format_percent(one.reference.success)} -> {format_percent(one.checkpoint.success)}"
-    return f"  {_PLACES[one.selection]}: {success}, {_points(one.effect)}{trivial}{beside}"
+    where = _PLACES.get(one.selection, f"where {one.selection} is highest")
+    return f"  {where}: {success}, {_points(one.effect)}{trivial}{beside}"
 
 
 def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:

@@ -14,6 +14,9 @@ PopulationName = Literal["reference_wrong", "reference_right", "checkpoint_wrong
 SwapSelector = Literal[
     "js", "kl_forward", "kl_reverse", "abs_logprob_change", "logprob_drop", "entropy", "rank", "random"
 ]
+SwapPlace = Literal[
+    "js", "kl_forward", "kl_reverse", "abs_logprob_change", "logprob_drop", "entropy", "rank", "first_wrong"
+]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
@@ -60,6 +63,8 @@ class CausalConfig(Model):
     """Positions compared with the spike: `matched` in entropy, category and third of the rollout; `random`."""
     num_random: PositiveInt = 1
     """Random positions of each rollout."""
+    selectors: tuple[SwapPlace, ...] = ()
+    """Further positions swapped: the highest of each rollout by other scores, and its first wrong token."""
     alternative: bool = True
     """Also force the reference's likeliest token that is neither model's choice."""
     policies: tuple[Literal["reference", "checkpoint"], ...] = ("reference",)
@@ -75,7 +80,7 @@ class CausalConfig(Model):
 
     @model_validator(mode="after")
     def _check_looks(self) -> CausalConfig:
-        _check_distinct(self, "controls")
+        _check_distinct(self, "controls", "selectors")
         _check_distinct(self, "policies", empty=False)
         if self.max_continuations is not None and self.max_continuations < self.num_continuations:
             raise ValueError("max_continuations must be at least num_continuations, or null")
@@ -129,14 +134,15 @@ class ProbeConfig(Model):
     """Which checkpoints are compared with which reference, on which rollouts."""
 
     reference: str | None = None
-    """Stage, label (`rl-30`) or directory name of the reference checkpoint; the last but one stage by default."""
+    """Stage, label (`rl-30`) or directory name of the reference checkpoint, or `base`, the trained model that the run
+    began with; the last but one stage by default, or the base."""
     final: str | None = None
     """The checkpoint that must be right where the reference is wrong; the last stage's by default."""
     checkpoints: str | None = None
     """The stage whose checkpoints are compared with the reference; the last one by default."""
     baseline: str | None = None
     """A checkpoint from before the reference; how the reference differs from it was there before the stage began. The
-    stage before the reference's by default."""
+    stage before the reference's by default, or the base."""
     every: PositiveInt | None = None
     """While training, measure the divergence from the policy that the stage began with, on 16 of its rollouts, after
     each so many steps; the metrics have the means. Null: never."""

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from swerve.artifacts.run import BASE
 from swerve.config.engines import RolloutConfig
-from swerve.config.models import ModelConfig
+from swerve.config.models import ModelConfig, PretrainedModel
 from swerve.config.probe import ProbeConfig
 from swerve.config.stages import StageConfig
 from swerve.problems import TaskConfig
@@ -170,10 +171,11 @@ class Config(Model):
     @model_validator(mode="after")
     def _check_probe_selectors(self) -> Config:
         labels = [stage.label for stage in self.stages]
+        known = [BASE, *labels] if isinstance(self.model, PretrainedModel) else labels
         for name in ("reference", "final", "baseline"):
             selector = getattr(self.probe, name)
-            if selector is not None and not selector.startswith("step_") and selector.split("-")[0] not in labels:
-                raise ValueError(f"probe.{name} '{selector}' names no stage of {labels}, nor one of its checkpoints")
+            if selector is not None and not selector.startswith("step_") and selector.split("-")[0] not in known:
+                raise ValueError(f"probe.{name} '{selector}' names no stage of {known}, nor one of its checkpoints")
         if self.probe.checkpoints not in (None, *labels):
             raise ValueError(f"probe.checkpoints '{self.probe.checkpoints}' is no stage of {labels}")
         return self

@@ -18,11 +18,12 @@ from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_tabl
 from swerve.batch import checked_head, completion_hidden, token_batches
 from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
-from swerve.errors import ArtifactError
+from swerve.errors import ArtifactError, CheckpointError
 from swerve.estimates import Estimate
 from swerve.functional import entropy, rows_per_chunk
 from swerve.models.model_folder import LoadedModel, bases_kept, bases_of, load_model, resolve_device, stop_ids
 from swerve.models.runtime import apply_runtime
+from swerve.models.sources import base_checkpoint
 from swerve.problems import ProblemFamily, load_family
 from swerve.problems.mixture import Mixture, family_of
 from swerve.progress import Progress
@@ -45,6 +46,8 @@ Row = Mapping[str, Any]
 def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[Evaluation]:
     """Evaluate every scheduled checkpoint that has no evaluation of these weights under these settings yet.
 
+    So is the trained model that the run began with, if it began with one that is still there, at step 0.
+
     Writes `eval/step_*.json` and `.parquet`, and the sampled completions to `eval/samples/`; returns all summaries by
     step.
 
@@ -59,6 +62,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
         raise ArtifactError(f"{run.path} has no checkpoint to evaluate; train it first with: swerve train")
     for line in run.missing_checkpoints(config.scheduled_steps, config.retained_steps):
         progress.note(line)
+    checkpoints = [*_base(config, progress), *checkpoints]
     apply_runtime(config.runtime)
     family = load_family(config.task)
     problems = heldout_problems(config, family)
@@ -82,6 +86,16 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
             _note_ungraded(summary, progress)
             summaries.append(summary)
     return summaries
+
+
+def _base(config: Config, progress: Progress) -> list[CheckpointRef]:
+    """Return the model that the run began with; none where it was made new, or is gone."""
+    try:
+        base = base_checkpoint(config)
+    except CheckpointError as error:
+        progress.note(f"the model before training is left out: {error}")
+        return []
+    return [] if base is None else [base]
 
 
 def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:

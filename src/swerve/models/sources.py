@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.artifacts.files import MANIFEST_NAME, read_manifest, sha256_file
-from swerve.config import RuntimeConfig
+from swerve.artifacts.run import BASE, CheckpointRef
+from swerve.config import Config, PretrainedModel, RuntimeConfig
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, base_digest, is_adapter
 from swerve.models.hub import local_folder
@@ -172,6 +173,28 @@ class LoadedSource:
     def load(self) -> LoadedModel:
         """Return the model."""
         return self.loaded
+
+
+def base_checkpoint(config: Config) -> CheckpointRef | None:
+    """Return the trained model that a run of a recipe begins with, as a checkpoint at step 0 called `base`.
+
+    Its digest is of the folder's weights, configuration and tokenizer. None: the recipe begins with a new model.
+
+    Raises:
+        CheckpointError: the model is not where the recipe has it.
+    """
+    if not isinstance(config.model, PretrainedModel):
+        return None
+    folder = local_folder(config.model.path)
+    return CheckpointRef(
+        path=folder,
+        step=0,
+        stage=BASE,
+        stage_step=0,
+        scheduled=True,
+        final=True,
+        weights_sha256=folder_fingerprint(folder),
+    )
 
 
 def shared_bases(sources: Iterable[ModelSource]) -> AbstractContextManager[None]:

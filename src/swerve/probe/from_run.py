@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from swerve.artifacts.probe_summary import Compared, ProbeSummary
-from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import Config
+from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
+from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.models.sources import CheckpointSource, checkpoint_source
+from swerve.models.sources import CheckpointSource, base_checkpoint, checkpoint_source
 from swerve.probe.execute import execute_in
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.model_checks import check_models
@@ -66,24 +66,43 @@ class _Planner:
         self._config, self._run = config, run
         probe = config.probe
         labels = [stage.label for stage in config.stages]
-        if probe.reference is None and len(labels) < 2:
+        before = labels[-2] if len(labels) > 1 else BASE
+        if probe.reference is None and before == BASE and not isinstance(config.model, PretrainedModel):
             raise ConfigError("the recipe has one stage only: name the checkpoint to compare with in probe.reference")
         self._stage = probe.checkpoints or labels[-1]
-        self._reference = _evaluated(run, probe.reference or labels[-2], "probe.reference")
-        self._final = _evaluated(run, probe.final or labels[-1], "probe.final")
+        self._reference = self._evaluated(probe.reference or before, "probe.reference")
+        self._final = self._evaluated(probe.final or labels[-1], "probe.final")
         compared = _compared_checkpoints(run, self._stage, self._final)
         self._checkpoints = tuple(one for one in compared if one.path != self._reference.path)
         self._baseline = self._find_baseline() if "baseline" in probe.pairs else None
         self._family = load_family(config.task)
 
     def _find_baseline(self) -> CheckpointRef | None:
-        """Return the baseline that is named, else the last checkpoint of the stage before the reference's."""
+        """Return the baseline that is named, else what the reference's stage began with; nothing for the base."""
         if self._config.probe.baseline is not None:
-            return self._run.select_checkpoint(self._config.probe.baseline)
+            return self._checkpoint(self._config.probe.baseline)
         labels = [stage.label for stage in self._config.stages]
-        place = labels.index(self._reference.stage) if self._reference.stage in labels else 0
-        earlier = [one for one in self._run.checkpoints() if place and one.stage == labels[place - 1] and one.final]
+        if self._reference.stage not in labels:
+            return None
+        place = labels.index(self._reference.stage)
+        if place == 0:
+            return base_checkpoint(self._config)
+        earlier = [one for one in self._run.checkpoints() if one.stage == labels[place - 1] and one.final]
         return earlier[-1] if earlier else None
+
+    def _checkpoint(self, selector: str) -> CheckpointRef:
+        """Return a checkpoint of the run, or the model that it began with."""
+        is_base = selector == BASE and selector not in [stage.label for stage in self._config.stages]
+        base = base_checkpoint(self._config) if is_base else None
+        return base or self._run.select_checkpoint(selector)
+
+    def _evaluated(self, selector: str, key: str) -> CheckpointRef:
+        checkpoint = self._checkpoint(selector)
+        if not checkpoint.scheduled:
+            raise CheckpointError(
+                f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
+            )
+        return checkpoint
 
     def plan(self) -> ProbePlan:
         config, run = self._config, self._run
@@ -121,7 +140,7 @@ class _Planner:
             reference=self._source(self._reference),
             checkpoints=tuple(map(self._source, self._checkpoints)),
             final=self._final.label,
-            steps={one.label: one.step for one in self._run.checkpoints()},
+            steps={BASE: 0, **{one.label: one.step for one in self._run.checkpoints()}},
             baseline=None if self._baseline is None else self._source(self._baseline),
             sequences=tuple(sequences),
             population=POPULATION,
@@ -165,15 +184,6 @@ class _Planner:
         if not config.probe.cross_sampling.max_problems:
             return []
         return encode_prompts(tokenizer, heldout[: config.eval.num_problems], template_arguments(config))
-
-
-def _evaluated(run: RunDirectory, selector: str, key: str) -> CheckpointRef:
-    checkpoint = run.select_checkpoint(selector)
-    if not checkpoint.scheduled:
-        raise CheckpointError(
-            f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
-        )
-    return checkpoint
 
 
 def _compared_checkpoints(run: RunDirectory, stage: str, final: CheckpointRef) -> tuple[CheckpointRef, ...]:

@@ -32,6 +32,14 @@ SELECTIONS: Mapping[SwapPositions, str] = {
     "spike": "Top spike",
     "matched": "Matched position",
     "random": "Random position",
+    "js": "Highest JS",
+    "kl_forward": "Highest forward KL",
+    "kl_reverse": "Highest reverse KL",
+    "abs_logprob_change": "Highest |log-prob change|",
+    "logprob_drop": "Highest drop of log-prob",
+    "entropy": "Highest entropy of reference",
+    "rank": "Highest rank",
+    "first_wrong": "First wrong token",
 }
 CORRELATES = {
     "correct": "right answer",

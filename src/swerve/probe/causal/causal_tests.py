@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.probe_causes import Attribution, CrossSampling, Pivots, Prediction, Swaps
 from swerve.config import CrossSamplingConfig
+from swerve.config.probe import SwapPlace
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
@@ -64,8 +65,10 @@ class CausalTests:
         outcomes = self._outcomes(planned)
         tokenizer = self._model(self.plan.reference).tokenizer
         effects = measured_effects(planned, outcomes)
-        scores = self._scores([(one.sequence_id, one.position) for one in effects])
         summary = summarise_swaps(planned, outcomes, settings=settings, intervals=self._intervals)
+        # Not what a score chose: it would have to rank its own choice.
+        effects = [one for one in effects if one.selection not in settings.selectors]
+        scores = self._scores([(one.sequence_id, one.position) for one in effects])
         prediction = summarise_prediction(effects, scores, intervals=self._intervals)
         return intervention_rows(planned, outcomes, tokenizer), summary, prediction
 
@@ -85,7 +88,17 @@ class CausalTests:
             spikes=self.spikes.positions(final, divergence)[:num],
             categories=[row.tolist() for row in categories[:num]],
             entropy_ref=[row.tolist() for row in self.data.by_sequence("entropy_ref", final)[:num]],
+            others={name: self._chosen(name, sequences) for name in settings.selectors},
         )
+
+    def _chosen(self, selector: SwapPlace, sequences: Sequence[ProbeSequence]) -> list[int | None]:
+        """Return the position of each rollout at which a score is highest, or its first wrong token."""
+        if selector == "first_wrong":
+            return [one.first_wrong for one in sequences]
+        index = self.data.checkpoints.index(self.plan.final)
+        scores = selector_scores({name: column[index] for name, column in self.data.columns.items()})[selector]
+        bounds = np.cumsum(self.data.lengths)[:-1]
+        return [int(np.argmax(one)) for one in np.split(scores, bounds)[: len(sequences)]]
 
     def _outcomes(self, planned: Sequence[Intervention]) -> list[Outcome]:
         """Run the interventions, one policy after the other, a number of rollouts at a time."""

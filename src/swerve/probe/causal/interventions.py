@@ -6,25 +6,24 @@ likely, or a third one. Control positions are matched to the spike, or random.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.probe_causes import SwapPositions
 from swerve.config import CausalConfig
 from swerve.probe.causal.continuations import Prefix
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.seeds import derive_seed
 
-Selection = Literal["spike", "matched", "random"]
-
 Arm = Literal["reference", "checkpoint", "alternative"]
 
 Policy = Literal["reference", "checkpoint"]
 
-Place = tuple[Policy, Selection, int, int]
+Place = tuple[Policy, SwapPositions, int, int]
 """Policy, selection, rollout of the spike, position."""
 
 
@@ -48,7 +47,7 @@ class Intervention:
 
     sequence: ProbeSequence
     position: int
-    selection: Selection
+    selection: SwapPositions
     arm: Arm
     token_id: int
     policy: Policy = "reference"
@@ -82,7 +81,7 @@ class _Place:
     sequence: ProbeSequence
     index: int
     position: int
-    selection: Selection
+    selection: SwapPositions
     match: Match | None = None
 
 
@@ -97,8 +96,9 @@ def plan_interventions(
     spikes: Sequence[Collection[int]] | None = None,
     categories: Sequence[Sequence[str]] | None = None,
     entropy_ref: Sequence[Sequence[float]] | None = None,
+    others: Mapping[SwapPositions, Sequence[int | None]] | None = None,
 ) -> list[Intervention]:
-    """Return the arms at each rollout's top spike and at its controls, for every policy of the settings.
+    """Return the arms at each rollout's top spike, its controls and other positions, for every policy of the settings.
 
     A rollout of a single token has no random control; a spike without a position that is no spike and near enough in
     the reference's entropy (`ControlPool.matched`) has no matched one. A position where the reference's top tokens are
@@ -114,6 +114,7 @@ def plan_interventions(
         spikes: positions of the spikes of each; for matched controls, as are the next two.
         categories: category of every token of each.
         entropy_ref: the reference's entropy at every position of each, in nats.
+        others: further positions, by what they are called: one of each rollout; None: it has none.
 
     Raises:
         ValueError: the settings ask for what the arguments do not give, or these differ in length.
@@ -132,6 +133,10 @@ def plan_interventions(
     places: list[_Place] = []
     for index, top in enumerate(tops):
         places += _places(sequences, index, int(top), settings, pool, seed, places)
+        for name, positions in (others or {}).items():
+            position = positions[index]
+            if position is not None:
+                places.append(_Place(sequence=sequences[index], index=index, position=position, selection=name))
     planned: list[Intervention] = []
     for policy in settings.policies:
         for place in places:

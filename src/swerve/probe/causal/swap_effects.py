@@ -19,13 +19,14 @@ from swerve.artifacts.probe_causes import (
     SwapDifference,
     SwapEffects,
     SwapPolicy,
+    SwapPositions,
     Swaps,
     SwapSelection,
 )
 from swerve.config import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
 from swerve.probe.causal.continuations import Outcome
-from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy, Selection
+from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy
 from swerve.probe.causal.swaps import look_sizes, verdict
 from swerve.probe.findings.parts import Intervals
 from swerve.statistics.association import spearman
@@ -37,7 +38,7 @@ class MeasuredEffect:
     """All arms at one position under one policy."""
 
     policy: Policy
-    selection: Selection
+    selection: SwapPositions
     sequence_id: int
     """Of the rollout with the position."""
     position: int
@@ -106,7 +107,7 @@ def _effect(arms: Mapping[Arm, tuple[Intervention, Outcome]]) -> MeasuredEffect:
     )
 
 
-_SELECTIONS: tuple[Selection, ...] = ("spike", "matched", "random")
+_SELECTIONS: tuple[SwapPositions, ...] = get_args(SwapPositions)
 
 
 def summarise_swaps(
@@ -176,7 +177,7 @@ class _Summariser:
             ),
         )
 
-    def selection(self, name: Selection, places: Sequence[MeasuredEffect]) -> SwapSelection:
+    def selection(self, name: SwapPositions, places: Sequence[MeasuredEffect]) -> SwapSelection:
         """Summarise the effects at one kind of position."""
         return SwapSelection(
             selection=name,
@@ -227,7 +228,7 @@ class _Summariser:
         )
 
     def difference(
-        self, name: Selection, spikes: Sequence[MeasuredEffect], controls: Sequence[MeasuredEffect]
+        self, name: SwapPositions, spikes: Sequence[MeasuredEffect], controls: Sequence[MeasuredEffect]
     ) -> SwapDifference:
         """Return the effect at spikes minus that at their controls of one kind."""
         effects: dict[int, list[float]] = {}

@@ -16,7 +16,7 @@ from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spikes import Spike
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics.clusters import membership
-from swerve.statistics.ranking import ranking_intervals
+from swerve.statistics.ranking import auc_interval, ranking_intervals
 
 Array = NDArray[np.float64]
 
@@ -83,7 +83,8 @@ def planted_recovery(
     """Return how well each score and each kind of spike finds the tokens of known wrong steps.
 
     Only rollouts with a known wrong step count. `selectors`, for each checkpoint and score: `auc` and
-    `average_precision` over tokens (by chance 0.5 and `base_rate`). `spikes`, for each checkpoint, divergence and
+    `average_precision` over tokens (by chance 0.5 and `base_rate`), and `auc_first` of the first wrong token against
+    those that are not wrong. `spikes`, for each checkpoint, divergence and
     method:
 
     - `precision`: share of spikes on wrong tokens; `recall`: share of wrong tokens with a spike; `f1`: their harmonic
@@ -126,6 +127,8 @@ def planted_recovery(
 
 def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Intervals) -> tuple[SelectorRecovery, ...]:
     _, clusters = membership(data.problem_ids, len(wrong))
+    first = np.concatenate([_first_wrong(one) for one in data.sequences]) if data.sequences else wrong
+    kept = first | ~wrong
     found = []
     for index, checkpoint in enumerate(data.checkpoints):
         columns = {name: column[index] for name, column in data.columns.items()}
@@ -133,10 +136,22 @@ def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Interv
             ranking = ranking_intervals(scores, wrong, clusters=clusters, confidence=how.confidence)
             found.append(
                 SelectorRecovery(
-                    checkpoint=checkpoint, selector=name, auc=ranking.auc, average_precision=ranking.average_precision
+                    checkpoint=checkpoint,
+                    selector=name,
+                    auc=ranking.auc,
+                    auc_first=auc_interval(
+                        scores[kept], first[kept], clusters=clusters[kept], confidence=how.confidence
+                    ),
+                    average_precision=ranking.average_precision,
                 )
             )
     return tuple(found)
+
+
+def _first_wrong(sequence: ProbeSequence) -> NDArray[np.bool_]:
+    return np.array(
+        [position == sequence.first_wrong for position in range(len(sequence.completion_ids))], dtype=np.bool_
+    )
 
 
 _RATIOS = {

@@ -82,7 +82,11 @@ class Chart:
 
 def stages(evaluations: Sequence[Evaluation]) -> tuple[Stage, ...]:
     """Return the stages of training, as far as evaluated checkpoints tell where they are."""
-    ends = {one.stage: Stage(name=one.stage, start=one.step - one.stage_step, end=one.step) for one in evaluations}
+    ends = {
+        one.stage: Stage(name=one.stage, start=one.step - one.stage_step, end=one.step)
+        for one in evaluations
+        if one.step
+    }
     return tuple(ends.values())
 
 

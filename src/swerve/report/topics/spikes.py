@@ -188,7 +188,12 @@ def _selector_panel(summary: ProbeSummary) -> Panel | None:
     if recovery is None:
         return None
     rows = tuple(
-        (named(SELECTORS, one.selector), number_interval(one.auc), number_interval(one.average_precision))
+        (
+            named(SELECTORS, one.selector),
+            number_interval(one.auc),
+            number_interval(one.auc_first),
+            number_interval(one.average_precision),
+        )
         for one in recovery.selectors
     )
     return panel(
@@ -198,7 +203,7 @@ def _selector_panel(summary: ProbeSummary) -> Panel | None:
             id="selectors",
             caption="Scores against known wrong steps",
             note=f"Average precision by chance: {number(recovery.base_rate)}.",
-            header=("Score", "AUC", "Average precision"),
+            header=("Score", "AUC", "AUC, first wrong tokens", "Average precision"),
             rows=rows,
             folded=True,
         ),
