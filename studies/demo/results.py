@@ -31,7 +31,6 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     if trainings:
         found["demo recipes"] = _recipes(trainings)
         found["demo slips"] = _slips(trainings)
-        found["demo word problems"] = _word_problems(trainings)
     return found
 
 
@@ -165,18 +164,6 @@ def _recipes(trainings: Mapping[str, Record]) -> str:
     head = ["recipe", "held-out problems", "after SFT", "after RL", "samples after SFT", "after RL", "pass@4 after SFT",
             "after RL"]  # fmt: skip
     return table(head, rows)
-
-
-def _word_problems(trainings: Mapping[str, Record]) -> str:
-    """Return what the recipes of word problems reach, checkpoint by checkpoint."""
-    evaluations = [
-        (label, one)
-        for name in ("word problems sft", "word problems")
-        for label, one in trainings.get(name, {"evaluations": {}})["evaluations"].items()
-    ]
-    keys = ("accuracy", "trace_right", "mean_reward")
-    rows = [[label, *(percent(one[key]) for key in keys)] for label, one in evaluations]
-    return table(["checkpoint", "right answers, greedy", "every step right", "right samples"], rows)
 
 
 def _of_samples(evaluation: Mapping[str, Any], k: int) -> Any:

@@ -42,8 +42,6 @@ TRAININGS = {
     "palindrome": ("palindrome",),
     "palindrome, 500 steps of SFT": ("palindrome", "stages.sft.steps=500"),
     "countdown": ("countdown",),
-    "word problems sft": ("word_problems_sft",),
-    "word problems": ("word_problems", "model.path=WORK/word-problems-sft/checkpoints/step_001500"),
     **{
         f"sequence, restate {restate}, slips {slips}": (
             "sequence", *_SEQUENCE, f"task.restate={restate}", f"task.slip_rate={slips}"
@@ -52,7 +50,7 @@ TRAININGS = {
         for slips in ("0", "0.15")
     },
 }  # fmt: skip
-"""Runs that are trained and evaluated only: a recipe and what differs from it; WORK is where runs are kept."""
+"""Runs that are trained and evaluated only: a recipe and what differs from it."""
 _OF_DEMO = ("reference", "final", "num_problems", "num_reference_wrong", "num_reference_wrong_final_right", "mcnemar",
             "num_rollouts", "causal")  # fmt: skip
 _OF_WIDER = (*_OF_DEMO, "reselected", "noise_floor", "recovery", "prediction", "pivots", "cross_sampling",
@@ -159,7 +157,7 @@ def _training(work: Path, name: str) -> Record:
     """Train a recipe with what differs from it, and evaluate its checkpoints."""
     run = work / re.sub(r"[^a-z0-9.]+", "-", name.lower())
     recipe, *overrides = TRAININGS[name]
-    run_swerve(run, "train", recipe, *(one.replace("WORK", str(work)) for one in overrides), "--out", str(run))
+    run_swerve(run, "train", recipe, *overrides, "--out", str(run))
     found, _ = run_swerve(run.with_name(f"{run.name}-eval"), "eval", str(run))
     return {
         "kind": "training",

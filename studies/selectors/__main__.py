@@ -16,7 +16,13 @@ from pathlib import Path
 from studies.selectors.tables import numbers, tables
 from studies.study import Study, append_record, read_records
 
-STUDY = Study(results="selectors.jsonl", page="selectors.md", tables=tables, numbers=numbers)
+STUDY = Study(
+    results="selectors.jsonl",
+    page="selectors.md",
+    other_pages=("docs/generated-tasks.md",),
+    tables=tables,
+    numbers=numbers,
+)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def seed_record(work: Path, seed: int) -> Record:
 
 
 def _scores(evaluation: Mapping[str, Any]) -> Record:
-    return {name: evaluation[name] for name in ("accuracy", "trace_right", "by_num_samples")}
+    return {name: evaluation[name] for name in ("accuracy", "trace_right", "by_num_samples", "first_mistakes")}
 
 
 def _effects(probe: Path) -> dict[str, list[list[Any]]]:

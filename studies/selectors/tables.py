@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     seeds = _seeds(records)
     return {
         "selectors: models": _models(seeds),
+        "selectors: mistakes": _mistakes(seeds),
         "selectors: recovery": _recovery(seeds),
         "selectors: swaps": _swaps(seeds),
         "selectors: dose": _dose(seeds),
@@ -67,6 +69,16 @@ def _models(seeds: Sequence[Record]) -> str:
     return table(
         ["seed", "SFT, greedy", "after RL", "every step right, SFT", "after RL", "rollouts read", "wrong tokens"], rows
     )
+
+
+def _mistakes(seeds: Sequence[Record]) -> str:
+    """Return how many greedy completions of all seeds begin to go wrong in which way."""
+    totals = {
+        label: sum((Counter(one["evaluations"][label]["first_mistakes"]) for one in seeds), Counter())
+        for label in ("base", "rl-100")
+    }
+    rows = [[kind, *(str(totals[label][kind]) for label in totals)] for kind in totals["base"]]
+    return table(["first mistake", "after SFT", "after RL"], rows)
 
 
 def _recovery(seeds: Sequence[Record]) -> str:

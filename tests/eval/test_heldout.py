@@ -175,13 +175,18 @@ def test_a_damaged_checkpoint_is_named(small_config, small_run, tmp_path):
         evaluate(small_config, run, progress=SilentProgress())
 
 
-def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None, part=None):
+def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right=None, part=None, mistake=""):
     return {
         "kind": kind, "correct": correct, "trace_right": trace_right, "sampled_reward": reward,
-        "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "part": part,
+        "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "part": part, "first_mistake": mistake,
         "statuses": [status, *["graded"] * len(samples)], "sampled_correct": list(samples),
         "sampled_answers": ["1" if one else "0" for one in samples],
     }  # fmt: skip
+
+
+def test_first_mistakes_are_counted_by_kind():
+    rows = [_row("a", False, 0.0, mistake=one) for one in ("slip", "slip", "", "dropped step")]
+    assert summarise(rows, confidence=0.95).first_mistakes == {"slip": 2, "dropped step": 1}
 
 
 def test_summary_of_literal_rows():

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from swerve.artifacts.evaluation import read_evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, sha256_file, write_json
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import (
@@ -34,17 +35,20 @@ from swerve.config import (
     CrossSamplingConfig,
     OptimizerConfig,
     PivotConfig,
+    PretrainedModel,
     ProbeConfig,
     RlStage,
     SftStage,
     TinyModel,
 )
 from swerve.errors import ArtifactError, CheckpointError, MismatchError
+from swerve.eval import evaluate
 from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import probe_run
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
+from swerve.train import train
 from tests.conftest import TwoProcesses
 
 TASK = AdditionTask(digits=2, num_train=50, num_heldout=60, mistake_rate=1.0, slip_rate=0.0)
@@ -400,3 +404,30 @@ def test_two_processes_write_the_same_tables(on_two_processes: TwoProcesses, tmp
     assert "stopped after" not in done.stderr, done.stderr
     for path in sorted(alone.probe_path.glob("*")):
         assert (together.probe_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_run_of_one_stage_is_compared_with_the_model_that_it_began_with(small_run, small_config, tmp_path) -> None:
+    """The base's evaluation is that of the checkpoint it is; other scores choose positions, which predict nothing."""
+    start = small_run.select_checkpoint("sft-100")
+    swaps = CausalConfig(max_rollouts=3, num_continuations=2, selectors=("entropy", "first_wrong"))
+    config = small_config.model_copy(
+        update={
+            "model": PretrainedModel(path=str(start.path)),
+            "stages": (SftStage(steps=60, batch_size=24, optimizer=OptimizerConfig(lr=2e-3, beta2=0.95)),),
+            "probe": ProbeConfig(causal=swaps, populations=()),
+        }
+    )
+    run = RunDirectory(tmp_path / "run")
+    train(config, run, resume=False, progress=SilentProgress())
+    base, final = evaluate(config, run, progress=SilentProgress())
+    known = read_evaluation(small_run, small_run.evaluation_path(start))
+    assert (base.checkpoint, base.step, base.accuracy) == ("base", 0, known.accuracy)
+    assert [one.checkpoint for one in read_evaluations(run)] == ["base", final.checkpoint]
+    summary = probe_run(config, run, progress=SilentProgress())
+    assert summary is not None
+    assert (summary.reference, summary.final, summary.baseline) == ("base", "sft-60", None)
+    assert {one.selection for one in summary.causal.selections} >= {"spike", "entropy", "first_wrong"}
+    (predicted,) = [one for one in summary.prediction if one.positions == "all"]
+    assert predicted.num_positions == sum(
+        one.num_positions for one in summary.causal.selections if one.selection in ("spike", "matched", "random")
+    )

@@ -67,6 +67,8 @@ class HeldoutMetrics(Scores):
     """Completions, greedy and sampled, that could not be graded."""
     statuses: Mapping[str, int] = {}
     """How many of these completions are `graded`, `unparsed`, `timeout` and `error`."""
+    first_mistakes: Mapping[str, int] = {}
+    """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
     by_num_samples: tuple[SamplingCurve, ...] = ()
     """For k of 1, 2, 4, ... samples: pass@k, pass^k and the majority vote ([Behaviours](behaviours.md))."""
     by_kind: Mapping[str, Scores] = {}

@@ -36,7 +36,7 @@ from swerve.seeds import derive_seed
 from swerve.statistics.intervals import mean_interval, share
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
 from swerve.statistics.pass_at_k import sampling_curve
-from swerve.types import Problem, RewardStatus, Rollout, RolloutGroup
+from swerve.types import Problem, RewardStatus, RolloutGroup
 
 _TOKENS_PER_BATCH = 65536
 Row = Mapping[str, Any]
@@ -277,6 +277,8 @@ def _mean_entropies(loaded: LoadedModel, groups: Sequence[RolloutGroup]) -> list
 
 def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean_entropy: float) -> dict[str, Any]:
     problem, rollout = group.prompt.problem, group.rollouts[0]
+    checker = family_of(family, problem)
+    marks = checker.check(problem, rollout.text) if checker.checks_steps else None
     values = [sample.reward.value or 0.0 for sample in samples.rollouts]
     return {
         "problem_id": problem.id,
@@ -290,7 +292,8 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean
         "extracted": rollout.reward.extracted,
         "status": rollout.reward.status,
         "correct": rollout.reward.is_right,
-        "trace_right": _trace_right(family_of(family, problem), problem, rollout),
+        "trace_right": None if marks is None else rollout.reward.is_right and not marks,
+        "first_mistake": min(marks, key=lambda mark: mark.start).kind if marks else "",
         "num_tokens": len(rollout.completion.token_ids),
         "entropy": mean_entropy,
         "sampled_reward": sum(values) / len(values),
@@ -301,13 +304,6 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean
         "sampled_correct": [each.reward.is_right for each in samples.rollouts],
         "part": family.label_of(problem) if isinstance(family, Mixture) else None,
     }
-
-
-def _trace_right(family: ProblemFamily, problem: Problem, rollout: Rollout) -> bool | None:
-    """Return whether answer and steps are right; None where steps are not checked."""
-    if not family.checks_steps:
-        return None
-    return rollout.reward.is_right and not family.check(problem, rollout.text)
 
 
 _AT_LEAST_0 = (0.0, math.inf)
@@ -332,6 +328,7 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
         truncated=sum(row["truncated"] for row in rows) / len(rows),
         failures=statuses.total() - statuses["graded"],
         statuses={name: statuses[name] for name in get_args(RewardStatus)},
+        first_mistakes=dict(Counter(row["first_mistake"] for row in rows if row["first_mistake"]).most_common()),
         by_num_samples=tuple(
             sampling_curve(
                 [{"answers": row["sampled_answers"], "right": row["sampled_correct"]} for row in rows],

@@ -378,3 +378,19 @@ def test_the_first_look_is_without_the_bias_of_stopping(toys) -> None:
     total = np.array([one.arms["checkpoint"][1].value - one.arms["reference"][1].value for one in effects])
     assert abs(first.mean() - 0.4) <= 3 * first.std() / np.sqrt(500)
     assert total.mean() - 0.4 > 4 * total.std() / np.sqrt(500)
+
+
+def test_other_scores_choose_further_positions() -> None:
+    sequences = [sequence(0), sequence(1)]
+    planned = plan(
+        sequences, tops=[2, 2], argmax=[list(range(10, 17))] * 2, others={"entropy": [4, 2], "first_wrong": [1, None]}
+    )
+    further = [one for one in planned if one.selection in ("entropy", "first_wrong")]
+    assert [(one.sequence.sequence_id, one.selection, one.position, one.arm) for one in further] == [
+        (0, "entropy", 4, "reference"),
+        (0, "entropy", 4, "checkpoint"),
+        (0, "first_wrong", 1, "reference"),
+        (0, "first_wrong", 1, "checkpoint"),
+        (1, "entropy", 2, "reference"),
+        (1, "entropy", 2, "checkpoint"),
+    ]

@@ -198,3 +198,16 @@ def test_spikes_of_other_measurements_are_refused() -> None:
 def test_problems_without_spikes_do_not_count_among_those_that_agree() -> None:
     one = figures_of([[1], [], [0], [0]])  # only the first problem has spikes, all on wrong tokens
     assert asdict(one.precision) == pytest.approx({"mean": 1.0, "low": 0.1, "high": 1.0})
+
+
+def test_the_auc_of_first_wrong_tokens_leaves_later_wrong_ones_out() -> None:
+    """The first wrong tokens are highest, the later ones of the same mistake lowest."""
+    js = np.full((2, 18), 0.5, np.float32)
+    rollouts = np.split(np.arange(18), np.cumsum(LENGTHS)[:-1])
+    for places, wrong in zip(rollouts, WRONG, strict=True):
+        for number, position in enumerate(wrong):
+            js[0, places[position]] = 0.1 if number else 0.9
+    found = planted_recovery(measurements(js=js), {}, intervals=HOW)
+    by_js = next(one for one in found.selectors if (one.checkpoint, one.selector) == ("rl-1", "js"))
+    assert by_js.auc_first.mean == 1.0
+    assert by_js.auc.mean == pytest.approx(0.5)

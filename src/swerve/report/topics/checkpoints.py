@@ -42,6 +42,7 @@ def _section(inputs: ReportInputs) -> Section | None:
         panel("", evaluations if evaluations.measured else absent, _outcome_table(inputs.evaluations), wide=True),
         _reason_panel(inputs.metrics),
         _sampling_panel(inputs),
+        _mistake_panel(inputs.evaluations),
         _response_panel(inputs.evaluations),
         _kind_panel(
             inputs, lambda one: one.by_part or {}, title="Which parts of the mixture were learned?", id="parts",
@@ -190,6 +191,20 @@ _RESPONSES = (
         f"Phrases such as {quoted('wait')} or {quoted('let me check')}, per 1,000 words.",
     ),
 )
+
+
+def _mistake_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
+    """Return the kinds of first mistakes, where a step checker tells kinds apart."""
+    kinds = list(dict.fromkeys(kind for one in evaluations for kind in one.first_mistakes))
+    table = Table(
+        id="mistakes",
+        caption="First mistakes in the greedy completions, by kind",
+        header=("Checkpoint", *kinds),
+        rows=tuple(
+            (one.checkpoint, *(count(one.first_mistakes.get(kind, 0)) for kind in kinds)) for one in evaluations
+        ),
+    )
+    return panel("What goes wrong first?", table) if kinds else None
 
 
 def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
