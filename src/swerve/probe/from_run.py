@@ -140,7 +140,7 @@ class _Planner:
             reference=self._source(self._reference),
             checkpoints=tuple(map(self._source, self._checkpoints)),
             final=self._final.label,
-            steps={BASE: 0, **{one.label: one.step for one in self._run.checkpoints()}},
+            steps={one.label: one.step for one in (self._reference, *self._run.checkpoints())},
             baseline=None if self._baseline is None else self._source(self._baseline),
             sequences=tuple(sequences),
             population=POPULATION,
