@@ -12,6 +12,11 @@ from swerve.report.names import SELECTIONS, SELECTORS
 from swerve.statistics.intervals import mean_interval
 
 
+def _named(names: Mapping[Any, str], key: str) -> str:
+    """Return what a score is called, with its bars escaped for a table."""
+    return names.get(key, key).replace("|", r"\|")
+
+
 def _seeds(records: Sequence[Record]) -> list[Record]:
     return sorted((one for one in records if one["kind"] == "seed"), key=lambda one: one["seed"])
 
@@ -87,7 +92,7 @@ def _recovery(seeds: Sequence[Record]) -> str:
         same = [one["recovery"]["selectors"][number_of] for one in seeds]
         rows.append(
             [
-                SELECTORS.get(row["selector"], row["selector"]),
+                _named(SELECTORS, row["selector"]),
                 *(number(one["auc_first"]) for one in same),
                 number(_over_seeds([_mean(one["auc_first"]) for one in same])),
                 number(_over_seeds([_mean(one["auc"]) for one in same])),
@@ -125,7 +130,7 @@ def _swaps(seeds: Sequence[Record]) -> str:
         changed = [0 if one is None else one["num_different"] / one["num_positions"] for one in same]
         rows.append(
             [
-                SELECTIONS[name],
+                _named(SELECTIONS, name),
                 percent(sum(changed) / len(changed), 0),
                 *(points(None if one is None else one["effect"]) for one in same),
                 points(_pooled(seeds, name, other=False)),
@@ -151,7 +156,7 @@ def _dose(seeds: Sequence[Record]) -> str:
         same = [one["selectors"][index] for one in found]
         rows.append(
             [
-                SELECTORS.get(row["selector"], row["selector"]),
+                _named(SELECTORS, row["selector"]),
                 *(number(one["auc"]) for one in same),
                 number(_over_seeds([_mean(one["auc"]) for one in same])),
                 *(
@@ -175,7 +180,7 @@ def _prediction(seeds: Sequence[Record]) -> str:
         same = [one["selectors"][index]["spearman"] for one in found]
         rows.append(
             [
-                SELECTORS.get(row["selector"], row["selector"]),
+                _named(SELECTORS, row["selector"]),
                 *("-" if one is None else number(one) for one in same),
                 number(_over_seeds([None if one is None else one["mean"] for one in same])),
             ]
