@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve import functional, probe, rewards
+    from swerve import functional, plot, probe, rewards
     from swerve.artifacts.run import RunDirectory
     from swerve.artifacts.samples import read_samples
     from swerve.config import Config
@@ -34,6 +34,7 @@ __all__ = [
     "evaluate_models",
     "functional",
     "load_config",
+    "plot",
     "probe",
     "probe_run",
     "read_samples",
@@ -54,7 +55,7 @@ _HOMES = {
     "read_samples": "swerve.artifacts.samples",
     "sample": "swerve.eval.sampling",
 }
-_MODULES = ("functional", "probe", "rewards", "train")
+_MODULES = ("functional", "plot", "probe", "rewards", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "evaluate_models",
         "functional",
         "load_config",
+        "plot",
         "probe",
         "probe_run",
         "read_samples",

@@ -42,12 +42,16 @@ class NoiseFloor(Record):
     max: float
 
 
-class FalseDiscoveries(Record):
-    """Spikes of one method in the null pair: each is a false discovery."""
+class SpikeRate(Record):
+    """How many of some tokens are spikes of one method."""
 
     num_spikes: int
     num_tokens: int
     per_1000_tokens: Estimate | None
+
+
+class FalseDiscoveries(SpikeRate):
+    """Spikes of one method in the null pair: each is a false discovery."""
 
 
 class NullPair(Record):
@@ -160,6 +164,17 @@ class Recovery(Record):
     spikes: tuple[SpikeRecovery, ...]
 
 
+class SpikeDensity(SpikeRate):
+    """Spikes of one method in one third of the completions; its threshold is in nats, so checkpoints compare."""
+
+    checkpoint: str
+    region: Region
+    divergence: Divergence
+    method: Literal["percentile", "absolute", "calibrated"]
+    threshold: float | None
+    """Nats; null where no value was above it."""
+
+
 # Where the divergence is
 
 
@@ -170,6 +185,8 @@ class CategoryShare(Record):
     category: str
     num_tokens: int
     share_tokens: float
+    mean: Mapping[Divergence, SkewedMean | None] = {}
+    """Mean divergence of a token of the category."""
     share_divergence: float | None
     share_divergence_interval: Estimate | None
     num_spikes: int

@@ -20,6 +20,7 @@ from swerve.artifacts.probe_findings import (
     RankShift,
     Recovery,
     RegionShare,
+    SpikeDensity,
     SpikeHits,
     SpikeRecovery,
     StyleShare,
@@ -124,6 +125,8 @@ class Measured(Record):
     noise_floor: Mapping[Divergence, NoiseFloor] | None = None
     null: NullPair | None = None
     spikes: tuple[SpikeHits, ...] = ()
+    spike_densities: tuple[SpikeDensity, ...] = ()
+    """By the methods with a threshold in nats, in thirds of the completions."""
     divergences: tuple[DivergenceMeans, ...] = ()
     """Of each checkpoint from the reference."""
     pairs: tuple[DivergenceMeans, ...] = ()

@@ -26,7 +26,7 @@ from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Verify
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
-from swerve.errors import DiskFullError, InterruptedRunError, ProblemsError, SwerveError
+from swerve.errors import ConfigError, DiskFullError, InterruptedRunError, ProblemsError, SwerveError
 from swerve.version import __version__
 
 app = typer.Typer(
@@ -117,13 +117,31 @@ def report(
     ],
     rest: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SAMPLES]... [KEY=VALUE]...", help="More files of samples; changes under report."),
+        typer.Argument(
+            metavar="[SAMPLES]... [NAME]... [KEY=VALUE]...",
+            help="More files of samples; names of figures, with --figures; changes under report.",
+        ),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Only the figures: those named by NAME[,NAME]..., or all.")
+    ] = False,
+    problem: Annotated[
+        list[str] | None,
+        typer.Option("--problem", metavar="ID", help="With --figures, the problem of a case study; repeatable."),
+    ] = None,
+    formats: Annotated[
+        str | None, typer.Option("--format", metavar="png,pdf,svg", help="With --figures.  [default: all three]")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the report of a run, a probe or samples: one page that works offline, and its figures."""
-    from swerve.cli.pipeline import run_report
+    from swerve.cli.pipeline import run_figures, run_report
 
+    if figures:
+        run_figures(source, rest or (), problems=problem or (), formats=formats, as_json=as_json)
+        return
+    if problem or formats:
+        raise ConfigError("--problem and --format are of figures; add --figures")
     run_report(source, rest or (), as_json=as_json)
 
 

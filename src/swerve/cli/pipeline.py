@@ -35,7 +35,7 @@ from swerve.cli.runs import (
 )
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
-from swerve.errors import ConfigError, InterruptedRunError, nearest
+from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
 from swerve.probe.request import ProbeSettings
 from swerve.progress import Progress
 from swerve.recipes.files import shipped_recipes
@@ -227,6 +227,35 @@ def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str
         raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
     lines = [f"{found.num_parameters:,} parameters in {found.dtype}: {out}", f"weights SHA-256: {found.weights_sha256}"]
     print_result(found, "\n".join(lines), as_json=as_json)
+
+
+def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None, as_json: bool) -> None:
+    """Write figures of a run or a probe, all or those that are named, and print their paths.
+
+    Raises:
+        ConfigError: there is no such figure, format or problem.
+        ArtifactError: none of them could be drawn.
+    """
+    if _sample_files(Path(name)):
+        raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
+    run, names = find_run(name), _words(rest)
+    from swerve.report.draw.figures import FORMATS
+    from swerve.report.figures import missing_lines, write_run_figures
+
+    chosen = tuple(FORMATS) if formats is None else _words([formats])
+    found = write_run_figures(run, names, problems=problems, formats=chosen)
+    lines = missing_lines(found.missing, run)
+    if not found.figures:
+        raise ArtifactError("; ".join(lines))
+    for line in lines:
+        main_progress().note(line)
+    result = {"figures": [str(path) for path in found.figures], "missing": dict(found.missing)}
+    print_result(result, "\n".join(result["figures"]), as_json=as_json)
+
+
+def _words(given: Sequence[str]) -> tuple[str, ...]:
+    """Return words that stand one by one or with commas between them."""
+    return tuple(word for one in given for word in one.split(",") if word)
 
 
 def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:

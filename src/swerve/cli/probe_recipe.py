@@ -120,7 +120,8 @@ def _probe(recipe: ProbeRecipe, models: ComparedModels, steps: Sequence[StepName
 
 def _write_report(recipe: ProbeRecipe, out: RunDirectory, steps: Sequence[StepName], progress: Progress) -> None:
     """Write figures and page, unless they are there and of the same summary."""
-    from swerve.report.page import write_page, write_run_figures
+    from swerve.report.figures import write_run_figures
+    from swerve.report.page import write_page
 
     if not {"figures", "report"} & set(steps):
         return

@@ -31,7 +31,14 @@ from swerve.probe.findings.biography import (
 )
 from swerve.probe.findings.correlates import divergence_correlates, move_directions
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps
-from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts, region_shares, style_shares
+from swerve.probe.findings.parts import (
+    Intervals,
+    category_shares,
+    rank_shifts,
+    region_shares,
+    spike_densities,
+    style_shares,
+)
 from swerve.probe.findings.planted import planted_recovery
 from swerve.probe.findings.spike_table import SpikeTable, spike_hits
 from swerve.probe.findings.spikes import null_false_discoveries
@@ -74,6 +81,7 @@ class Findings:
             noise_floor=noise_floor(self.measured.null),
             null=self._null(),
             spikes=spike_hits(headline, spikes, confidence=plan.confidence),
+            spike_densities=spike_densities(headline, spikes, divergence=divergence, intervals=intervals),
             divergences=self._means(headline),
             pairs=self._means(self._other_pairs()),
             populations=self._populations(),

@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.report.draw.figures import GREY, Drawing, escape_mathtext, write_figures
+from swerve.report.draw.figures import GREY, Drawing, figure_of, grid_of, label_text, write_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, distinguishable with any colour vision; markers and lines differ as well.
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -22,6 +21,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "abs": {"color": "#d55e00", "marker": "v", "linestyle": "--"},
 }
 _OTHER: dict[str, Any] = {"color": "#4b5563", "marker": "x", "linestyle": "-."}
+_FORMATS = ("png", "pdf")
 _STYLE = (("lines.markersize", 4.5), ("lines.linewidth", 1.4))
 _PERCENT_TICKS = (-100, -10, -1, 0, 1, 10, 100, 1000, 10000, 100000)
 
@@ -41,33 +41,37 @@ def write_estimator_figure(audit: Record, directory: Path) -> tuple[Path, ...]:
     """
     groups = [group for group in audit["deciles"] if group["kl_mean"]]
     if not groups:
-        for suffix in (".png", ".pdf"):
-            (directory / f"estimators{suffix}").unlink(missing_ok=True)
+        for suffix in _FORMATS:
+            (directory / f"estimators.{suffix}").unlink(missing_ok=True)
         return ()
     draw = partial(_draw, audit=audit, groups=groups)
-    return write_figures([Drawing(name="estimators", draw=draw, size=(12.0, 7.2), dpi=150, style=_STYLE)], directory)
+    drawing = Drawing(name="estimators", draw=draw, panels=grid_of(6, 3), size=(12.0, 7.2), dpi=150, style=_STYLE)
+    return write_figures([drawing], directory, _FORMATS)
 
 
-def _draw(figure: Figure, audit: Record, groups: Sequence[Record]) -> None:
-    axes = figure.subplots(2, 3, sharex=True)
-    _draw_values(axes[0, 0], groups)
-    _draw_bias(axes[1, 0], groups)
+def _draw(*panels: Axes, audit: Record, groups: Sequence[Record]) -> None:
+    top, bottom, figure = panels[:3], panels[3:], figure_of(panels[0])
+    _draw_values(top[0], groups)
+    _draw_bias(bottom[0], groups)
     for column, placement in ((1, "loss"), (2, "reward")):
-        _draw_cosine(axes[0, column], groups, placement)
-        _draw_noise(axes[1, column], groups, placement)
-    for one in axes[1]:
+        _draw_cosine(top[column], groups, placement)
+        _draw_noise(bottom[column], groups, placement)
+    for one in top:
+        one.set_xticks(range(len(groups)), [""] * len(groups))
+    for one in bottom:
         one.set_xticks(range(len(groups)), [f"{group['kl_mean']:.0e}" for group in groups], rotation=45)
         one.set_xlabel("tokens by exact KL: mean of each tenth, nats")
     figure.suptitle(
-        escape_mathtext(
+        label_text(
             f"Estimators of KL(policy || reference): {audit['checkpoint']['name']} against "
-            f"{audit['reference']['name']}, {audit['num_tokens']} tokens"
+            f"{audit['reference']['name']}, {audit['num_tokens']} tokens",
+            limit=150,
         ),
         x=0.01,
         ha="left",
         fontsize=11,
     )
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+    handles, labels = top[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 

@@ -15,8 +15,8 @@ from swerve.artifacts.probe_findings import DIVERGENCE_NAMES
 from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
 from swerve.report.draw.curves import UNIT_TITLES, Chart
-from swerve.report.draw.figures import chart_drawing, write_figures
 from swerve.report.draw.panels import ChartPart, Section
+from swerve.report.figures import figure_specs, write_run_figures
 from swerve.report.format import count
 from swerve.report.read import ReportInputs, read_inputs
 from swerve.report.topics import topics
@@ -39,21 +39,18 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 def build_report(run: RunDirectory, *, options: ReportConfig) -> Path:
-    """Write `report/index.html` and `report/figures/` from a run's artifacts; return the page's path.
+    """Write `report/index.html`, and the run's figures as PNG and PDF, from its artifacts; return the page's path.
 
-    What was not measured is said to be so. Neither torch nor a model is needed.
+    What was not measured is said to be so. Neither torch nor a model is needed. `swerve report --figures` writes the
+    figures of chosen problems too, and SVG.
 
     Raises:
         ArtifactError: there is nothing to report, or an artifact is damaged.
         DiskFullError: no room.
     """
-    write_run_figures(run)
+    names = [name for name, spec in figure_specs().items() if not spec.is_of_problem]
+    write_run_figures(run, names, formats=("png", "pdf"))
     return write_page(run, options=options)
-
-
-def write_run_figures(run: RunDirectory) -> tuple[Path, ...]:
-    """Write `report/figures/` from a run's artifacts; see `build_report`."""
-    return write_all_figures(read_inputs(run), run.report_path / "figures")
 
 
 def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
@@ -62,21 +59,6 @@ def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
     path = run.report_path / "index.html"
     write_text(path, render_page(inputs, options=options))
     return path
-
-
-def write_all_figures(inputs: ReportInputs, directory: Path) -> tuple[Path, ...]:
-    """Write every figure whose numbers were measured as `.png` and `.pdf`; remove those of an earlier report.
-
-    Raises:
-        DiskFullError: no room.
-    """
-    drawings = [chart_drawing(chart) for chart in all_charts(inputs) if chart.measured]
-    drawings += [drawing for one in topics() if one.drawings for drawing in one.drawings(inputs)]
-    written = write_figures(drawings, directory)
-    for path in directory.glob("*.p[nd][gf]"):
-        if path not in written:
-            path.unlink()
-    return written
 
 
 def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:

@@ -63,6 +63,8 @@ class ReportInputs:
     """By problem id."""
     distinct_right: Mapping[str, Estimate]
     """By checkpoint: how many different right answers the samples of a problem have; empty where never two."""
+    problems: tuple[str, ...] = ()
+    """Ids of the problems that figures about problems are of; empty: those where a swapped token does most."""
 
     def evaluation(self, label: str) -> Evaluation | None:
         """Return the evaluation of the checkpoint called `label`, if there is one."""

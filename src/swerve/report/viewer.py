@@ -101,12 +101,12 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
     if summary is None or tables is None or tables.sequences.num_rows == 0:
         return None
     reference = summary.reference
-    tables = _headline_rows(tables, reference=reference, method=summary.spike_method)
+    tables = headline_rows(tables, reference=reference, method=summary.spike_method)
     checkpoints = _ordered_checkpoints(summary, tables)
     by_population = _by_population(tables.sequences, summary.population)
     sequences = _first_sequences(by_population, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
     chosen = [sequence["sequence_id"] for sequence in sequences]
-    groups = _Groups.of(tables, chosen)
+    groups = RolloutRows.of(tables, chosen)
     vocabulary, categories = Vocabulary(), Vocabulary()
     rollouts = [
         _rollout(sequence, checkpoints, reference, groups, vocabulary, categories, inputs.final_completions)
@@ -132,7 +132,7 @@ def _ordered_checkpoints(summary: ProbeSummary, tables: ProbeTables) -> list[str
     return [label for label in summary.checkpoints if label in measured]
 
 
-def _headline_rows(tables: ProbeTables, *, reference: str, method: str) -> ProbeTables:
+def headline_rows(tables: ProbeTables, *, reference: str, method: str) -> ProbeTables:
     """Return the tables with the rows the page shows: one pair for each checkpoint, one kind of spike, one policy."""
     interventions = _where(tables.interventions, "policy", "reference")
     if interventions is not None and interventions.num_rows == 0:
@@ -197,7 +197,7 @@ def _populations(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Groups:
+class RolloutRows:
     """Rows of the probe's tables by sequence and checkpoint (interventions: by sequence)."""
 
     tokens: Group
@@ -207,13 +207,20 @@ class _Groups:
     names: Mapping[int, str]
     """What is known of the vocabulary: token id to string."""
 
+    def words(self, sequence: Mapping[str, Any]) -> list[str]:
+        """Return each token of a rollout as the vocabulary writes it; one without a text has its id."""
+        pieces, _ = split_pieces(sequence["text"], sequence["token_starts"], sequence["token_ends"])
+        pairs = zip(sequence["completion_ids"], pieces, strict=True)
+        return [self.names.get(token_id, piece or f"[{token_id}]") for token_id, piece in pairs]
+
     @staticmethod
-    def of(tables: ProbeTables, chosen: Sequence[int]) -> _Groups:
+    def of(tables: ProbeTables, chosen: Sequence[int]) -> RolloutRows:
+        """Return the rows of some sequences, by their ids."""
         interventions = defaultdict(list)
         for row in _rows(tables.interventions, chosen):
             interventions[row["sequence_id"]].append(row)
         topk = _rows(tables.topk, chosen)
-        return _Groups(
+        return RolloutRows(
             tokens=_grouped(_rows(tables.tokens, chosen)),
             topk=_grouped(topk),
             spikes=_grouped(_rows(tables.spikes, chosen)),
@@ -243,7 +250,7 @@ def _rollout(
     sequence: Mapping[str, Any],
     checkpoints: Sequence[str],
     reference: str,
-    groups: _Groups,
+    groups: RolloutRows,
     vocabulary: Vocabulary,
     categories: Vocabulary,
     finals: Mapping[str, FinalCompletion],
@@ -253,10 +260,6 @@ def _rollout(
     tokens, gaps = outside_spaces(*pieces)
     by_checkpoint = [groups.tokens.get((identity, label)) for label in checkpoints]
     rows = next((rows for rows in by_checkpoint if rows), [])
-    words = [
-        groups.names.get(token_id, piece or f"[{token_id}]")
-        for token_id, piece in zip(sequence["completion_ids"], pieces[0], strict=True)
-    ]
     return {
         "id": identity,
         "problem": sequence["problem_id"],
@@ -271,7 +274,7 @@ def _rollout(
         "tokens": tokens,
         "gaps": gaps,
         # Each token as the vocabulary writes it: what the top tokens are compared with; the end has no other text.
-        "words": [vocabulary.add(word) for word in words],
+        "words": [vocabulary.add(word) for word in groups.words(sequence)],
         "categories": [categories.add(row["category"] or "") for row in rows],
         "first_wrong": sequence["first_wrong"],
         "wrong": list(zip(sequence["wrong_positions"] or [], sequence["wrong_expected"] or [], strict=False)),

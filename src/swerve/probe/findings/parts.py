@@ -10,6 +10,7 @@ writer's own rank is 1 throughout; on sampled text some of a shift is the draw's
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,13 @@ from swerve.artifacts.probe_findings import (
     RankShift,
     Region,
     RegionShare,
+    SpikeDensity,
     StyleShare,
 )
 from swerve.estimates import Estimate, SkewedMean
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.spike_table import SpikeTable
+from swerve.probe.findings.spikes import spike_rate
 from swerve.probe.rollouts.token_categories import token_styles
 from swerve.statistics.clusters import Clusters
 from swerve.statistics.intervals import (
@@ -204,6 +207,46 @@ def region_shares(
     return tuple(shares)
 
 
+SCALED_METHODS: tuple[Literal["percentile", "absolute", "calibrated"], ...] = ("percentile", "absolute", "calibrated")
+"""Methods with one threshold in nats for all positions of a checkpoint."""
+
+
+def spike_densities(
+    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals | None = None
+) -> tuple[SpikeDensity, ...]:
+    """Return the spikes per 1,000 tokens of each third of the completions, by checkpoint and scaled method.
+
+    A z-score has no scale (all divergences x 1000 have the same spikes), so its numbers compare no checkpoints; these
+    methods' do. The intervals are over problems.
+    """
+    how = intervals or Intervals()
+    clusters = [one.problem.id for one in data.sequences]
+    ends = [-(-np.arange(4) * length // 3) for length in data.lengths]
+    found = []
+    for checkpoint, method in itertools.product(data.checkpoints, SCALED_METHODS):
+        by_sequence = spikes.found.get((checkpoint, divergence, method))
+        if by_sequence is None:
+            continue
+        places = [[spike.position for spike in each] for each in by_sequence]
+        threshold = next((spike.threshold for each in by_sequence for spike in each), None)
+        for number, region in enumerate(REGIONS):
+            spans = [end[number : number + 2] for end in ends]
+            counts = [int(np.diff(np.searchsorted(each, span))[0]) for each, span in zip(places, spans, strict=True)]
+            sizes = [int(stop - start) for start, stop in spans]
+            rate = spike_rate(counts, sizes, clusters, how.confidence)
+            found.append(
+                SpikeDensity(
+                    checkpoint=checkpoint,
+                    region=region,
+                    divergence=divergence,
+                    method=method,
+                    threshold=threshold,
+                    **dict(rate),
+                )
+            )
+    return tuple(found)
+
+
 def _within(values: NDArray[Any], inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the values, 0 outside; not by a product, which would make NaN of infinities."""
     return np.where(inside, values, 0.0).astype(np.float64)
@@ -218,8 +261,8 @@ def category_shares(
 ) -> tuple[CategoryShare, ...]:
     """Return each category's share of tokens and of divergence, and its spikes against the base rate, by checkpoint.
 
-    `spike_rate` is spikes a token of the category, `base_rate` spikes a token of any. The intervals, of
-    `share_divergence` and `spike_rate`, are over problems.
+    `mean` is the mean divergence of a token of the category (nats), `spike_rate` spikes a token of it, `base_rate`
+    spikes a token of any. The intervals are over problems.
     """
     how, clusters = intervals or Intervals(), problem_clusters(data)
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
@@ -237,6 +280,10 @@ def category_shares(
                     category=category,
                     num_tokens=int(inside.sum()),
                     share_tokens=float(inside.mean()),
+                    mean={
+                        name: how.skewed_mean(data.columns[name][number][inside], clusters[inside])
+                        for name in DIVERGENCES
+                    },
                     share_divergence=None if share_divergence is None else share_divergence.mean,
                     share_divergence_interval=share_divergence,
                     num_spikes=int(mask[inside].sum()),

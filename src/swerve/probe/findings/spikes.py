@@ -22,7 +22,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.artifacts.probe_findings import Divergence, FalseDiscoveries
+from swerve.artifacts.probe_findings import Divergence, FalseDiscoveries, SpikeRate
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.statistics import Estimate, ratio_interval, share
 
@@ -313,7 +313,8 @@ def null_false_discoveries(
             spikes = _cross_calibrated(series, settings)
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
-        found[method] = _false_discoveries([len(one) for one in spikes], lengths, clusters, confidence)
+        rate = spike_rate([len(one) for one in spikes], lengths, clusters, confidence)
+        found[method] = FalseDiscoveries(**dict(rate))
     return found
 
 
@@ -325,9 +326,19 @@ def _cross_calibrated(series: Series, settings: SpikeConfig) -> list[list[Spike]
     return found
 
 
-def _false_discoveries(
-    counts: list[int], lengths: list[int], clusters: Sequence[str | int] | None, confidence: float
-) -> FalseDiscoveries:
+def spike_rate(
+    counts: Sequence[int], lengths: Sequence[int], clusters: Sequence[str | int] | None, confidence: float
+) -> SpikeRate:
+    """Return the spikes per 1,000 tokens, with an interval over clusters.
+
+    Without any spike the upper end is that of one in each cluster that may have some (Wilson, from none of them).
+
+    Args:
+        counts: spikes of each sequence.
+        lengths: tokens of each sequence.
+        clusters: the problem of each sequence.
+        confidence: coverage of the interval.
+    """
     rate = ratio_interval(counts, lengths, clusters=clusters, confidence=confidence)
     num_spikes, num_tokens = sum(counts), sum(lengths)
     if rate is not None and num_spikes == 0:
@@ -335,4 +346,4 @@ def _false_discoveries(
         none = share(0, num_clusters, confidence=confidence)
         assert none is not None, "there are sequences"
         rate = Estimate(mean=0.0, low=0.0, high=min(1.0, none.high * num_clusters / num_tokens))
-    return FalseDiscoveries(num_spikes=num_spikes, num_tokens=num_tokens, per_1000_tokens=rate and rate.scaled(1000))
+    return SpikeRate(num_spikes=num_spikes, num_tokens=num_tokens, per_1000_tokens=rate and rate.scaled(1000))

@@ -9,7 +9,7 @@ from typing import Literal
 from swerve.artifacts.evaluation import Evaluation
 from swerve.estimates import Estimate
 
-Unit = Literal["share", "rate", "nats", "tokens", "reward", "per_1000_words", "difficulty"]
+Unit = Literal["share", "rate", "nats", "tokens", "reward", "per_1000_words", "per_1000_tokens", "difficulty"]
 """What the y axis counts; of a `share` it runs to 100%, of a `rate` as far as the curves do."""
 
 UNIT_TITLES: Mapping[Unit, str] = {
@@ -19,6 +19,7 @@ UNIT_TITLES: Mapping[Unit, str] = {
     "tokens": "tokens",
     "reward": "mean reward",
     "per_1000_words": "per 1,000 words",
+    "per_1000_tokens": "spikes per 1,000 tokens",
     "difficulty": "difficulty",
 }
 

@@ -1,14 +1,17 @@
-"""Figures as PNG and PDF files, for papers and slides: how they are written, and the shapes that they share."""
+"""Figures as PNG, PDF, SVG and CSV files: how they are written, and the shapes that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+import io
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swerve.artifacts.files import atomic_path
+from swerve.artifacts.files import atomic_path, write_text
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import UNIT_TITLES, Chart
 from swerve.report.draw.panels import Bar
@@ -19,12 +22,23 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0b62a8", "#c4510a", "#16805d", "#6b7280", "#7c3aad", "#a8125e", "#7a6400", "#00788c")
 GREY = "#6b7280"
+FORMATS: Mapping[str, Mapping[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "ModDate": None},
+    "svg": {"Date": None},
+}
+"""File formats, with the metadata that would make two files of the same figure differ."""
+FONT = "DejaVu Sans"
 _PALE = "#b6bcc6"
 _MARKERS = ("o", "s", "^", "x", "D", "v", "P", "*")
 _LINES = ("-", "--", ":", "-.")
 _MANY_STEPS = 60
+_MAX_LABEL = 60
+_MAX_NAME = 28
+"""Of a name in a legend."""
 _STYLE: dict[Any, Any] = {
     "font.size": 9.0,
+    "font.family": FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10.0,
@@ -35,25 +49,56 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#9ca3af",
     "legend.frameon": False,
+    "legend.fontsize": 8.0,
     "pdf.fonttype": 42,
     "svg.hashsalt": "swerve",
 }
 
+Row = Mapping[str, str | int | float | bool | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure that can be drawn, with the name of its files and its size in inches."""
+    """A figure that can be drawn: its numbers, the name of its files and its size in inches."""
 
     name: str
-    draw: Callable[[Figure], None]
+    draw: Callable[..., None]
+    """Draws it on the axes of its panels."""
+    rows: tuple[Row, ...] = ()
+    """What is drawn, with the numbers as the artifacts have them; the columns of the CSV are the keys."""
+    panels: str = "A"
+    """Layout of the panels, a letter each, rows of them separated by semicolons."""
+    heights: tuple[float, ...] | None = None
+    """Of the rows of panels, relative to each other."""
     size: tuple[float, float] = (6.0, 3.4)
     dpi: int = 160
     style: tuple[tuple[Any, Any], ...] = ()
     """What differs from the style of all figures."""
 
 
-def write_figures(drawings: Iterable[Drawing], directory: Path) -> tuple[Path, ...]:
-    """Write every figure as `.png` and `.pdf`.
+def draw_panels(drawing: Drawing, make: Callable[..., Figure], axes: Axes | None = None) -> tuple[Axes, ...]:
+    """Draw a figure and return its panels.
+
+    Args:
+        drawing: the figure.
+        make: makes a matplotlib figure; given its size, resolution and layout.
+        axes: where to draw a figure of one panel instead.
+    """
+    from matplotlib import rc_context
+
+    with rc_context({**_STYLE, **dict(drawing.style)}):
+        if axes is None:
+            figure = make(figsize=drawing.size, dpi=drawing.dpi, layout="constrained")
+            found = figure.subplot_mosaic(drawing.panels, height_ratios=drawing.heights)
+            panels = tuple(found[key] for key in sorted(found))
+        else:
+            panels = (axes,)
+        drawing.draw(*panels)
+    return panels
+
+
+def write_figures(drawings: Iterable[Drawing], directory: Path, formats: Iterable[str] = FORMATS) -> tuple[Path, ...]:
+    """Write every figure in these formats, and its numbers as `.csv` where it has any; the same bytes every time.
 
     Raises:
         DiskFullError: no room.
@@ -63,42 +108,164 @@ def write_figures(drawings: Iterable[Drawing], directory: Path) -> tuple[Path, .
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    paths = []
+    paths, chosen = [], tuple(formats)
     for drawing in drawings:
-        with rc_context({**_STYLE, **dict(drawing.style)}):
-            figure = Figure(figsize=drawing.size, dpi=drawing.dpi, layout="constrained")
-            FigureCanvasAgg(figure)
-            drawing.draw(figure)
-            for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None, "ModDate": None})):
-                path = directory / f"{drawing.name}{suffix}"
-                with atomic_path(path) as temporary:
-                    figure.savefig(temporary, format=suffix[1:], metadata=metadata)
-                paths.append(path)
+        panels = draw_panels(drawing, Figure)
+        figure = figure_of(panels[0])
+        FigureCanvasAgg(figure)
+        for suffix in chosen:
+            path = directory / f"{drawing.name}.{suffix}"
+            with rc_context(_STYLE), atomic_path(path) as temporary:
+                figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
+            paths.append(path)
+        if drawing.rows:
+            paths.append(directory / f"{drawing.name}.csv")
+            write_text(paths[-1], csv_text(drawing.rows))
     return tuple(paths)
 
 
-def escape_mathtext(text: str) -> str:
-    r"""Return `text` so that matplotlib draws it as it stands instead of reading formulas in it.
+def csv_text(rows: Sequence[Row]) -> str:
+    r"""Return rows as CSV under the keys of all of them, numbers with all their digits.
 
-    >>> escape_mathtext("$x$")
-    '\\$x\\$'
+    >>> csv_text([{"a": 0.1}, {"a": None, "b": "x,y"}])
+    'a,b\n0.1,\n,"x,y"\n'
     """
-    return text.replace("$", r"\$")
+    text = io.StringIO()
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
-def chart_drawing(chart: Chart) -> Drawing:
-    """Return the figure of a chart of the page: lines with bands over steps."""
-    return Drawing(name=chart.id, draw=partial(_draw_chart, chart=chart))
+def numbers(value: Estimate | None) -> dict[str, float | None]:
+    """Return an estimate as cells of a CSV; empty ones where it was not measured.
+
+    >>> numbers(Estimate(mean=0.5, low=0.25, high=0.75))
+    {'mean': 0.5, 'low': 0.25, 'high': 0.75}
+    """
+    return {key: None if value is None else getattr(value, key) for key in ("mean", "low", "high")}
 
 
-def _draw_chart(figure: Figure, chart: Chart) -> None:
-    axes = figure.add_subplot()
+def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
+    r"""Return `text` as matplotlib can draw it on one line: not read as a formula, its middle left out if it is long.
+
+    Control characters are escaped as Python does, and a character that the font lacks (Chinese, most emoji) is a box.
+
+    >>> label_text("$x$\n"), label_text("na\u00efve \u6570"), label_text("abcdef", limit=4)
+    ('\\$x\\$\\n', 'naïve □', 'ab…f')
+    """
+    shown = "".join(
+        repr(one)[1:-1] if not one.isprintable() else one if ord(one) in _glyphs(font) else "\N{WHITE SQUARE}"
+        for one in _cut(text, 4 * limit)
+    )
+    return _cut(shown, limit).replace("$", r"\$")
+
+
+def _cut(text: str, limit: int) -> str:
+    tail = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+@cache
+def _glyphs(font: str) -> frozenset[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont(font)).get_charmap())
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that a panel is of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+def _width(axes: Axes) -> float:
+    """Return the width of a panel in inches, before room is made for legends."""
+    return float(axes.get_position().width * figure_of(axes).get_size_inches()[0])
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(map(label_text, textwrap.wrap(_cut(text, 3 * width), width)))
+
+
+def set_title(axes: Axes, text: str, *, pad: float | None = None) -> None:
+    """Set the title over a panel, on several lines where it is long; `pad`: points below it."""
+    axes.set_title(_wrapped(text, max(24, int(12 * _width(axes)))), pad=pad)
+
+
+def name_ticks(
+    axes: Axes, names: Sequence[str], places: Sequence[float] | None = None, *, beside: float = 1.0
+) -> Sequence[float]:
+    """Name places on the x axis (0, 1, 2, ... by default), obliquely where the names are long; return the places.
+
+    `beside` is the width of a legend that takes room, in inches.
+    """
+    found = range(len(names)) if places is None else places
+    shown = [label_text(name, limit=24) for name in names]
+    is_long = 0.085 * sum(map(len, shown)) > _width(axes) - beside
+    axes.set_xticks(list(found), shown, rotation=35 if is_long else 0, ha="right" if is_long else "center")
+    if is_long:
+        for tick in axes.get_xticklabels():
+            tick.set_rotation_mode("anchor")
+    return found
+
+
+def legend_beside(axes: Axes) -> None:
+    """Put the legend to the right of a panel, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+
+
+def shades(num: int) -> list[Any]:
+    """Return colours from light to dark for things in an order, such as checkpoints."""
+    from matplotlib import colormaps
+
+    return [colormaps["Blues"](1.0 if num == 1 else 0.35 + 0.65 * index / (num - 1)) for index in range(num)]
+
+
+def grid_of(num: int, columns: int) -> str:
+    """Return the layout of panels in rows of so many.
+
+    >>> grid_of(5, 2)
+    'AB;CD;E.'
+    """
+    letters = [chr(ord("A") + index) for index in range(num)]
+    rows = ["".join(letters[start : start + columns]).ljust(columns, ".") for start in range(0, num, columns)]
+    return ";".join(rows)
+
+
+def chart_drawing(chart: Chart, rows: Iterable[Row] | None = None) -> Drawing:
+    """Return the figure of a chart: lines with bands over steps; `rows` are its numbers if they are not the curves'."""
+    return Drawing(
+        name=chart.id, draw=partial(draw_chart, chart=chart), rows=chart_rows(chart) if rows is None else tuple(rows)
+    )
+
+
+def chart_rows(chart: Chart) -> tuple[Row, ...]:
+    """Return the points of a chart's curves, and its levels."""
+    rows: list[Row] = []
+    x = chart.x_title.replace(" ", "_")
+    for curve in chart.curves:
+        for label, step, point in zip(chart.labels, chart.steps, curve.points, strict=True):
+            if point is not None:
+                place: Row = {} if chart.x_unit == "share" else {"checkpoint": label}
+                place = place if x in place else {**place, x: step}
+                value = numbers(point) if chart.has_intervals else {"value": point.mean}
+                rows.append({"curve": curve.name, **place, **value})
+    return (*rows, *({"curve": level.name, **numbers(level.value)} for level in chart.levels))
+
+
+def draw_chart(axes: Axes, *, chart: Chart) -> None:
+    """Draw a chart on a panel."""
     # Points that are close together would hide the line.
     markersize = 3.5 if len(chart.steps) <= _MANY_STEPS else 0.0
     for index, curve in enumerate(chart.curves):
         known = [(step, point) for step, point in zip(chart.steps, curve.points, strict=True) if point is not None]
         steps = [step for step, _ in known]
         colour = COLOURS[index % len(COLOURS)]
+        if len(known) == 1 and chart.has_intervals:  # a band of one point has no width
+            error_bars(axes, steps, [known[0][1]], across=False, color=colour, fmt="none", label=None)
         axes.fill_between(
             steps, [p.low for _, p in known], [p.high for _, p in known], color=colour, alpha=0.15, linewidth=0
         )
@@ -106,53 +273,74 @@ def _draw_chart(figure: Figure, chart: Chart) -> None:
             steps,
             [point.mean for _, point in known],
             color=colour,
-            marker=_MARKERS[index % 3],
-            markersize=markersize,
-            linestyle=_LINES[index % 3],
-            label=escape_mathtext(curve.name),
+            marker=_MARKERS[index % len(_MARKERS)],
+            markersize=max(markersize, 5.0 if len(known) == 1 else 0.0),
+            linestyle=_LINES[index % len(_LINES)],
+            label=label_text(curve.name, limit=_MAX_NAME),
         )
-    axes.set_title(escape_mathtext(chart.title))
+    set_title(axes, chart.title, pad=15.0 if chart.stages else None)
     axes.set_xlabel(chart.x_title)
     axes.set_ylabel(UNIT_TITLES[chart.unit])
+    _draw_levels(axes, chart)
+    values = [point.low for curve in chart.curves for point in curve.points if point is not None]
     if chart.unit == "share":
         axes.set_ylim(0, 1.02)
-    elif chart.unit in ("nats", "rate", "per_1000_words"):
+    elif chart.unit in ("nats", "rate", "per_1000_words", "per_1000_tokens") and min(values, default=0.0) >= 0:
         axes.set_ylim(bottom=0)
+    if chart.x_title == "checkpoint":
+        name_ticks(axes, chart.labels, chart.steps)
+    elif len(chart.steps) == 1:
+        axes.set_xticks(chart.steps)
     _draw_stages(axes, chart)
-    if len(chart.curves) > 1:
-        axes.legend()
+    if len(chart.curves) + len(chart.levels) > 1:
+        legend_beside(axes)
+
+
+def _draw_levels(axes: Axes, chart: Chart) -> None:
+    for index, level in enumerate(chart.levels):
+        name, dashes = label_text(level.name, limit=_MAX_NAME), (0, ((2, 3), (6, 2))[index % 2])
+        axes.axhline(level.value.mean, color=GREY, linewidth=0.9, linestyle=dashes, zorder=0, label=name)
+        axes.axhspan(level.value.low, level.value.high, color=GREY, alpha=0.08, linewidth=0, zorder=0)
 
 
 def _draw_stages(axes: Axes, chart: Chart) -> None:
-    low = axes.get_xlim()[0]
+    """Mark where stages end; the names of ends that are close together stand side by side above the panel."""
+    low, high = axes.get_xlim()
+    ends: dict[float, list[str]] = {}
     for stage in chart.stages:
         if low < stage.end < max(chart.steps):
             axes.axvline(stage.end, color="#9ca3af", linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-            axes.annotate(
-                f"{escape_mathtext(stage.name)} ends",
-                (stage.end, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(2, -2),
-                textcoords="offset points",
-                rotation=90,
-                va="top",
-                fontsize=7,
-                color=GREY,
-            )
+            near = next((end for end in ends if abs(stage.end - end) < (high - low) / 6), stage.end)
+            ends.setdefault(near, []).append(label_text(stage.name, limit=16))
+    for end, names in ends.items():
+        axes.annotate(
+            f"{', '.join(names)} {'ends' if len(names) == 1 else 'end'}",
+            (end, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="left" if end - low < (high - low) / 8 else "center",
+            fontsize=7,
+            color=GREY,
+        )
 
 
 def dose_drawing(name: str, charts: Sequence[Chart]) -> Drawing:
     """Return the figure of charts over fractions of tokens side by side: lines with bars, between two levels."""
-    return Drawing(name=name, draw=partial(_draw_doses, charts=charts), size=(5.0 * len(charts) + 1.0, 3.9))
+    return Drawing(
+        name=name,
+        draw=partial(_draw_doses, charts=charts),
+        rows=tuple({"direction": chart.title, **row} for chart in charts for row in chart_rows(chart)),
+        panels=grid_of(len(charts), len(charts)),
+        size=(5.0 * len(charts) + 1.0, 3.6),
+    )
 
 
-def _draw_doses(figure: Figure, charts: Sequence[Chart]) -> None:
-    grid = figure.subplots(1, len(charts), sharey=True, squeeze=False)[0]
-    for axes, chart in zip(grid, charts, strict=True):
+def _draw_doses(*panels: Axes, charts: Sequence[Chart]) -> None:
+    for axes, chart in zip(panels, charts, strict=True):
         _draw_dose(axes, chart)
-    grid[0].set_ylabel("accuracy")
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        legend_beside(axes)
+    panels[0].set_ylabel("accuracy")
 
 
 def _draw_dose(axes: Axes, chart: Chart) -> None:
@@ -171,23 +359,12 @@ def _draw_dose(axes: Axes, chart: Chart) -> None:
                 capsize=2,
                 linewidth=1.3,
                 elinewidth=0.8,
-                label=escape_mathtext(curve.name),
+                label=label_text(curve.name, limit=_MAX_NAME),
             )
-    for level in chart.levels:
-        axes.axhline(level.value.mean, color=GREY, linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
-        axes.annotate(
-            escape_mathtext(level.name),
-            (1.0, level.value.mean),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-            color=GREY,
-        )
+    _draw_levels(axes, chart)
     axes.set_ylim(0, 1.04)
     axes.set_xlabel("tokens taken (%)")
-    axes.set_title(escape_mathtext(chart.title))
+    set_title(axes, chart.title)
 
 
 def error_bars(
@@ -209,33 +386,40 @@ def error_bars(
 def named_rows(axes: Axes, names: Sequence[str]) -> list[int]:
     """Name the rows of a figure with its estimates on the x axis, the first one on top."""
     rows = list(range(len(names)))
-    axes.set_yticks(rows, [escape_mathtext(name) for name in names])
+    axes.set_yticks(rows, [_wrapped(name, 28) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     return rows
 
 
-def estimate_rows(figure: Figure, estimates: Sequence[tuple[str, Estimate]]) -> Axes:
+def estimate_rows(axes: Axes, estimates: Sequence[tuple[str, Estimate]]) -> None:
     """Draw named estimates with their intervals, a row for each."""
-    axes = figure.add_subplot()
     rows = named_rows(axes, [name for name, _ in estimates])
     error_bars(axes, rows, [one for _, one in estimates], across=True)
-    return axes
 
 
-def paired_bars(figure: Figure, bars: Sequence[Bar], *, names: tuple[str, str], upright: bool) -> Axes:
-    """Draw two bars for each thing; `upright`: from the x axis upwards, in the order of time."""
-    axes = figure.add_subplot()
-    shift, width = (0.2, 0.38) if upright else (0.19, 0.36)
-    places, labels = list(range(len(bars))), [escape_mathtext(bar.name) for bar in bars]
+def side_by_side(
+    axes: Axes, groups: Sequence[str], series: Mapping[str, Sequence[Estimate | None]], *, colours: Sequence[Any]
+) -> None:
+    """Draw a point with its interval for each series in each group, the groups along the x axis."""
+    name_ticks(axes, groups, beside=0.5 + 0.065 * min(_MAX_NAME, max(map(len, series), default=0)))
+    width = 0.7 / max(1, len(series))
+    for index, ((name, estimates), colour) in enumerate(zip(series.items(), colours, strict=False)):
+        shift = (index - (len(series) - 1) / 2) * width
+        known = [(place + shift, one) for place, one in enumerate(estimates) if one is not None]
+        places, values = [place for place, _ in known], [one for _, one in known]
+        look = {"color": colour, "fmt": _MARKERS[index % len(_MARKERS)], "markersize": 4, "capsize": 2}
+        error_bars(axes, places, values, across=False, label=label_text(name, limit=_MAX_NAME), **look)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.grid(axis="x", visible=False)
+    if len(series) > 1:
+        legend_beside(axes)
+
+
+def paired_bars(axes: Axes, bars: Sequence[Bar], *, names: tuple[str, str]) -> None:
+    """Draw two bars upwards for each thing, in the order of time."""
+    places = name_ticks(axes, [bar.name for bar in bars])
     values = [bar.first for bar in bars], [bar.second for bar in bars]
     for sign, colour, name, found in zip((-1, 1), (COLOURS[1], _PALE), names, values, strict=True):
-        draw = axes.bar if upright else axes.barh
-        draw([place + sign * shift for place in places], found, width, color=colour, label=name)
-    if upright:
-        axes.set_xticks(places, labels)
-    else:
-        axes.set_yticks(places, labels)
-        axes.invert_yaxis()
-    axes.grid(axis="x" if upright else "y", visible=False)
-    return axes
+        axes.bar([place + sign * 0.2 for place in places], found, 0.38, color=colour, label=name)
+    axes.grid(axis="x", visible=False)

@@ -20,6 +20,8 @@ _NAMES = (
     "training",
     "checkpoints",
     "training_curves",
+    "case_studies",
+    "dashboard",
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from swerve.artifacts.probe_causes import Prediction, SwapDifference, SwapPositions, Swaps, SwapSelection
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate, WilcoxonResult
-from swerve.report.draw.figures import GREY, Drawing, estimate_rows
+from swerve.report.draw.figures import GREY, Drawing, estimate_rows, numbers, set_title
 from swerve.report.draw.panels import (
     CORRELATION_ENDS,
     POINT_ENDS,
@@ -38,10 +38,10 @@ from swerve.report.format import (
 from swerve.report.names import SELECTIONS, SELECTORS, continuing_model, named, selector_word
 from swerve.report.read import ReportInputs
 from swerve.report.topics.dose import dose_panel, pivot_panel, pivot_sentence
-from swerve.report.topics.topic import Tile, Topic, of_probe
+from swerve.report.topics.topic import FigureSpec, Tile, Topic, of_probe
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -290,7 +290,12 @@ def _prediction_table(entry: Prediction, *, id: str) -> Table:
 
 def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if effects := _all_effects(summary):
-        yield Drawing(name="causal", draw=partial(_draw_effects, effects=effects), size=(7.0, 1.3 + 0.3 * len(effects)))
+        yield Drawing(
+            name="causal",
+            draw=partial(_draw_effects, effects=effects),
+            rows=tuple({"effect": name, **numbers(effect)} for name, effect in effects),
+            size=(6.0, 1.2 + 0.38 * len(effects)),
+        )
 
 
 def _all_effects(summary: ProbeSummary) -> list[tuple[str, Estimate]]:
@@ -302,16 +307,22 @@ def _all_effects(summary: ProbeSummary) -> list[tuple[str, Estimate]]:
     return found
 
 
-def _draw_effects(figure: Figure, effects: list[tuple[str, Estimate]]) -> None:
-    axes = estimate_rows(figure, effects)
+def _draw_effects(axes: Axes, *, effects: list[tuple[str, Estimate]]) -> None:
+    estimate_rows(axes, effects)
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_xlabel("change in success")
-    axes.set_title("Effect of a forced token on success")
+    set_title(axes, "Effect of a forced token on success")
 
 
 TOPIC = Topic(
     sentences={"Cause": of_probe(_sentences)},
     tile=_tile,
     section=_section,
-    drawings=of_probe(_drawings),
+    figures={
+        "causal": FigureSpec(
+            shows="Effect on success of tokens forced at spikes and at controls.",
+            draw=of_probe(_drawings),
+            needs="swerve probe RUN, of answers with a grader",
+        )
+    },
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from swerve.artifacts.evaluation import Evaluation, Scores, rewards_are_fractions
 from swerve.artifacts.metrics import StepMetrics
 from swerve.report.draw.curves import Chart, over_checkpoints
+from swerve.report.draw.figures import Drawing, numbers, set_title, shades, side_by_side
 from swerve.report.draw.panels import (
     FRACTION_ENDS,
     Absent,
@@ -28,7 +30,10 @@ from swerve.report.format import NOT_MEASURED, count, number, number_interval, p
 from swerve.report.read import ReportInputs
 from swerve.report.topics.divergence import divergence_table, pair_panel
 from swerve.report.topics.spikes import spike_table
-from swerve.report.topics.topic import Topic
+from swerve.report.topics.topic import FigureSpec, Topic, of_chart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MAX_DOTS = 24
 """A plot of more kinds than these says less than the table."""
@@ -304,4 +309,58 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
         yield over_checkpoints(entries, length, id="length", title="Response length", unit="tokens")
 
 
-TOPIC = Topic(charts=_charts, section=_section)
+def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
+    """Yield the accuracy by kind of problem, the kinds in the order of the numbers in their names."""
+    shown = [one for one in inputs.evaluations if one.by_kind]
+    kinds = sorted({kind for one in shown for kind in one.by_kind}, key=by_number)
+    scores = [(one, kind, one.by_kind[kind]) for one in shown for kind in kinds if kind in one.by_kind]
+    if len(kinds) > 1 and any(found.accuracy is not None for _, _, found in scores):
+        yield Drawing(
+            name="accuracy_by_difficulty",
+            draw=partial(_draw_kinds, evaluations=shown, kinds=kinds),
+            rows=tuple(
+                {
+                    "checkpoint": one.checkpoint,
+                    "global_step": one.step,
+                    "kind": kind,
+                    "num_problems": found.num_problems,
+                    **numbers(found.accuracy),
+                }
+                for one, kind, found in scores
+            ),
+            size=(min(16.0, max(6.0, 2.5 + 0.12 * len(kinds) * (2 + len(shown)))), 3.4),
+        )
+
+
+def _draw_kinds(axes: Axes, *, evaluations: Sequence[Evaluation], kinds: Sequence[str]) -> None:
+    series = {
+        one.checkpoint: [one.by_kind[kind].accuracy if kind in one.by_kind else None for kind in kinds]
+        for one in evaluations
+    }
+    side_by_side(axes, kinds, series, colours=shades(len(series)))
+    axes.set_ylim(0, 1.02)
+    axes.set_ylabel("greedy accuracy")
+    set_title(axes, "Accuracy by kind of problem")
+
+
+TOPIC = Topic(
+    charts=_charts,
+    section=_section,
+    figures={
+        "accuracy_by_difficulty": FigureSpec(
+            shows="Greedy accuracy of every checkpoint by kind of problem.",
+            draw=_kind_drawings,
+            needs="swerve eval RUN, of a task with several kinds of problems",
+        ),
+        "entropy": FigureSpec(
+            shows="Mean entropy of a token in every checkpoint's own completions.",
+            draw=of_chart(_charts, "entropy"),
+            needs="swerve eval RUN",
+        ),
+        "length": FigureSpec(
+            shows="Mean length of every checkpoint's completions.",
+            draw=of_chart(_charts, "length"),
+            needs="swerve eval RUN",
+        ),
+    },
+)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DivergenceMeans
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart, Curve, stages
+from swerve.report.draw.figures import COLOURS, GREY, Drawing, numbers, set_title, side_by_side
 from swerve.report.draw.panels import Panel, Table, panel
 from swerve.report.format import SAME, compared, number, number_interval, signed_interval
 from swerve.report.names import divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Topic, of_probe
+from swerve.report.topics.topic import FigureSpec, Topic, of_chart, of_probe
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MANY_TIMES = 30
+"""Means that differ by more are drawn on a logarithmic axis."""
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -104,38 +114,59 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     entries, pairs = (
         ((), ()) if inputs.summary is None else (inputs.summary.divergences, inputs.summary.consecutive_pairs)
     )
-    yield _chart(inputs, entries, id="divergence", title=f"Divergence from the reference on {on}")
+    yield _chart(inputs, entries, id="mean_kl_progression", title=f"Divergence from the reference on {on}")
     if pairs:
         yield _chart(inputs, pairs, id="pairs", title="Divergence of each checkpoint from the one before")
 
 
 def _chart(inputs: ReportInputs, entries: Sequence[DivergenceMeans], *, id: str, title: str) -> Chart:
-    places, x_title = _places(inputs, [one.checkpoint for one in entries])
-    rows = sorted(zip(places, entries, strict=True), key=lambda row: row[0])
+    axis = step_axis(inputs, [one.checkpoint for one in entries])
+    rows = axis.sort(entries)
     return Chart(
         id=id,
         title=title,
         unit="nats",
-        labels=tuple(one.checkpoint for _, one in rows),
-        steps=tuple(place for place, _ in rows),
-        x_title=x_title,
+        labels=tuple(one.checkpoint for one in rows),
+        steps=axis.steps,
+        x_title=axis.title,
         curves=tuple(
-            Curve(name=name, points=tuple(one.of(key) for _, one in rows)) for key, name in DIVERGENCE_NAMES.items()
+            Curve(name=name, points=tuple(one.of(key) for one in rows)) for key, name in DIVERGENCE_NAMES.items()
         ),
-        stages=stages(inputs.evaluations) if x_title == "global step" else (),
+        stages=stages(inputs.evaluations) if axis.title == "global step" else (),
         command="swerve probe RUN",
     )
 
 
-def _places(inputs: ReportInputs, labels: Sequence[str]) -> tuple[list[int], str]:
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class StepAxis:
+    """Where checkpoints stand on the x axis."""
+
+    places: tuple[int, ...]
+    """Of each checkpoint."""
+    title: str
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The places from left to right."""
+        return tuple(sorted(self.places))
+
+    def sort(self, entries: Sequence[Found]) -> tuple[Found, ...]:
+        """Return what there is of each checkpoint, from left to right."""
+        return tuple(entries[index] for index in sorted(range(len(entries)), key=self.places.__getitem__))
+
+
+def step_axis(inputs: ReportInputs, labels: Sequence[str]) -> StepAxis:
     """Return where checkpoints stand on the x axis: at their step as far as it is known, else in order."""
     known = [step for step in map(inputs.step, labels) if step is not None]
     if len(known) == len(labels):
-        return known, "global step"
+        return StepAxis(tuple(known), "global step")
     own = [_own_step(label) for label in labels]
     if len(set(own)) == len(own):
-        return own, "step of the stage"
-    return list(range(1, len(labels) + 1)), "checkpoint"
+        return StepAxis(tuple(own), "step of the stage")
+    return StepAxis(tuple(range(1, len(labels) + 1)), "checkpoint")
 
 
 def _own_step(label: str) -> int:
@@ -143,4 +174,49 @@ def _own_step(label: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-TOPIC = Topic(sentences={"Divergence": of_probe(_sentences)}, charts=_charts)
+def _baseline_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+    """Yield what the stage changed beside what the training before it had changed."""
+    final = summary.at_final(summary.divergences)
+    if final is None or not summary.baseline_pairs:
+        return
+    pairs = (*summary.baseline_pairs, final)
+    rows = (
+        {"checkpoint": one.checkpoint, "reference": one.reference, "divergence": key, **numbers(one.of(key))}
+        for one in pairs
+        for key in DIVERGENCE_NAMES
+    )
+    yield Drawing(name="baseline_comparison", draw=partial(_draw_baseline, pairs=pairs), rows=tuple(rows))
+
+
+def _draw_baseline(axes: Axes, *, pairs: Sequence[DivergenceMeans]) -> None:
+    series = {f"{one.checkpoint} against {one.reference}": [one.of(key) for key in DIVERGENCE_NAMES] for one in pairs}
+    means = [value.mean for values in series.values() for value in values if value is not None]
+    if means and min(means) > 0 and max(means) > _MANY_TIMES * min(means):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    side_by_side(axes, list(DIVERGENCE_NAMES.values()), series, colours=(GREY, *COLOURS))
+    axes.set_ylabel("nats per token")
+    set_title(axes, "What the stage changed, and what was changed before it")
+
+
+TOPIC = Topic(
+    sentences={"Divergence": of_probe(_sentences)},
+    charts=_charts,
+    figures={
+        "mean_kl_progression": FigureSpec(
+            shows="Mean divergences of every checkpoint from the reference.",
+            draw=of_chart(_charts, "mean_kl_progression"),
+        ),
+        "pairs": FigureSpec(
+            shows="Mean divergences of every checkpoint from the one before.",
+            draw=of_chart(_charts, "pairs"),
+            needs="two or more checkpoints, and swerve probe with consecutive in probe.pairs",
+        ),
+        "baseline_comparison": FigureSpec(
+            shows="What the stage changed beside what the training before it had changed.",
+            draw=of_probe(_baseline_drawings),
+            needs="swerve probe RUN probe.baseline=LABEL",
+        ),
+    },
+)

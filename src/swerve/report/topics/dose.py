@@ -22,7 +22,7 @@ from swerve.report.format import (
     signed_interval,
 )
 from swerve.report.names import SELECTORS, direction_title, named, selector_word
-from swerve.report.topics.topic import Topic, of_probe
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe
 
 
 def pivot_sentence(summary: ProbeSummary) -> str:
@@ -193,4 +193,14 @@ def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
         yield dose_drawing("dose_response", charts)
 
 
-TOPIC = Topic(sentences={"Dose": of_probe(_doses)}, drawings=of_probe(_drawings))
+TOPIC = Topic(
+    sentences={"Dose": of_probe(_doses)},
+    figures={
+        "dose_response": FigureSpec(
+            shows="Accuracy against the fraction of tokens taken from the other model (cross-sampling).",
+            draw=of_probe(_drawings),
+            needs="swerve probe RUN probe.cross_sampling.max_problems=50",
+            num_panels="several",
+        )
+    },
+)

@@ -11,7 +11,7 @@ from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, over_checkpoints
 from swerve.report.format import NOT_MEASURED, change, count, percent, percent_interval, points_interval
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Tile, Topic
+from swerve.report.topics.topic import FigureSpec, Tile, Topic, of_chart
 
 
 def _sentences(inputs: ReportInputs) -> Iterator[str]:
@@ -133,4 +133,25 @@ def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
     yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
 
 
-TOPIC = Topic(sentences={"Outcome": _sentences}, tile=_tile, charts=_charts)
+TOPIC = Topic(
+    sentences={"Outcome": _sentences},
+    tile=_tile,
+    charts=_charts,
+    figures={
+        "accuracy": FigureSpec(
+            shows="Accuracy on held-out problems of every checkpoint.",
+            draw=of_chart(_charts, "accuracy"),
+            needs="swerve eval RUN",
+        ),
+        "reward": FigureSpec(
+            shows="Mean reward on held-out problems, where rewards are no fractions.",
+            draw=of_chart(_charts, "reward"),
+            needs="swerve eval RUN, of a task whose rewards are not from 0 to 1",
+        ),
+        "sampling": FigureSpec(
+            shows="pass@k and majority votes of every checkpoint.",
+            draw=of_chart(_charts, "sampling"),
+            needs=f"swerve eval RUN eval.samples_per_problem={MANY_SAMPLES}",
+        ),
+    },
+)

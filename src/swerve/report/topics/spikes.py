@@ -6,10 +6,25 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeHits
+from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, Divergence, SelectorRecovery, SpikeDensity, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-from swerve.report.draw.figures import COLOURS, GREY, Drawing, error_bars, escape_mathtext, estimate_rows, named_rows
+from swerve.report.draw.curves import Chart, Curve, Level
+from swerve.report.draw.figures import (
+    COLOURS,
+    GREY,
+    Drawing,
+    Row,
+    chart_drawing,
+    error_bars,
+    estimate_rows,
+    label_text,
+    legend_beside,
+    name_ticks,
+    named_rows,
+    numbers,
+    set_title,
+)
 from swerve.report.draw.panels import (
     AUC_ENDS,
     FRACTION_ENDS,
@@ -32,12 +47,13 @@ from swerve.report.format import (
     percent,
     percent_interval,
 )
-from swerve.report.names import METHODS, SELECTORS, divergence_name, named, selector_word
+from swerve.report.names import METHODS, REGIONS, SELECTORS, divergence_name, named, selector_word
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Tile, Topic, of_probe
+from swerve.report.topics.divergence import step_axis
+from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Tile, Topic, of_probe
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 _NULL_NOTE = "The null pair is one model run twice: every spike there is false."
@@ -325,39 +341,96 @@ def _spike_numbers(summary: ProbeSummary) -> Table:
     )
 
 
-def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+def _hit_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if hits := _hits(summary):
-        yield Drawing(name="spikes", draw=partial(_draw_hits, hits=hits))
+        rows = ({"checkpoint": label, **numbers(hit), "chance": chance} for label, hit, chance in hits)
+        yield Drawing(name="spikes", draw=partial(_draw_hits, hits=hits), rows=tuple(rows))
+
+
+def _recovery_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if areas := _areas(() if summary.recovery is None else summary.recovery.selectors):
-        draw = partial(_draw_areas, areas=areas, final=summary.final)
-        yield Drawing(name="recovery", draw=draw, size=(6.0, 1.2 + 0.26 * len(areas)))
+        yield Drawing(
+            name="recovery",
+            draw=partial(_draw_areas, areas=areas, final=summary.final),
+            rows=tuple({"checkpoint": summary.final, "score": name, **numbers(area)} for name, area in areas),
+            size=(6.0, 1.2 + 0.26 * len(areas)),
+        )
+
+
+def _null_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if rates := _null_rates(summary):
+        rows = ({"method": name, **numbers(rate), "final_per_1000_tokens": real} for name, rate, real in rates)
         draw = partial(_draw_null, rates=rates, summary=summary)
-        yield Drawing(name="null_spikes", draw=draw, size=(6.0, 1.3 + 0.36 * len(rates)))
+        yield Drawing(name="null_spikes", draw=draw, rows=tuple(rows), size=(7.0, 1.3 + 0.36 * len(rates)))
 
 
-def _draw_hits(figure: Figure, hits: list[tuple[str, Estimate, float | None]]) -> None:
-    axes = figure.add_subplot()
-    rows = list(range(len(hits)))
-    error_bars(axes, rows, [hit for _, hit, _ in hits], across=False)
+def _density_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
+    """Yield the spikes of each third and checkpoint, by a rule whose threshold is in nats, and of the null pair."""
+    summary = inputs.summary
+    if summary is None or not summary.spike_densities:
+        return
+    densities = [one for one in summary.spike_densities if one.per_1000_tokens is not None]
+    methods = {one.method for one in densities}
+    method = next((one for one in (summary.spike_method, "absolute", "calibrated") if one in methods), None)
+    shown = [one for one in densities if one.method == method]
+    if method is None or not shown:
+        return
+    labels = list(dict.fromkeys(one.checkpoint for one in shown))
+    at = {(one.checkpoint, one.region): one.per_1000_tokens for one in shown}
+    null = summary.false_discoveries(shown[0].divergence, method)
+    limits = {one.threshold for one in shown if one.threshold is not None}
+    above = f" above {limits.pop():g} nats" if len(limits) == 1 else f" ({METHODS[method]} rule)"
+    axis = step_axis(inputs, labels)
+    chart = Chart(
+        id="spike_density_comparison",
+        title=f"{DIVERGENCE_NAMES[shown[0].divergence]} spikes{above}, by third of the rollout",
+        unit="per_1000_tokens",
+        labels=axis.sort(labels),
+        steps=axis.steps,
+        x_title=axis.title,
+        curves=tuple(
+            Curve(name=f"{name} third", points=axis.sort([at.get((label, region)) for label in labels]))
+            for region, name in REGIONS.items()
+        ),
+        stages=(),
+        levels=()
+        if null is None or null.per_1000_tokens is None
+        else (Level(name="one model run twice", value=null.per_1000_tokens),),
+    )
+    yield chart_drawing(chart, rows=_density_rows(summary, densities))
+
+
+def _density_rows(summary: ProbeSummary, densities: Iterable[SpikeDensity]) -> Iterator[Row]:
+    for one in densities:
+        null = summary.false_discoveries(one.divergence, one.method)
+        yield {
+            **one.model_dump(include={"checkpoint", "region", "divergence", "method", "threshold", "num_tokens"}),
+            "num_spikes": one.num_spikes,
+            **{f"{key}_per_1000_tokens": value for key, value in numbers(one.per_1000_tokens).items()},
+            "null_per_1000_tokens": None if null is None or null.per_1000_tokens is None else null.per_1000_tokens.mean,
+        }
+
+
+def _draw_hits(axes: Axes, *, hits: list[tuple[str, Estimate, float | None]]) -> None:
+    places = name_ticks(axes, [label for label, _, _ in hits])
+    error_bars(axes, places, [hit for _, hit, _ in hits], across=False)
     chances = [chance for _, _, chance in hits if chance is not None]
     if chances:
         chance = sum(chances) / len(chances)
         axes.axhline(chance, color=GREY, linestyle="--", linewidth=1, label=f"chance {100 * chance:.1f}%")
-        axes.legend()
-    axes.set_xticks(rows, [escape_mathtext(label) for label, _, _ in hits])
+        legend_beside(axes)
     axes.set_ylim(0, 1.02)
     axes.set_ylabel("fraction of rollouts")
-    axes.set_title("Top spike on the first wrong step")
+    set_title(axes, "Top spike on the first wrong step")
 
 
-def _draw_areas(figure: Figure, areas: list[tuple[str, Estimate]], final: str) -> None:
-    axes = estimate_rows(figure, [(named(SELECTORS, name), area) for name, area in areas])
+def _draw_areas(axes: Axes, *, areas: list[tuple[str, Estimate]], final: str) -> None:
+    estimate_rows(axes, [(named(SELECTORS, name), area) for name, area in areas])
     axes.axvline(0.5, color=GREY, linestyle="--", linewidth=1, label="chance")
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("area under the ROC curve")
-    axes.set_title(escape_mathtext(f"Known wrong steps at {final}, ranked by score"))
-    axes.legend(loc="upper left", bbox_to_anchor=(0.06, 1.0))
+    set_title(axes, f"Known wrong steps at {final}, ranked by score")
+    legend_beside(axes)
 
 
 def _null_rates(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
@@ -372,11 +445,10 @@ def _null_rates(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None
     return rates
 
 
-def _draw_null(figure: Figure, rates: list[tuple[str, Estimate, float | None]], summary: ProbeSummary) -> None:
-    axes = figure.add_subplot()
+def _draw_null(axes: Axes, *, rates: list[tuple[str, Estimate, float | None]], summary: ProbeSummary) -> None:
     rows = named_rows(axes, [name for name, _, _ in rates])
     real = [(row, value) for row, (_, _, value) in zip(rows, rates, strict=True) if value is not None]
-    label = escape_mathtext(f"{summary.final} against {summary.reference}")
+    label = label_text(f"{summary.final} against {summary.reference}", limit=32)
     # A little below the null pair's, so that equal numbers can both be seen.
     axes.plot(
         [value for _, value in real], [row + 0.17 for row, _ in real], "s", color=COLOURS[1], markersize=5, label=label
@@ -390,13 +462,31 @@ def _draw_null(figure: Figure, rates: list[tuple[str, Estimate, float | None]], 
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xlim(right=max([20.0, *(rate.high for rate in nulls), *(value for _, value in real)]) * 1.6)
     axes.set_xlabel("spikes per 1,000 tokens")
-    axes.set_title(escape_mathtext(f"Spikes where nothing changed ({divergence_name(summary)})"))
-    figure.legend(loc="outside lower center", ncols=2)
+    set_title(axes, f"Spikes where nothing changed ({divergence_name(summary)})")
+    legend_beside(axes)
 
 
 TOPIC = Topic(
     sentences={"Wrong steps": of_probe(_sentences)},
     tile=_tile,
     section=_section,
-    drawings=of_probe(_drawings),
+    figures={
+        "spike_density_comparison": FigureSpec(
+            shows="Spikes per 1,000 tokens by checkpoint and third of the rollout, with the rate of the null pair.",
+            draw=_density_drawings,
+        ),
+        "spikes": FigureSpec(
+            shows="How often the top spike is on the first wrong step, against chance.",
+            draw=of_probe(_hit_drawings),
+            needs=KNOWN_STEPS,
+        ),
+        "recovery": FigureSpec(
+            shows="How well each score ranks the tokens of wrong steps.",
+            draw=of_probe(_recovery_drawings),
+            needs=KNOWN_STEPS,
+        ),
+        "null_spikes": FigureSpec(
+            shows="Spikes of every method between two runs of one model.", draw=of_probe(_null_drawings)
+        ),
+    },
 )

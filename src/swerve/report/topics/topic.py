@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart
-from swerve.report.draw.figures import Drawing
+from swerve.report.draw.figures import Drawing, chart_drawing
 from swerve.report.draw.panels import Section
 from swerve.report.read import ReportInputs
 
@@ -22,6 +22,25 @@ class Tile:
     detail: str
 
 
+KNOWN_STEPS = "rollouts with a step known to be wrong, of a task that checks steps"
+"""What figures about wrong steps need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureSpec:
+    """A figure with a name, which the command line and `swerve.plot` draw."""
+
+    shows: str
+    """What it shows, a sentence."""
+    draw: Callable[[ReportInputs], Iterable[Drawing]]
+    """Nothing where it was not measured; one for each chosen problem where it is about problems."""
+    needs: str = "swerve probe RUN"
+    """The command that makes its data, or what a run must have."""
+    num_panels: Literal["one", "several"] = "one"
+    is_of_problem: bool = False
+    """Whether it is about chosen problems, a figure each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """One topic of the report; each function takes the run and leaves out what was not measured."""
@@ -30,10 +49,10 @@ class Topic:
     """By heading among the findings; an empty sentence is left out."""
     tile: Callable[[ReportInputs], Tile] | None = None
     charts: Callable[[ReportInputs], Iterable[Chart]] | None = None
-    """Curves over training; each is written as a figure too."""
+    """Curves over training."""
     section: Callable[[ReportInputs], Section | None] | None = None
-    drawings: Callable[[ReportInputs], Iterable[Drawing]] | None = None
-    """Figures that are written as files beside the page."""
+    figures: Mapping[str, FigureSpec] = field(default_factory=dict)
+    """Figures that are written as files beside the page, by name."""
 
 
 Found = TypeVar("Found")
@@ -42,3 +61,8 @@ Found = TypeVar("Found")
 def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[ReportInputs], Iterable[Found]]:
     """Return the same function for a run: nothing without a probe."""
     return lambda inputs: () if inputs.summary is None else write(inputs.summary)
+
+
+def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Drawing]]:
+    """Return what draws one of the page's charts as a figure."""
+    return lambda inputs: (chart_drawing(one) for one in charts(inputs) if one.id == id and one.measured)

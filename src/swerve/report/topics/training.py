@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from swerve.artifacts.probe_causes import Attribution
 from swerve.artifacts.probe_dynamics import Correlate
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.draw.figures import Drawing, paired_bars
+from swerve.report.draw.figures import Drawing, Row, legend_beside, paired_bars, set_title
 from swerve.report.draw.panels import Bar, BarPlot, Panel, Section, Table, panel, section
 from swerve.report.format import (
     SAME,
@@ -25,10 +25,10 @@ from swerve.report.format import (
 )
 from swerve.report.names import CORRELATES, divergence_name, named
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Topic, of_probe
+from swerve.report.topics.topic import KNOWN_STEPS, FigureSpec, Topic, of_probe
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
@@ -331,14 +331,27 @@ def _signal_panel(summary: ProbeSummary) -> Panel | None:
 
 def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if bars := _onset_bars(summary):
-        yield Drawing(name="onset", draw=partial(_draw_onset, bars=bars))
+        rows: list[Row] = [
+            {"checkpoint": one.name, "wrong_steps_percent": one.first, "others_percent": one.second} for one in bars
+        ]
+        yield Drawing(name="onset", draw=partial(_draw_onset, bars=bars), rows=tuple(rows))
 
 
-def _draw_onset(figure: Figure, bars: tuple[Bar, ...]) -> None:
-    axes = paired_bars(figure, bars, names=("wrong steps", "other tokens"), upright=True)
+def _draw_onset(axes: Axes, *, bars: tuple[Bar, ...]) -> None:
+    paired_bars(axes, bars, names=("wrong steps", "other tokens"))
     axes.set_ylabel("fraction of those that moved (%)")
-    axes.set_title("When tokens left the reference for good")
-    axes.legend()
+    set_title(axes, "When tokens left the reference for good")
+    legend_beside(axes)
 
 
-TOPIC = Topic(sentences={"Training": of_probe(_sentences)}, section=_section, drawings=of_probe(_drawings))
+TOPIC = Topic(
+    sentences={"Training": of_probe(_sentences)},
+    section=_section,
+    figures={
+        "onset": FigureSpec(
+            shows="When wrong steps and other tokens left the reference for good.",
+            draw=of_probe(_drawings),
+            needs=KNOWN_STEPS,
+        )
+    },
+)

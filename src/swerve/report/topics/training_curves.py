@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from swerve.artifacts.metrics import StepMetrics
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, Curve, Stage, Unit
+from swerve.report.draw.figures import Drawing, chart_rows, draw_chart, grid_of
 from swerve.report.format import count, percent, quoted
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Topic
+from swerve.report.topics.topic import FigureSpec, Topic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MEAN = "Mean of the step's rollouts"
 _CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
@@ -156,4 +163,29 @@ def _ungraded(inputs: ReportInputs) -> str:
     )
 
 
-TOPIC = Topic(sentences={"Caution": _caution}, charts=_charts)
+def _drawings(inputs: ReportInputs) -> Iterator[Drawing]:
+    if charts := list(_charts(inputs)):
+        columns = min(2, len(charts))
+        yield Drawing(
+            name="training_curves",
+            draw=partial(_draw_curves, charts=charts),
+            rows=tuple({"metric": chart.title, **row} for chart in charts for row in chart_rows(chart)),
+            panels=grid_of(len(charts), columns),
+            size=(6.0 * columns, 2.6 * math.ceil(len(charts) / columns)),
+        )
+
+
+def _draw_curves(*panels: Axes, charts: Sequence[Chart]) -> None:
+    for axes, chart in zip(panels, charts, strict=True):
+        draw_chart(axes, chart=chart)
+
+
+TOPIC = Topic(
+    sentences={"Caution": _caution},
+    charts=_charts,
+    figures={
+        "training_curves": FigureSpec(
+            shows="The metrics of every step of training.", draw=_drawings, needs="swerve train", num_panels="several"
+        )
+    },
+)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from swerve.artifacts.probe_findings import CategoryShare, EntropyChange, RankClass
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.draw.figures import Drawing, paired_bars
+from swerve.estimates import Estimate, SkewedMean
+from swerve.report.draw.curves import Chart, Curve
+from swerve.report.draw.figures import Drawing, chart_drawing, numbers, set_title, shades, side_by_side
 from swerve.report.draw.panels import Absent, Bar, BarPlot, Panel, Section, Table, measured_columns, panel, section
 from swerve.report.format import (
     SAME,
@@ -23,10 +25,11 @@ from swerve.report.format import (
 )
 from swerve.report.names import REGIONS, divergence_name
 from swerve.report.read import ReportInputs
-from swerve.report.topics.topic import Topic, of_probe
+from swerve.report.topics.divergence import step_axis
+from swerve.report.topics.topic import FigureSpec, Topic, of_probe
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 _CLASSES: tuple[RankClass, ...] = get_args(RankClass)
 
@@ -283,16 +286,96 @@ def _entropy_places(summary: ProbeSummary) -> Table:
     )
 
 
-def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
-    if bars := _bars(_final_categories(summary)):
-        yield Drawing(name="categories", draw=partial(_draw_categories, bars=bars))
+def _category_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
+    """Yield the mean forward KL of every category at every checkpoint, the largest category at the end first."""
+    means = {(one.checkpoint, one.category): one.mean.get("kl_forward") for one in summary.categories}
+    if not any(means.values()):
+        return
+    categories = [one.category for one in _final_categories(summary)]
+    categories += dict.fromkeys(category for _, category in means if category not in categories)
+    labels = list(dict.fromkeys(label for label, _ in means))
+    rows = (
+        {
+            "checkpoint": one.checkpoint,
+            "category": one.category,
+            "num_tokens": one.num_tokens,
+            "share_tokens": one.share_tokens,
+            "share_divergence": one.share_divergence,
+            **{f"{key}_{part}": value for key, mean in one.mean.items() for part, value in numbers(mean).items()},
+        }
+        for one in summary.categories
+    )
+    series = {label: [means.get((label, category)) for category in categories] for label in labels}
+    yield Drawing(
+        name="category_kl_breakdown",
+        draw=partial(_draw_categories, categories=categories, series=series),
+        rows=tuple(rows),
+        size=(min(16.0, max(6.0, 2.5 + 0.1 * len(categories) * (2 + len(labels)))), 3.4),
+    )
 
 
-def _draw_categories(figure: Figure, bars: tuple[Bar, ...]) -> None:
-    axes = paired_bars(figure, bars, names=("divergence", "tokens"), upright=False)
-    axes.set_xlabel("fraction (%)")
-    axes.set_title("Where the divergence is: token categories")
-    axes.legend(loc="lower right")
+def _draw_categories(
+    axes: Axes, *, categories: Sequence[str], series: Mapping[str, Sequence[SkewedMean | None]]
+) -> None:
+    side_by_side(axes, [one.replace("_", " ") for one in categories], series, colours=shades(len(series)))
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("nats per token")
+    set_title(axes, "Mean forward KL by category of the token")
 
 
-TOPIC = Topic(sentences={"Where": of_probe(_sentences)}, section=_section, drawings=of_probe(_drawings))
+def _entropy_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
+    """Yield how much entropy each checkpoint lost against the reference, on the same tokens, in all and by third."""
+    summary = inputs.summary
+    means = () if summary is None or summary.entropy is None else summary.entropy.means
+    parts: list[dict[str, EntropyChange]] = [
+        {"all tokens": one, **{f"{REGIONS[region.region]} third": region for region in one.regions}} for one in means
+    ]
+    axis = step_axis(inputs, [one.checkpoint for one in means])
+    names = dict.fromkeys(name for each in parts for name in each)
+    chart = Chart(
+        id="entropy_reduction",
+        title="Entropy lost against the reference, on the same tokens",
+        unit="nats",
+        labels=axis.sort([one.checkpoint for one in means]),
+        steps=axis.steps,
+        x_title=axis.title,
+        curves=tuple(
+            Curve(name=name, points=axis.sort([_reduction(each.get(name)) for each in parts])) for name in names
+        ),
+        stages=(),
+    )
+    rows = (
+        {
+            "checkpoint": one.checkpoint,
+            "tokens": name,
+            "entropy": None if part.entropy is None else part.entropy.mean,
+            "entropy_ref": None if part.entropy_ref is None else part.entropy_ref.mean,
+            **{f"reduction_{key}": value for key, value in numbers(_reduction(part)).items()},
+        }
+        for one, each in zip(means, parts, strict=True)
+        for name, part in each.items()
+    )
+    if chart.measured:
+        yield chart_drawing(chart, rows=rows)
+
+
+def _reduction(part: EntropyChange | None) -> Estimate | None:
+    """Return the reference's entropy minus the checkpoint's."""
+    if part is None or part.change is None:
+        return None
+    return Estimate(mean=-part.change.mean, low=-part.change.high, high=-part.change.low)
+
+
+TOPIC = Topic(
+    sentences={"Where": of_probe(_sentences)},
+    section=_section,
+    figures={
+        "category_kl_breakdown": FigureSpec(
+            shows="Mean forward KL by category of the token, at every checkpoint.", draw=of_probe(_category_drawings)
+        ),
+        "entropy_reduction": FigureSpec(
+            shows="Entropy that every checkpoint lost against the reference, in all and by third of the rollout.",
+            draw=_entropy_drawings,
+        ),
+    },
+)

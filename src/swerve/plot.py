@@ -1,0 +1,116 @@
+"""The figures of a run or a probe, drawn on matplotlib axes; `swerve report --figures` writes the same as files.
+
+Every function takes a run directory (a path or a `RunDirectory`), or what `swerve.report.read.read_inputs` read of it.
+matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from swerve.artifacts.run import RunDirectory
+from swerve.errors import ArtifactError
+from swerve.report.draw.figures import draw_panels
+from swerve.report.figures import figure_specs
+from swerve.report.read import ReportInputs, read_inputs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "accuracy",
+    "accuracy_by_difficulty",
+    "baseline_comparison",
+    "case_study",
+    "category_kl_breakdown",
+    "causal",
+    "dose_response",
+    "entropy",
+    "entropy_reduction",
+    "length",
+    "line_plot_with_spikes",
+    "mean_kl_progression",
+    "null_spikes",
+    "onset",
+    "pairs",
+    "recovery",
+    "reward",
+    "sampling",
+    "spike_density_comparison",
+    "spikes",
+    "summary_dashboard",
+    "token_heat_map",
+    "training_curves",
+]
+
+Source = str | Path | RunDirectory | ReportInputs
+
+
+class PlotFunction(Protocol):
+    """Draws a figure of one panel, on `ax` or on axes of its own; `problem` chooses that of a figure about one."""
+
+    def __call__(self, source: Source, ax: Axes | None = None, *, problem: str | None = None) -> Axes:
+        """Draw the figure; return its axes."""
+
+
+class SheetFunction(Protocol):
+    """Draws a figure of several panels; `problem` chooses that of a figure about one."""
+
+    def __call__(self, source: Source, *, problem: str | None = None) -> tuple[Axes, ...]:
+        """Draw the figure; return the axes of its panels."""
+
+
+def _draw(name: str, source: Source, ax: Axes | None, problem: str | None) -> tuple[Axes, ...]:
+    from matplotlib import pyplot
+
+    if isinstance(source, str | Path):
+        source = RunDirectory(Path(source))
+    inputs = read_inputs(source) if isinstance(source, RunDirectory) else source
+    if problem is not None:
+        inputs = replace(inputs, problems=(problem,))
+    spec = figure_specs()[name]
+    drawing = next(iter(spec.draw(inputs)), None)
+    if drawing is None:
+        raise ArtifactError(f"{inputs.run_name} has no data for {name}; it needs: {spec.needs}")
+    return draw_panels(drawing, pyplot.figure, ax)
+
+
+def _plot(name: str) -> PlotFunction:
+    def draw(source: Source, ax: Axes | None = None, *, problem: str | None = None) -> Axes:
+        return _draw(name, source, ax, problem)[0]
+
+    return draw
+
+
+def _sheet(name: str) -> SheetFunction:
+    def draw(source: Source, *, problem: str | None = None) -> tuple[Axes, ...]:
+        return _draw(name, source, None, problem)
+
+    return draw
+
+
+accuracy = _plot("accuracy")
+accuracy_by_difficulty = _plot("accuracy_by_difficulty")
+baseline_comparison = _plot("baseline_comparison")
+case_study = _sheet("case_study")
+category_kl_breakdown = _plot("category_kl_breakdown")
+causal = _plot("causal")
+dose_response = _sheet("dose_response")
+entropy = _plot("entropy")
+entropy_reduction = _plot("entropy_reduction")
+length = _plot("length")
+line_plot_with_spikes = _plot("line_plot_with_spikes")
+mean_kl_progression = _plot("mean_kl_progression")
+null_spikes = _plot("null_spikes")
+onset = _plot("onset")
+pairs = _plot("pairs")
+recovery = _plot("recovery")
+reward = _plot("reward")
+sampling = _plot("sampling")
+spike_density_comparison = _plot("spike_density_comparison")
+spikes = _plot("spikes")
+summary_dashboard = _sheet("summary_dashboard")
+token_heat_map = _plot("token_heat_map")
+training_curves = _sheet("training_curves")
