@@ -343,6 +343,13 @@ def test_public_names_are_in_the_api_page():
     assert [name for name in swerve.functional.__all__ if f".{name}\n" not in text] == []
 
 
+def test_figures_are_listed():
+    from swerve.report.figures import figure_specs
+
+    rows = [tuple(cells) for cells in _rows(_sections(DOCS / "figures.md")["Figures"])]
+    assert rows == [(f"`{name}`", spec.shows, spec.needs) for name, spec in figure_specs().items()]
+
+
 def test_functions_are_in_the_objectives_page():
     text = (DOCS / "objectives.md").read_text(encoding="utf-8")
     assert [name for name in swerve.functional.__all__ if not re.search(rf"`{re.escape(name)}\b", text)] == []

@@ -53,6 +53,12 @@ def probe_entries(reference: str, checkpoints: Sequence[str]) -> dict[str, Any]:
         ],
         "null": {"num_tokens": 23600, "false_discoveries": {name: null_figures() for name in DIVERGENCES}},
         "recovery": recovery(final),
+        "spike_densities": [
+            density(checkpoint, name, method, 3.0 * number + place)
+            for number, checkpoint in enumerate(checkpoints)
+            for method in ("percentile", "absolute", "calibrated")
+            for place, name in enumerate(("early", "mid", "late"))
+        ],
         "regions": [region(final, name, index) for index, name in enumerate(("early", "mid", "late"))],
         "style": [
             {
@@ -143,6 +149,19 @@ def recovery(final: str) -> dict[str, Any]:
             for divergence in DIVERGENCES
             for index, method in enumerate(METHODS)
         ],
+    }
+
+
+def density(checkpoint: str, name: str, method: str, per_1000: float) -> dict[str, Any]:
+    return {
+        "checkpoint": checkpoint,
+        "region": name,
+        "divergence": "js",
+        "method": method,
+        "threshold": {"percentile": 0.01, "absolute": 0.1, "calibrated": 1e-6}[method],
+        "num_tokens": 4000,
+        "num_spikes": round(4 * per_1000),
+        "per_1000_tokens": estimate(per_1000, 0.7),
     }
 
 

@@ -370,6 +370,10 @@ def _probe_summary(means: Mapping[str, Mapping[str, float]], *, reliable: bool) 
                 "category": category,
                 "num_tokens": round(11600 * tokens),
                 "share_tokens": tokens,
+                "mean": {
+                    name: _interval(divergence * means[checkpoint][name], 0.001)
+                    for name in ("kl_forward", "kl_reverse", "js")
+                },
                 "share_divergence": divergence,
                 "num_spikes": round(400 * divergence),
                 "spike_rate": round(0.035 * divergence / tokens, 5),

@@ -65,7 +65,8 @@ def test_the_figure_shows_something_and_labels_are_not_read_as_formulas(audit: d
 
 def drawn(audit: dict[str, Any]) -> Figure:
     figure = Figure()
-    estimators._draw(figure, audit, [one for one in audit["deciles"] if one["kl_mean"]])
+    panels = figure.subplots(2, 3).flat
+    estimators._draw(*panels, audit=audit, groups=[one for one in audit["deciles"] if one["kl_mean"]])
     return figure
 
 

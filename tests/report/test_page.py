@@ -24,9 +24,9 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import ReportConfig
 from swerve.errors import ArtifactError
 from swerve.report import build_report
+from swerve.report.figures import figure_specs
 from swerve.report.page import all_charts, all_findings, all_sections, all_tiles, json_block, render_page
 from swerve.report.read import ReportInputs, read_inputs
-from swerve.report.topics import topics
 
 OWN_ASSETS = ("dom.js", "colour.js", "curves.js", "tooltip.js", "positions.js", "viewer.js", "start.js", "page.html.j2")
 
@@ -329,9 +329,8 @@ def test_any_entry_may_be_missing(inputs: ReportInputs, entries: Any) -> None:
         assert all_findings(changed)
         assert len(all_tiles(changed)) == 4
         assert all_charts(changed)
-        for topic in topics():
-            if topic.drawings:
-                list(topic.drawings(changed))
+        for spec in figure_specs().values():
+            list(spec.draw(replace(changed, tables=None)))
 
 
 def without_estimates(value: Any) -> Any:
@@ -393,6 +392,7 @@ def test_without_a_probe_the_page_says_so(synthetic: Any, tmp_path: Path) -> Non
     assert sorted(page.tables) == ["table-evaluation", "table-kinds"]
     assert sorted(path.name for path in (run.report_path / "figures").glob("*.png")) == [
         "accuracy.png",
+        "accuracy_by_difficulty.png",
         "entropy.png",
         "length.png",
     ]
@@ -406,7 +406,7 @@ def test_without_evaluations_the_page_says_so(synthetic: Any, tmp_path: Path) ->
     assert "A title" in page.text
     assert "table-evaluation" not in page.tables
     data = json.loads(next(content for _, a, content in page.raw if a.get("type") == "application/json"))
-    assert [chart["id"] for chart in data["charts"]] == ["divergence"]
+    assert [chart["id"] for chart in data["charts"]] == ["mean_kl_progression"]
     # Without evaluations the global steps are unknown; those of the labels remain.
     assert data["charts"][0]["steps"] == [5, 10, 20, 30, 40, 60, 70, 80]
     assert data["charts"][0]["x_title"] == "step of the stage"

@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from swerve.artifacts.files import dump_json
+from swerve.config import SpikeConfig
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
     Intervals,
     by_source,
+    category_shares,
     problem_clusters,
     region_shares,
+    spike_densities,
     spike_masks,
     token_regions,
 )
+from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.types import Problem
@@ -116,6 +120,34 @@ def test_spikes_are_counted_where_they_are() -> None:
     assert entries[2].base_rate["js"] == 2 / 8
     with pytest.raises(ValueError, match="position 3 of sequence 9, which has 3 tokens"):
         spike_masks(DATA, [{"sequence_id": 9, "position": 3, "checkpoint": "rl-1", "divergence": "js"}])
+
+
+def test_densities_are_of_methods_with_a_scale() -> None:
+    """All divergences x 10: as many spikes by z-score, more above 0.1 nats."""
+    values = [0.02, 0.0, 0.3, 0.0, 0.0, 0.05, 0.0, 0.0]
+    data = measurements([values, [10 * one for one in values]], [sequence(7, 5), sequence(9, 3)])
+    spikes = all_spikes(data, SpikeConfig(num_sd=1.0, min_distance=1))
+    assert [len(spikes.rows("zscore")) > 0, {one.method for one in spike_densities(data, spikes, divergence="js")}] == [
+        True,
+        {"percentile", "absolute"},  # nothing to calibrate with
+    ]
+    found = [one for one in spike_densities(data, spikes, divergence="js") if one.method == "absolute"]
+    assert [(one.checkpoint, one.region, one.num_spikes, one.num_tokens) for one in found] == [
+        ("rl-1", "early", 0, 3), ("rl-1", "mid", 1, 3), ("rl-1", "late", 0, 2),
+        ("rl-2", "early", 2, 3), ("rl-2", "mid", 1, 3), ("rl-2", "late", 0, 2),
+    ]  # fmt: skip
+    assert found[3].threshold == 0.1
+    assert found[3].per_1000_tokens is not None
+    assert found[3].per_1000_tokens.mean == pytest.approx(2000 / 3)
+    assert found[0].per_1000_tokens is not None
+    assert found[0].per_1000_tokens.high > 0  # none of two problems says little
+
+
+def test_categories_have_a_mean() -> None:
+    data = replace(DATA, categories=("word", "number") * 4)
+    number, word = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")[:2]
+    assert (number.mean["js"].mean, word.mean["js"].mean) == (pytest.approx(8 / 4), pytest.approx(8 / 4))
+    assert number.mean["kl_forward"].mean == 1
 
 
 def test_nothing_measured_is_none() -> None:

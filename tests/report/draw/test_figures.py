@@ -2,66 +2,175 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import matplotlib.image
+import pyarrow as pa
 import pytest
 
+from swerve.artifacts.files import read_json
 from swerve.artifacts.metrics import StepMetrics
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.report.draw.figures import chart_drawing, write_figures
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.report.draw.panels import ChartPart
-from swerve.report.page import all_charts, all_sections, write_all_figures
+from swerve.report.figures import figure_specs, write_all_figures
+from swerve.report.page import all_charts, all_sections
 from swerve.report.read import ReportInputs
 
 NAMES = (
-    "accuracy", "categories", "causal", "divergence", "dose_response", "entropy", "length", "null_spikes", "onset",
-    "pairs", "recovery", "spikes",
+    "accuracy", "accuracy_by_difficulty", "baseline_comparison", "category_kl_breakdown", "causal", "dose_response",
+    "entropy", "entropy_reduction", "length", "mean_kl_progression", "null_spikes", "onset", "pairs", "recovery",
+    "spike_density_comparison", "spikes", "summary_dashboard", "case_study_hostile", "line_plot_with_spikes_hostile",
+    "token_heat_map_hostile",
 )  # fmt: skip
+HOSTILE = "$\\frac{$\u202e\n\N{CJK UNIFIED IDEOGRAPH-6570}\N{GRINNING FACE}"
 
 
 @pytest.fixture(scope="module")
 def figures(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every figure of a run whose labels look like formulas, in a folder with a figure of an earlier report."""
-    hostile = r"$\frac{$"
-    evaluations = tuple(one.model_copy(update={"stage": hostile + one.stage}) for one in inputs.evaluations)
+    evaluations = tuple(one.model_copy(update={"stage": HOSTILE + one.stage}) for one in inputs.evaluations)
     assert inputs.summary is not None
+    assert inputs.tables is not None
     summary: dict[str, Any] = inputs.summary.model_dump()
-    summary["categories"] = [{**one, "category": hostile + "$", "checkpoint": hostile} for one in summary["categories"]]
-    summary["final"] = hostile
-    summary["biographies"]["checkpoints"] = [hostile] * 8
+    summary["categories"] = [{**one, "category": HOSTILE + one["category"]} for one in summary["categories"]]
+    summary["biographies"]["checkpoints"] = [HOSTILE] * 8
     for direction in summary["cross_sampling"]["directions"]:
-        direction["direction"] = hostile
+        direction["direction"] = HOSTILE
     for one in (*summary["cross_sampling"]["directions"][0]["selectors"], *summary["recovery"]["selectors"]):
-        one["selector"] = hostile
+        one["selector"] = HOSTILE
+    for pair in summary["pairs"]:
+        pair["reference"] = HOSTILE
+    ids = [HOSTILE + "hostile"] * inputs.tables.sequences.num_rows
+    place = inputs.tables.sequences.schema.get_field_index("problem_id")
+    sequences = inputs.tables.sequences.set_column(place, "problem_id", pa.array(ids))
     folder = tmp_path_factory.mktemp("figures")
     (folder / "gone.png").touch()
-    changed = replace(inputs, evaluations=evaluations, summary=ProbeSummary.model_validate(summary))
-    written = write_all_figures(changed, folder)
+    changed = replace(
+        inputs,
+        evaluations=evaluations,
+        summary=ProbeSummary.model_validate(summary),
+        tables=replace(inputs.tables, sequences=sequences, topk=_with_tokens(inputs.tables.topk)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as those of a character that the font lacks
+        written = write_all_figures(changed, folder, formats=("png",)).figures
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in written)
-    assert {path.stem for path in written} == set(NAMES)
+    assert {path.stem for path in written} == {name.replace("_hostile", "_frac-hostile") for name in NAMES}
     return folder
+
+
+def _with_tokens(topk: pa.Table | None) -> pa.Table:
+    """Return the likeliest tokens as other texts."""
+    assert topk is not None
+    texts = ["\x1b[31m", HOSTILE, " the", "\n\n", "a" * 50]
+    tokens = pa.array([texts] * topk.num_rows)
+    return topk.set_column(topk.schema.get_field_index("tokens"), "tokens", tokens)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_show_something_and_labels_are_not_read_as_formulas(figures: Path, name: str) -> None:
-    stem = figures / name
-    pixels = matplotlib.image.imread(stem.with_suffix(".png"))
+    pixels = matplotlib.image.imread(figures / f"{name.replace('_hostile', '_frac-hostile')}.png")
     assert pixels.shape[0] > 300
     assert pixels.shape[1] > 800
     assert 0.01 < (pixels[..., :3].min(axis=-1) < 0.9).mean() < 0.5  # ink, but not all over
-    assert stem.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_pdf_figures_embed_their_fonts(inputs: ReportInputs, tmp_path: Path) -> None:
     with matplotlib.rc_context({"pdf.use14corefonts": False}):  # as everywhere but in these tests
-        written = write_all_figures(replace(inputs, summary=None), tmp_path)
-    pages = [path.read_bytes() for path in written if path.suffix == ".pdf"]
-    assert pages
-    assert all(b"/FontFile2" in page for page in pages)
+        written = write_all_figures(inputs, tmp_path, ("accuracy",), formats=("pdf",)).figures
+    assert b"/FontFile2" in written[0].read_bytes()
+
+
+def test_the_same_figure_has_the_same_bytes(inputs: ReportInputs, tmp_path: Path) -> None:
+    assert inputs.tables is not None
+    chosen = replace(inputs, problems=(inputs.tables.sequences["problem_id"][0].as_py(),))
+    for folder in ("first", "second"):
+        write_all_figures(chosen, tmp_path / folder, ("case_study",))
+    first = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    assert {Path(name).suffix for name in first} == {".png", ".pdf", ".svg", ".csv"}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()} == first
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def interval(row: dict[str, str], *, before: str = "", after: str = "") -> dict[str, float]:
+    return {key: float(row[f"{before}{key}{after}"]) for key in ("mean", "low", "high")}
+
+
+def test_numbers_equal_those_of_the_summary(run: RunDirectory, figures: Path) -> None:
+    summary = read_json(run.probe_path / "summary.json")
+    rows = rows_of(figures, "mean_kl_progression")
+    names = {"Forward KL": "kl_forward", "Reverse KL": "kl_reverse", "JS": "js"}
+    found = {(row["checkpoint"], names[row["curve"]]): interval(row) for row in rows}
+    assert found == {
+        (one["checkpoint"], key): {part: one[key][part] for part in ("mean", "low", "high")}
+        for one in summary["divergences"]
+        for key in names.values()
+    }
+    rows = rows_of(figures, "spike_density_comparison")
+    assert len(rows) == len(summary["spike_densities"]) == 8 * 3 * 3
+    for row, one in zip(rows, summary["spike_densities"], strict=True):
+        assert (row["checkpoint"], row["region"], row["method"]) == (one["checkpoint"], one["region"], one["method"])
+        assert interval(row, after="_per_1000_tokens") == one["per_1000_tokens"]
+        null = summary["null"]["false_discoveries"]["js"][one["method"]]["per_1000_tokens"]["mean"]
+        assert float(row["null_per_1000_tokens"]) == null
+    rows = rows_of(figures, "category_kl_breakdown")
+    assert [interval(row, before="kl_forward_") for row in rows] == [
+        {part: one["mean"]["kl_forward"][part] for part in ("mean", "low", "high")} for one in summary["categories"]
+    ]
+    every, early = rows_of(figures, "entropy_reduction")
+    change = summary["entropy"]["means"][0]["change"]
+    reduction = {"mean": -change["mean"], "low": -change["high"], "high": -change["low"]}
+    assert interval(every, before="reduction_") == interval(early, before="reduction_") == reduction
+    rows = rows_of(figures, "causal")
+    spike = summary["causal"]["selections"][0]
+    assert interval(rows[0]) == spike["different_tokens"]["checkpoint_minus_alternative"]
+    assert interval(rows[1]) == spike["effect"]
+    rows = rows_of(figures, "baseline_comparison")
+    pair, final = summary["pairs"][-1], summary["divergences"][-1]
+    assert [float(row["mean"]) for row in rows] == [one[key]["mean"] for one in (pair, final) for key in names.values()]
+    shown = {row["figure"] for row in rows_of(figures, "summary_dashboard")}
+    assert len(shown) == 6
+    for name in shown:
+        wanted = rows_of(figures, name)
+        part = [row for row in rows_of(figures, "summary_dashboard") if row["figure"] == name]
+        assert [{key: row[key] for key in wanted[0]} for row in part] == wanted
+
+
+def test_case_studies_are_of_the_rollouts_where_the_swap_did_most(run: RunDirectory, inputs: ReportInputs) -> None:
+    swaps: dict[int, dict[str, int]] = {}
+    for row in read_table(run.probe_path / "interventions.parquet", INTERVENTIONS_SCHEMA).to_pylist():
+        if (row["selection"], row["policy"]) == ("spike", "reference"):
+            swaps.setdefault(row["sequence_id"], {})[row["arm"]] = row["num_successes"]
+    effects = sorted((arms["checkpoint"] - arms["reference"] for arms in swaps.values()), reverse=True)
+    studies, maps = (list(figure_specs()[name].draw(inputs)) for name in ("case_study", "token_heat_map"))
+    found = []
+    for one in studies:
+        tested = {row["arm"]: row["num_successes"] for row in one.rows if row["panel"] == "swap"}
+        assert tested in swaps.values()
+        found.append(tested["checkpoint"] - tested["reference"])
+    assert found == effects[:3]
+    problem = {
+        row["problem_id"].replace("+", "-"): row["sequence_id"]
+        for row in read_table(run.probe_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
+    }
+    chosen = problem[studies[0].name.removeprefix("case_study_")]
+    tokens = read_table(run.probe_path / "tokens.parquet", TOKENS_SCHEMA).to_pylist()
+    final = [row for row in tokens if (row["sequence_id"], row["checkpoint"]) == (chosen, "rl-80")]
+    line = [row for row in studies[0].rows if row["panel"] == "divergence"]
+    assert [row["js"] for row in line] == [row["js"] for row in final if row["reference"] == "dpo-8"]
+    assert [row["is_spike"] for row in line if row["is_wrong"]] == [True]
+    assert len(maps[0].rows) == 8 * min(70, len(line))
 
 
 def test_curves_hold_the_artifacts_numbers_and_the_stages_their_bounds(inputs: ReportInputs) -> None:
@@ -104,7 +213,7 @@ def test_labels_without_numbers_stand_in_order(inputs: ReportInputs) -> None:
     divergences = tuple(one.model_copy(update={"checkpoint": name}) for one, name in entries)
     summary = inputs.summary.model_copy(update={"divergences": divergences, "selection": "imported"})
     chart = all_charts(replace(inputs, evaluations=(), summary=summary))[0]
-    assert (chart.id, chart.labels, chart.steps) == ("divergence", ("a", "b", "c"), (1, 2, 3))
+    assert (chart.id, chart.labels, chart.steps) == ("mean_kl_progression", ("a", "b", "c"), (1, 2, 3))
     assert chart.x_title == "checkpoint"
 
 
@@ -121,5 +230,11 @@ def test_the_steps_of_training_have_curves_where_they_were_sampled(inputs: Repor
         (1.25, 1.25, 1.25),
     ]
     assert [point and point.mean for point in entropy.curves[0].points] == [0.2, None]
-    names = {path.name for path in write_figures(map(chart_drawing, (reward, entropy)), tmp_path)}
-    assert {"training-reward.png", "training-entropy.pdf"} <= names
+    trained = replace(inputs, metrics=tuple(map(StepMetrics.model_validate, records)))
+    write_all_figures(trained, tmp_path, ("training_curves",), formats=("svg",))
+    rows = rows_of(tmp_path, "training_curves")
+    assert [(row["metric"], row["checkpoint"], row["value"]) for row in rows] == [
+        ("Reward in training", "rl-1", "-0.5"),
+        ("Reward in training", "rl-2", "1.25"),
+        ("Surprise of sampled tokens in training", "rl-1", "0.2"),
+    ]

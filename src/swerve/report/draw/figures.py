@@ -186,13 +186,14 @@ def _width(axes: Axes) -> float:
     return float(axes.get_position().width * figure_of(axes).get_size_inches()[0])
 
 
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(map(label_text, textwrap.wrap(_cut(text, 3 * width), width)))
+def _wrapped(text: str, width: int, *, limit: int) -> str:
+    return "\n".join(map(label_text, textwrap.wrap(_cut(text, limit), width, break_on_hyphens=False)))
 
 
 def set_title(axes: Axes, text: str, *, pad: float | None = None) -> None:
     """Set the title over a panel, on several lines where it is long; `pad`: points below it."""
-    axes.set_title(_wrapped(text, max(24, int(12 * _width(axes)))), pad=pad)
+    width = max(24, int(12 * _width(axes)))
+    axes.set_title(_wrapped(text, width, limit=5 * width // 2), pad=pad)
 
 
 def name_ticks(
@@ -257,15 +258,20 @@ def chart_rows(chart: Chart) -> tuple[Row, ...]:
 
 
 def draw_chart(axes: Axes, *, chart: Chart) -> None:
-    """Draw a chart on a panel."""
+    """Draw a chart on a panel: lines, or a row for each curve where there is a single step."""
+    if len(chart.steps) == 1:
+        points = [(curve.name, curve.points[0]) for curve in chart.curves]
+        points += [(level.name, level.value) for level in chart.levels]
+        estimate_rows(axes, [(name, point) for name, point in points if point is not None])
+        axes.set_xlabel(UNIT_TITLES[chart.unit])
+        set_title(axes, f"{chart.title}: {chart.labels[0]}")
+        return
     # Points that are close together would hide the line.
     markersize = 3.5 if len(chart.steps) <= _MANY_STEPS else 0.0
     for index, curve in enumerate(chart.curves):
         known = [(step, point) for step, point in zip(chart.steps, curve.points, strict=True) if point is not None]
         steps = [step for step, _ in known]
         colour = COLOURS[index % len(COLOURS)]
-        if len(known) == 1 and chart.has_intervals:  # a band of one point has no width
-            error_bars(axes, steps, [known[0][1]], across=False, color=colour, fmt="none", label=None)
         axes.fill_between(
             steps, [p.low for _, p in known], [p.high for _, p in known], color=colour, alpha=0.15, linewidth=0
         )
@@ -274,7 +280,7 @@ def draw_chart(axes: Axes, *, chart: Chart) -> None:
             [point.mean for _, point in known],
             color=colour,
             marker=_MARKERS[index % len(_MARKERS)],
-            markersize=max(markersize, 5.0 if len(known) == 1 else 0.0),
+            markersize=markersize,
             linestyle=_LINES[index % len(_LINES)],
             label=label_text(curve.name, limit=_MAX_NAME),
         )
@@ -289,8 +295,6 @@ def draw_chart(axes: Axes, *, chart: Chart) -> None:
         axes.set_ylim(bottom=0)
     if chart.x_title == "checkpoint":
         name_ticks(axes, chart.labels, chart.steps)
-    elif len(chart.steps) == 1:
-        axes.set_xticks(chart.steps)
     _draw_stages(axes, chart)
     if len(chart.curves) + len(chart.levels) > 1:
         legend_beside(axes)
@@ -386,7 +390,7 @@ def error_bars(
 def named_rows(axes: Axes, names: Sequence[str]) -> list[int]:
     """Name the rows of a figure with its estimates on the x axis, the first one on top."""
     rows = list(range(len(names)))
-    axes.set_yticks(rows, [_wrapped(name, 28) for name in names])
+    axes.set_yticks(rows, [_wrapped(name, 34, limit=54) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     return rows
