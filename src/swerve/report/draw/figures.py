@@ -263,6 +263,8 @@ def draw_chart(axes: Axes, *, chart: Chart) -> None:
         points = [(curve.name, curve.points[0]) for curve in chart.curves]
         points += [(level.name, level.value) for level in chart.levels]
         estimate_rows(axes, [(name, point) for name, point in points if point is not None])
+        if all(point is None or point.low >= 0 for _, point in points):
+            axes.set_xlim(left=0)
         axes.set_xlabel(UNIT_TITLES[chart.unit])
         set_title(axes, f"{chart.title}: {chart.labels[0]}")
         return

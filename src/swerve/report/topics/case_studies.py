@@ -364,7 +364,6 @@ TOPIC = Topic(
         "case_study": FigureSpec(
             shows="A rollout with its divergence and spikes, both models' likeliest tokens and the swap at the spike.",
             draw=_each(_study_drawing),
-            num_panels="several",
             is_of_problem=True,
         ),
         "token_heat_map": FigureSpec(

@@ -55,7 +55,6 @@ TOPIC = Topic(
             shows="The main figures on one sheet.",
             draw=_drawings,
             needs="swerve eval RUN, or swerve probe RUN",
-            num_panels="several",
         )
     }
 )

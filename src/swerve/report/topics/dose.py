@@ -200,7 +200,6 @@ TOPIC = Topic(
             shows="Accuracy against the fraction of tokens taken from the other model (cross-sampling).",
             draw=of_probe(_drawings),
             needs="swerve probe RUN probe.cross_sampling.max_problems=50",
-            num_panels="several",
         )
     },
 )

@@ -449,10 +449,9 @@ def _draw_null(axes: Axes, *, rates: list[tuple[str, Estimate, float | None]], s
     rows = named_rows(axes, [name for name, _, _ in rates])
     real = [(row, value) for row, (_, _, value) in zip(rows, rates, strict=True) if value is not None]
     label = label_text(f"{summary.final} against {summary.reference}", limit=32)
-    # A little below the null pair's, so that equal numbers can both be seen.
-    axes.plot(
-        [value for _, value in real], [row + 0.17 for row, _ in real], "s", color=COLOURS[1], markersize=5, label=label
-    )
+    if real:  # a little below the null pair's, so that equal numbers can both be seen
+        values, places = [value for _, value in real], [row + 0.17 for row, _ in real]
+        axes.plot(values, places, "s", color=COLOURS[1], markersize=5, label=label)
     nulls = [rate for _, rate, _ in rates]
     error_bars(axes, [row - 0.17 for row in rows], nulls, across=True, label="one model run twice")
     # Zero is to be seen beside rates of three orders of magnitude.

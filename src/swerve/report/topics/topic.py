@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.report.draw.curves import Chart
@@ -36,7 +36,6 @@ class FigureSpec:
     """Nothing where it was not measured; one for each chosen problem where it is about problems."""
     needs: str = "swerve probe RUN"
     """The command that makes its data, or what a run must have."""
-    num_panels: Literal["one", "several"] = "one"
     is_of_problem: bool = False
     """Whether it is about chosen problems, a figure each."""
 

@@ -185,7 +185,7 @@ TOPIC = Topic(
     charts=_charts,
     figures={
         "training_curves": FigureSpec(
-            shows="The metrics of every step of training.", draw=_drawings, needs="swerve train", num_panels="several"
+            shows="The metrics of every step of training.", draw=_drawings, needs="swerve train"
         )
     },
 )
