@@ -31,6 +31,7 @@ from swerve.cli.runs import (
     run_path,
     set_thread_environment,
 )
+from swerve.cli.study_command import report_runs, report_study
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ConfigError, InterruptedRunError, nearest
@@ -226,12 +227,31 @@ def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str
     print_result(found, "\n".join(lines), as_json=as_json)
 
 
-def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Write the report of a run, of a probe of imported responses, or of files of samples, from artifacts."""
-    if sample_files := _sample_files(Path(run)):
-        _report_samples(Path(run), sample_files, overrides, as_json=as_json)
-        return
-    directory = find_run(run)
+def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
+    """Write the report of a run, a probe, a study, files of samples, or of several runs compared, from artifacts."""
+    more = [one for one in overrides if "=" not in one or Path(one).exists()]
+    study = next((one for one in (Path(run), RUNS / run) if (one / "study.json").is_file()), None)
+    sample_files = _sample_files(Path(run))
+    if out is not None and (sample_files or study or not more):
+        raise ConfigError("--out is where several runs are compared; give two runs or more")
+    if sample_files:
+        _report_samples(Path(run), sample_files, more, overrides, as_json=as_json)
+    elif study is not None:
+        report_study(study, as_json=as_json)
+    elif more:
+        paths = [find_run(one).path for one in (run, *more)]
+        report_runs(paths, out or paths[0].parent / _compared(paths), as_json=as_json)
+    else:
+        _report_run(find_run(run), overrides, as_json=as_json)
+
+
+def _compared(paths: Sequence[Path]) -> str:
+    """Return the name of the directory in which runs are compared."""
+    rest = [paths[1].name] if len(paths) == 2 else [f"{len(paths) - 1}-others"]
+    return "-".join(["compared", paths[0].name, *rest])
+
+
+def _report_run(directory: RunDirectory, overrides: Sequence[str], *, as_json: bool) -> None:
     options = _report_options(directory, overrides)
     from swerve.report import build_report
     from swerve.report.read import missing_inputs
@@ -249,9 +269,10 @@ def _sample_files(path: Path) -> list[Path]:
     return [one for one in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(one)]
 
 
-def _report_samples(path: Path, files: Sequence[Path], rest: Sequence[str], *, as_json: bool) -> None:
+def _report_samples(
+    path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str], *, as_json: bool
+) -> None:
     """Write the page of files of samples: in their folder, or beside the first file."""
-    more = [one for one in rest if "=" not in one or Path(one).exists()]
     options = load_settings(ProbeSettings, [one for one in rest if one not in more]).report
     from swerve.cli.sample import comparison_text
     from swerve.eval.comparison import compare, pooled_outcomes
