@@ -130,7 +130,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one page, which works offline, and its figures: of a run, a probe, a study or samples, or of several runs."""
+    """Write the report of a run, probe, study or samples, or compare runs: one page that works offline, and figures."""
     from swerve.cli.pipeline import run_report
 
     run_report(source, rest or (), out=out, as_json=as_json)

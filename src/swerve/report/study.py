@@ -235,7 +235,6 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
     if not study.measures:
         return
     headline, baseline = study.measures[0], study.baseline
-    title = MEASURES[headline].title
     yield panel(
         f"{_title(headline)}, and what is different from {baseline}?",
         _table("headline", _title(headline), headline_table(study)),

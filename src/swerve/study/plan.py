@@ -278,8 +278,8 @@ def _find(source: str, runs: Path) -> Path:
             return path
     names = shipped_studies()
     raise ConfigError(
-        f"unknown study {source!r}{nearest(source, names)} (shipped: {', '.join(names)}; or give the path of a YAML file, "
-        "or a study's directory)"
+        f"unknown study {source!r}{nearest(source, names)} (shipped: {', '.join(names)}; or give a YAML file, "
+        "or the directory of a study)"
     )
 
 
