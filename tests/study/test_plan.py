@@ -8,8 +8,8 @@ import pytest
 
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ConfigError
-from swerve.recipes import dump_yaml, load_config
-from swerve.study.plan import plan_study, shipped_studies
+from swerve.recipes import dump_yaml, load_config, shipped_recipes
+from swerve.study.plan import plan_study
 
 STUDY = """
 name: kl
@@ -106,7 +106,7 @@ def test_other_directories_and_names_are_refused(folder):
     RunDirectory(Path("runs/kl")).create(config_yaml="", provenance={})
     with pytest.raises(ConfigError, match="runs/kl exists and is not a study"):
         plan()
-    with pytest.raises(ConfigError, match="unknown study 'demo_stdy'; did you mean 'demo_study'"):
+    with pytest.raises(ConfigError, match="unknown recipe 'demo_stdy'; did you mean 'demo_study'"):
         plan(source="demo_stdy")
     with pytest.raises(ConfigError, match="a study has seeds=N"):
         plan("seed=1")
@@ -115,7 +115,7 @@ def test_other_directories_and_names_are_refused(folder):
 
 
 def test_shipped_studies_can_be_planned(tmp_path):
-    for name in shipped_studies():
+    for name in shipped_recipes("study"):
         assert plan_study(name, (), out=None, runs=tmp_path).jobs
 
 

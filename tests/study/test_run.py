@@ -23,6 +23,11 @@ from swerve.study.run import Budget, job_lines, run_jobs, step_command, write_sl
 CONFIG = load_config("demo_addition")
 
 
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch):
+    monkeypatch.setattr("swerve.study.run._POLL_SECONDS", 0.02)
+
+
 class MarkedJob(Job):
     """A run whose steps are done when there is a file of their name."""
 
@@ -60,7 +65,7 @@ def run(jobs, script, **budget):
     return run_jobs(jobs, Budget(**budget), progress=SilentProgress(), command=shell(script))
 
 
-COUNT = "touch ../on-$name; ls ../on-* | wc -l >> ../side; sleep .3; rm ../on-$name; echo $step >> steps; touch $step"
+COUNT = "touch ../on-$name; ls ../on-* | wc -l >> ../side; sleep .1; rm ../on-$name; echo $step >> steps; touch $step"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_children_share_the_cores_unless_told_otherwise(tmp_path, monkeypatch):
 
 def test_lists_for_schedulers_have_a_line_for_each_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    plan = plan_study("demo_study", ["seeds=1", "name=it's"[:2]], out=None, runs=Path("runs"))
+    plan = plan_study("demo_study", ["seeds=1"], out=None, runs=Path("runs"))
     arguments = ["demo_study", "variants.kl={stages.rl.kl.coef: '0'}"]
     lines = job_lines(plan.jobs, arguments)
     assert len(lines) == 3

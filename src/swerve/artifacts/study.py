@@ -95,7 +95,7 @@ class StudyMean(Record):
     num_seeds: int
     mean: float
     over_seeds: Estimate | None
-    """The mean over seeds with Student's t interval; null with one seed."""
+    """The mean over seeds with Student's t interval; null with one seed, or where all are alike."""
 
 
 class StudyDifference(Record):
@@ -108,7 +108,8 @@ class StudyDifference(Record):
     mean: float
     """Mean over these seeds of the difference between the two runs of a seed."""
     over_seeds: Estimate | None
-    """With Student's t interval over seeds, whose inference is to other training runs; null with one seed."""
+    """With Student's t interval over seeds, whose inference is to other training runs; null with one seed, or
+    where all are alike."""
     p_seeds: float | None
     """Paired t-test over seeds; null with one seed."""
     p_seeds_adjusted: float | None

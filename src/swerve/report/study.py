@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swerve.artifacts.files import write_text
-from swerve.artifacts.study import CURVES, MEASURES, Detectable, MeasureUnit, Study, StudyDifference, StudyMean
+from swerve.artifacts.study import (
+    CURVES,
+    MEASURES,
+    Detectable,
+    MeasureUnit,
+    Study,
+    StudyCurve,
+    StudyDifference,
+    StudyMean,
+)
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import UNIT_TITLES, Chart, Curve, Unit
@@ -121,7 +131,7 @@ def _seed_change(one: StudyDifference) -> str:
     if one.over_seeds is not None:
         return _change(one.measure, one.over_seeds)
     alone = Estimate(mean=one.mean, low=one.mean, high=one.mean)
-    return f"{_change(one.measure, alone).partition(' (')[0]} ({_ONE_SEED})"
+    return f"{_change(one.measure, alone).partition(' (')[0]} ({_ONE_SEED if one.num_seeds == 1 else 'all alike'})"
 
 
 def _findings(study: Study) -> dict[str, list[str]]:
@@ -140,12 +150,16 @@ def _findings(study: Study) -> dict[str, list[str]]:
 
 def _sentence(one: StudyDifference) -> str:
     """Say what a variant changed, over seeds and over problems."""
-    unit = " points" if MEASURES[one.measure].unit == "share" else ""
-    parts = [f"over seeds {_seed_change(one)}{unit}{_tested(one.over_seeds, one.p_seeds_adjusted)}"]
+    parts = [f"over seeds {_with_unit(one, _seed_change(one))}{_tested(one.over_seeds, one.p_seeds_adjusted)}"]
     if one.over_problems is not None:
-        change = f"{_change(one.measure, one.over_problems)}{unit}"
+        change = _with_unit(one, _change(one.measure, one.over_problems))
         parts.append(f"over problems {change}{_tested(one.over_problems, one.p_problems_adjusted)}")
     return f"{_title(one.measure)} of {one.variant} less that of the baseline: {'; '.join(parts)}."
+
+
+def _with_unit(one: StudyDifference, text: str) -> str:
+    """Return a difference with points named before its interval."""
+    return text.replace(" (", " points (", 1) if MEASURES[one.measure].unit == "share" else text
 
 
 def _tested(interval: Estimate | None, p: float | None) -> str:
@@ -271,17 +285,12 @@ def _dots(measure: str, found: Sequence[tuple[StudyDifference, Estimate]]) -> Do
 def _charts(study: Study) -> Iterator[Chart]:
     """Yield a chart for each metric, with a curve for each variant from its lowest to its highest seed."""
     for metric, measure in CURVES.items():
-        curves = list(study.curves_of(metric))[:_MAX_CURVES]
-        steps = sorted({step for one in curves for step in one.steps})
+        measured = {one.variant: _estimates(one) for one in study.curves_of(metric)}
+        steps = sorted(set().union(*measured.values()))
         if len(steps) < 2:
             continue
-        at = [
-            {
-                step: Estimate(mean=mean, low=low, high=high)
-                for step, mean, low, high in zip(one.steps, one.mean, one.low, one.high, strict=True)
-            }
-            for one in curves
-        ]
+        # Those without the metric too: a variant has one colour on the whole page.
+        points = {one.name: measured.get(one.name, {}) for one in study.variants[:_MAX_CURVES]}
         yield Chart(
             id=f"study-{metric.replace('_', '-')}",
             title=sentence_case(measure.title),
@@ -289,13 +298,16 @@ def _charts(study: Study) -> Iterator[Chart]:
             labels=tuple(f"step {step}" for step in steps),
             steps=tuple(steps),
             x_title="global step",
-            curves=tuple(
-                Curve(name=one.variant, points=tuple(points.get(step) for step in steps))
-                for one, points in zip(curves, at, strict=True)
-            ),
+            curves=tuple(Curve(name=name, points=tuple(at.get(step) for step in steps)) for name, at in points.items()),
             stages=(),
             has_intervals=max(variant.num_runs for variant in study.variants) > 1,
         )
+
+
+def _estimates(curve: StudyCurve) -> dict[int, Estimate]:
+    """Return the points of a curve by step, from the lowest to the highest seed."""
+    values = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
+    return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in values}
 
 
 def _training(charts: Sequence[Chart], study: Study) -> Iterator[Panel | None]:
@@ -311,7 +323,8 @@ def _chart_part(chart: Chart) -> ChartPart:
 
 def _runs(study: Study) -> Iterator[Panel | None]:
     changes = [
-        [one.name, ", ".join(f"{key}={value}" for key, value in one.changes.items()) or "-"] for one in study.variants
+        [one.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in one.changes.items()) or "-"]
+        for one in study.variants
     ]
     yield panel(
         "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True

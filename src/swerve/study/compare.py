@@ -106,8 +106,15 @@ def _values(measure: str, variant: str, runs: Sequence[Measured]) -> dict[int, f
     }
 
 
-def _over_seeds(values: Sequence[float], confidence: float) -> Estimate | None:
-    return mean_interval(values, confidence=confidence) if len(values) > 1 else None
+def _over_seeds(measure: str, values: Sequence[float], confidence: float, *, least: float) -> Estimate | None:
+    """Return the mean with its t interval; None where there is no spread to make one of.
+
+    A fraction, or a difference of fractions, stays within `least` and 1.
+    """
+    found = mean_interval(values, confidence=confidence) if np.ptp(values) > 0 else None
+    if found is None or MEASURES[measure].unit != "share":
+        return found
+    return Estimate(mean=found.mean, low=max(least, found.low), high=min(1.0, found.high))
 
 
 def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
@@ -119,7 +126,7 @@ def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterat
                 variant=variant,
                 num_seeds=len(values),
                 mean=fmean(values),
-                over_seeds=_over_seeds(values, question.confidence),
+                over_seeds=_over_seeds(measure, values, question.confidence, least=0.0),
             )
 
 
@@ -132,13 +139,14 @@ def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> 
         seeds = sorted(before.keys() & after.keys())
         if seeds:
             pairs = [before[seed] for seed in seeds], [after[seed] for seed in seeds]
+            changes = [late - early for early, late in zip(*pairs, strict=True)]
             found.append(
                 {
                     "measure": measure,
                     "variant": variant,
                     "num_seeds": len(seeds),
                     "mean": fmean(pairs[1]) - fmean(pairs[0]),
-                    "over_seeds": _over_seeds([b - a for a, b in zip(*pairs, strict=True)], question.confidence),
+                    "over_seeds": _over_seeds(measure, changes, question.confidence, least=-1.0),
                     "p_seeds": paired_t_test(*pairs),
                     "effect_size": cohens_d_paired(*pairs),
                     **_over_problems(question, measure, variant, runs),
@@ -240,12 +248,13 @@ def _problem_variance(pairs: _Pairs) -> float:
 
 
 def _detectable(unit: Any, num: int, variances: Sequence[float], assumed: float) -> Detectable:
-    sd = math.sqrt(fmean(variances)) if variances else assumed
+    known = [one for one in variances if one > 0]  # pairs that are all alike do not say how far others would be apart
+    sd = math.sqrt(fmean(known)) if known else assumed
     return Detectable(
         measure="accuracy",
         unit=unit,
         num=num,
         sd=sd,
-        is_assumed=not variances,
+        is_assumed=not known,
         difference=detectable_difference(num, sd),
     )

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,14 +18,9 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES
 from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.recipes.loader import (
-    differing_keys,
-    dump_yaml,
-    load_config,
-    load_document,
-    parse_override,
-    shipped_recipes,
-)
+from swerve.recipes.files import shipped_recipes
+from swerve.recipes.layers import parse_override, read_layers
+from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
 from swerve.recipes.yaml_lines import emit_yaml
 from swerve.settings import Model
 
@@ -226,16 +220,6 @@ class Plan:
         return tuple(job for name, job in known.items() if {name, job.variant} & set(names))
 
 
-def shipped_studies() -> tuple[str, ...]:
-    """Return the names of the studies that come with swerve.
-
-    >>> "demo_study" in shipped_studies()
-    True
-    """
-    files = (resources.files("swerve.recipes") / "studies").iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
-
-
 def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs: Path) -> Plan:
     """Return the runs that a study asks for; nothing is written.
 
@@ -249,44 +233,43 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         ConfigError: the file, an override or a configuration is wrong, a variant was changed after its runs began, or
             the directory is not that of a study.
     """
-    file = _find(source, runs)
-    own, changes = _split(overrides)
-    study = load_document(StudyFile, file, own)
+    found = _find(source, runs)
+    own, changes = _split(found, overrides)
+    study = load_document(StudyFile, found, own, use="study")
+    file = Path(found)
     study = study.model_copy(
         update={"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}, "start": _start(study, file)}
     )
     if not _NAME.fullmatch(study.name):
-        raise ConfigError(f"{file}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
+        raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
     path = out or runs / study.name
     if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
         )
     starts = {seed: job for seed in study.seeds if (job := _start_job(study, seed, path, runs)) is not None}
-    jobs = tuple(_jobs(study, path, starts, str(file)))
+    jobs = tuple(_jobs(study, path, starts, found))
     for job in (*starts.values(), *jobs):
         job.check_unchanged()
     return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
 
 
-def _find(source: str, runs: Path) -> Path:
-    """Return the file of a study."""
-    if source in shipped_studies():
-        return Path(str(resources.files("swerve.recipes") / "studies" / f"{source}.yaml"))
-    for path in (Path(source), Path(source) / "study.yaml", runs / source / "study.yaml"):
-        if path.is_file():
-            return path
-    names = shipped_studies()
-    raise ConfigError(
-        f"unknown study {source!r}{nearest(source, names)} (shipped: {', '.join(names)}; or give a YAML file, "
-        "or the directory of a study)"
-    )
+def _find(source: str, runs: Path) -> str:
+    """Return a shipped study's name, or the path of a study's file."""
+    paths = (Path(source) / "study.yaml", runs / source / "study.yaml")
+    found = next((path for path in paths if path.is_file()), None)
+    return source if found is None or source in shipped_recipes("study") else str(found)
 
 
-def _split(overrides: Sequence[str]) -> tuple[list[str], Changes]:
-    """Return the overrides of the study's own keys, and the changes to its recipe."""
+def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
+    """Return the overrides of the study's own keys, and the changes to its recipe.
+
+    A profile is the study's, where it has one of that name, and the recipe's otherwise.
+    """
     parsed = [(text, parse_override(text)) for text in overrides]
     own = [text for text, one in parsed if one.keys[0] in StudyFile.model_fields]
+    profiles = read_layers(source, "study", lambda data: data, expected="must be a mapping of keys to values").profiles
+    own += [text for text, one in parsed if one.keys == ("profile",) and one.value in profiles]
     changes = {".".join(one.keys): one.value for text, one in parsed if text not in own}
     if "seed" in changes:
         raise ConfigError(f"override 'seed={changes['seed']}': a study has seeds=N, or seeds=[0, 1, ...]")
