@@ -21,6 +21,7 @@ from swerve.cli.app import app
 from swerve.config import objectives
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
+from swerve.study.plan import plan_study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -113,7 +114,7 @@ def test_commands_parse(line):
     if parameters.get("name") is not None:
         assert recipe_text(parameters["name"])
     elif overrides:
-        _load_with(words[0], parameters.get("recipe"), overrides)
+        _load_with(words[0], parameters.get("recipe") or parameters.get("source"), overrides)
 
 
 def _load_with(command, recipe, overrides):
@@ -122,6 +123,10 @@ def _load_with(command, recipe, overrides):
         from swerve.cli.pipeline import demo_recipe
 
         recipe, overrides = demo_recipe(overrides)
+    if command == "study":
+        study = recipe if recipe in shipped_recipes("study") else "demo_study"
+        assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").jobs
+        return
     load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 
 

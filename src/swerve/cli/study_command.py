@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def study(
-    name: Annotated[
+    source: Annotated[
         str, typer.Argument(metavar="STUDY", help="A shipped study, a YAML file, or the directory of a study.")
     ],
     overrides: Annotated[
@@ -65,10 +65,10 @@ def study(
     check_format(form)
     from swerve.study.plan import plan_study
 
-    plan = plan_study(name, overrides or (), out=out, runs=RUNS)
+    plan = plan_study(source, overrides or (), out=out, runs=RUNS)
     progress = main_progress()
     jobs = plan.select(only) if only else plan.jobs
-    given = [name, *(overrides or ()), *(["--out", str(out)] if out else [])]
+    given = [source, *(overrides or ()), *(["--out", str(out)] if out else [])]
     if job_list or slurm:
         _hand_over(plan, jobs, given, job_list, slurm, progress)
         return

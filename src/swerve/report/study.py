@@ -290,7 +290,7 @@ def _charts(study: Study) -> Iterator[Chart]:
         if len(steps) < 2:
             continue
         # Those without the metric too: a variant has one colour on the whole page.
-        points = {one.name: measured.get(one.name, {}) for one in study.variants[:_MAX_CURVES]}
+        by_variant = {one.name: measured.get(one.name, {}) for one in study.variants[:_MAX_CURVES]}
         yield Chart(
             id=f"study-{metric.replace('_', '-')}",
             title=sentence_case(measure.title),
@@ -298,7 +298,9 @@ def _charts(study: Study) -> Iterator[Chart]:
             labels=tuple(f"step {step}" for step in steps),
             steps=tuple(steps),
             x_title="global step",
-            curves=tuple(Curve(name=name, points=tuple(at.get(step) for step in steps)) for name, at in points.items()),
+            curves=tuple(
+                Curve(name=name, points=tuple(at.get(step) for step in steps)) for name, at in by_variant.items()
+            ),
             stages=(),
             has_intervals=max(variant.num_runs for variant in study.variants) > 1,
         )
