@@ -51,7 +51,7 @@ def _become(run: RunDirectory, config) -> None:
 def test_a_study_that_is_done_is_only_compared(study):
     status, out, err = study("study", "pair.yaml")
     assert (status, out.splitlines()[1].split()[:2]) == (0, ["none", "1"])
-    assert err.splitlines()[0] == "runs/pair: 2 runs of 2 variants x 1 seeds, 2 done, 0 to do"
+    assert err.splitlines()[0] == "runs/pair: variants: 2, seeds: 1, runs: 2, of which 2 are done and 0 to do"
     assert "Detectable difference in accuracy" in err
     assert out.splitlines()[-1] == "Report: runs/pair/report/index.html"
     assert study("report", "runs/pair")[:2] == (0, "Report: runs/pair/report/index.html\n")

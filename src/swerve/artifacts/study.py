@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
-
-from pydantic import JsonValue
+from typing import Any, Literal
 
 from swerve.artifacts.record import Record
 from swerve.estimates import Estimate
@@ -158,7 +156,7 @@ class StudyVariant(Record):
     """A variant and what became of its runs."""
 
     name: str
-    changes: Mapping[str, JsonValue]
+    changes: Mapping[str, Any]
     """Dotted keys of the recipe and their values."""
     num_runs: int
     """With an evaluation."""

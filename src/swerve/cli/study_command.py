@@ -120,9 +120,8 @@ def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
 
     done = sum(job.next_step() is None for job in jobs)
     variants, seeds = len(plan.study.variants), len(plan.study.seeds)
-    progress.note(
-        f"{plan.path}: {len(jobs)} runs of {variants} variants x {seeds} seeds, {done} done, {len(jobs) - done} to do"
-    )
+    size = f"variants: {variants}, seeds: {seeds}, runs: {len(jobs)}"
+    progress.note(f"{plan.path}: {size}, of which {done} are done and {len(jobs) - done} to do")
     if variants > 1:
         num_problems = jobs[0].config.eval.num_problems
         found = detectable(question_of(plan), measure_jobs(plan), num_problems=num_problems)
