@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from swerve.study.plan import Job, Plan
     from swerve.study.run import Budget
 
+_PROCESS_BYTES = 600_000_000
+"""What a process takes with its libraries, which share a CPU's memory with the training."""
+
 
 def study(
     source: Annotated[
@@ -93,9 +96,11 @@ def _budget(num_jobs: int, memory: float | None) -> Budget:
     from swerve.study.run import Budget
 
     def predict(config: Config) -> int:
+        from swerve.models.model_folder import resolve_device
         from swerve.train.memory import predicted_memory
 
-        return predicted_memory(config).peak
+        own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
+        return predicted_memory(config).peak + own
 
     return Budget(num_jobs=num_jobs, memory=None if memory is None else int(memory * 1e9), predict=predict)
 
