@@ -11,7 +11,6 @@ import typer
 from swerve.cli.console import print_result, print_text, table_lines
 from swerve.cli.eval_command import check_format
 from swerve.cli.options import Json
-from swerve.cli.runs import RUNS, main_progress
 from swerve.errors import ArtifactError, ConfigError, ProblemsError
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ def study(
     problems, as a table, as study.json and as a page.
     """
     check_format(form)
+    from swerve.cli.runs import RUNS, main_progress
     from swerve.study.plan import plan_study
 
     plan = plan_study(source, overrides or (), out=out, runs=RUNS)
