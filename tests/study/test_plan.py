@@ -134,3 +134,17 @@ def test_a_run_is_done_once_its_checkpoints_are_evaluated(small_run, small_confi
     assert job.next_step() == "train"
     job.run.set_status("interrupted")
     assert job.next_step() == "train"
+
+
+def test_a_profile_is_the_studys_where_it_has_it_and_the_recipes_otherwise(folder):
+    recipe = folder / "studies" / "small.yaml"
+    recipe.write_text(
+        f"{recipe.read_text()}profiles:\n  short: {{stages.rl.steps: 2}}\n  both: {{stages.rl.steps: 3}}\n"
+    )
+    study = folder / "studies" / "kl.yaml"
+    study.write_text(f"{STUDY}profiles:\n  both: {{set.profile: both, seeds: 1}}\n")
+    short, both = plan("profile=short"), plan("profile=both")
+    assert (len(short.jobs), short.jobs[0].config.stages[-1].steps) == (4, 2)
+    assert (len(both.jobs), both.jobs[0].config.stages[-1].steps) == (2, 3)
+    with pytest.raises(ConfigError, match="no profile 'shrt'; did you mean 'short'"):
+        plan("profile=shrt")
