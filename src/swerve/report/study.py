@@ -191,7 +191,7 @@ def _difference_cells(one: StudyDifference | None) -> tuple[str, ...]:
     return (
         _seed_change(one),
         p_value(one.p_seeds_adjusted),
-        number(one.effect_size),
+        number(one.effect_size).replace("-", "\N{MINUS SIGN}"),
         _change(one.measure, one.over_problems),
         p_value(one.p_problems_adjusted),
     )
