@@ -15,7 +15,7 @@ import pytest
 from swerve.artifacts.files import read_sealed
 from swerve.artifacts.study import Study
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECIPE = """
 name: NAME
