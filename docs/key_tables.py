@@ -1,4 +1,4 @@
-"""Write docs/summary-keys.md: the keys of summary.json and of evaluations, from the records and their docstrings.
+"""Write docs/summary-keys.md: the keys of summary.json, evaluations and studies, from records and their docstrings.
 
 python docs/key_tables.py           write the page
 python docs/key_tables.py --check   exit with 1 if it is not what the records say
@@ -21,6 +21,7 @@ from typing import Any
 from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.record import Record
+from swerve.artifacts.study import Study
 from swerve.estimates import Estimate
 
 PAGE = Path(__file__).parent / "summary-keys.md"
@@ -33,7 +34,7 @@ E is an interval, `{"mean", "low", "high"}`, always at the level that `confidenc
 and moves of log-probabilities are in nats. [Probe](probe.md) defines the divergences and spikes,
 [Findings](probe-findings.md) what is made of them, [Causal tests](probe-causal.md) the rest.
 """
-_PAGES = (("probe/summary.json", ProbeSummary), ("eval/step_NNNNNN.json", Evaluation))
+_PAGES = (("probe/summary.json", ProbeSummary), ("eval/step_NNNNNN.json", Evaluation), ("study.json", Study))
 
 
 def page() -> str:

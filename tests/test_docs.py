@@ -23,6 +23,7 @@ from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 from swerve.recipes.loader import load_document
+from swerve.study.plan import plan_study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -115,7 +116,8 @@ def test_commands_parse(line):
     if parameters.get("name") is not None:
         assert recipe_text(parameters["name"])
     elif overrides:
-        _load_with(words[0], parameters.get("recipe") or parameters.get("run"), overrides)
+        source = next((parameters[name] for name in ("recipe", "run", "source") if parameters.get(name)), None)
+        _load_with(words[0], source, overrides)
 
 
 def _load_with(command, recipe, overrides):
@@ -126,6 +128,9 @@ def _load_with(command, recipe, overrides):
         recipe, overrides = demo_recipe(overrides)
     if command == "probe" and recipe in shipped_recipes("probe"):
         load_document(ProbeRecipe, recipe, overrides)
+    elif command == "study":
+        study = recipe if recipe in shipped_recipes("study") else "demo_study"
+        assert plan_study(study, overrides, out=None, runs=ROOT / "no-such-runs").jobs
     else:
         load_config(recipe if recipe in shipped_recipes() else "demo_addition", overrides)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import Study, read_study
 from swerve.errors import ArtifactError
 from swerve.report.draw.figures import draw_panels
 from swerve.report.figures import figure_specs
@@ -40,6 +41,7 @@ __all__ = [
     "sampling",
     "spike_density_comparison",
     "spikes",
+    "study_comparison",
     "summary_dashboard",
     "token_heat_map",
     "training_curves",
@@ -114,3 +116,24 @@ spikes = _plot("spikes")
 summary_dashboard = _sheet("summary_dashboard")
 token_heat_map = _plot("token_heat_map")
 training_curves = _sheet("training_curves")
+
+
+def study_comparison(source: str | Path | Study, ax: Axes | None = None) -> Axes:
+    """Draw the differences of a study's variants from its baseline, over seeds and over problems.
+
+    Args:
+        source: the study's directory, or its record.
+        ax: where to draw; None: on axes of its own.
+
+    Raises:
+        ArtifactError: there is no study, or nothing in it can be compared yet.
+    """
+    from matplotlib import pyplot
+
+    from swerve.report.study import study_drawings
+
+    study = source if isinstance(source, Study) else read_study(Path(source))
+    drawing = next((one for one in study_drawings(study) if one.name == "study_comparison"), None)
+    if drawing is None:
+        raise ArtifactError(f"the study {study.name} has no two variants with an evaluation to compare")
+    return draw_panels(drawing, pyplot.figure, ax)[0]

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, false_discovery_control, rankdata, wilcoxon
+from scipy.stats import binom, false_discovery_control, rankdata, ttest_1samp, ttest_rel, wilcoxon
 
 from swerve.statistics import (
     benjamini_hochberg,
     cliffs_delta,
     cohens_d_paired,
+    detectable_difference,
     false_positive_rate,
+    holm,
     mcnemar,
+    paired_t_test,
     paired_wilcoxon,
     samples_for_false_positive_rate,
     sign_flip_test,
@@ -239,3 +242,46 @@ def test_drawn_sign_flips_are_close_to_the_exact_ones() -> None:
     signs = 2.0 * ((np.arange(2**18)[:, None] >> np.arange(18)) & 1) - 1
     exact = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
     assert sign_flip_test(np.zeros(18), differences) == pytest.approx(exact, abs=4 * math.sqrt(exact / 1999))
+
+
+def test_holm_by_hand() -> None:
+    # Of .005, .01, .03, .04: 4 x .005, 3 x .01, 2 x .03, and .04 no lower than the one before.
+    assert holm([0.01, 0.04, None, 0.03, 0.005]) == pytest.approx([0.03, 0.06, None, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        holm([1.5])
+
+
+def test_holm_rejects_what_the_step_down_procedure_does() -> None:
+    random = np.random.default_rng(4)
+    for _ in range(200):
+        values = random.uniform(0, 0.05, size=int(random.integers(1, 7))).tolist()
+        ordered, rejected = sorted(values), set()
+        for place, value in enumerate(ordered):
+            if value > 0.05 / (len(values) - place):
+                break
+            rejected.add(value)
+        assert {value for value, p in zip(values, holm(values), strict=True) if p <= 0.05} == rejected
+
+
+def test_paired_t_test_is_that_of_scipy() -> None:
+    first, second = [0.2, 0.5, 0.4, 0.9], [0.3, 0.4, 0.7, 1.0]
+    assert paired_t_test(first, second) == pytest.approx(ttest_rel(second, first).pvalue)
+    assert paired_t_test([0.5, 0.5], [0.5, 0.5]) == 1.0
+    assert paired_t_test([0.5, 0.5], [0.6, 0.6]) is None  # without any spread nothing is tested
+    assert paired_t_test([0.5], [0.6]) is None
+
+
+@pytest.mark.parametrize("num", [2, 3, 5, 12])
+def test_the_detectable_difference_is_found_as_often_as_it_says(num: int) -> None:
+    difference = detectable_difference(num, 0.03, power=0.8)
+    draws = np.random.default_rng(num).normal(difference, 0.03, size=(20_000, num))
+    assert (ttest_1samp(draws, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.012)
+
+
+def test_the_detectable_difference_needs_two_pairs_and_a_power() -> None:
+    assert detectable_difference(1, 0.03) is None
+    assert detectable_difference(9, 0.0) == 0.0
+    with pytest.raises(ValueError, match="power"):
+        detectable_difference(9, 0.1, power=1.0)

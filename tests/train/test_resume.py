@@ -19,9 +19,9 @@ from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics, truncate_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError, ConfigError
+from swerve.interruption import deferred_signals
 from swerve.progress import SilentProgress
 from swerve.train import train
-from swerve.train.interruption import deferred_signals
 from tests.campaign.kills import killed_at
 from tests.campaign.worlds import contents, differences
 

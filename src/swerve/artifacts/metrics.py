@@ -26,7 +26,13 @@ class StepMetrics(Record):
     phase: int | None = None
     """Of the stage, from 1, where it has phases."""
     reward: float | None = None
+    completion_length: float | None = None
+    """Mean of the step's rollouts, tokens."""
     neg_logprob: float | None = None
+    kl: float | None = None
+    """The estimate of the KL term, nats per token."""
+    live_kl_forward: float | None = None
+    """KL of the policy to the one that the stage began with, nats per token, at the steps of `probe.every`."""
     val_loss: float | None = None
     """Nats per token, of supervised stages at the steps with a validation."""
     num_completions: int | None = None

@@ -26,6 +26,7 @@ from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Verify
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
+from swerve.cli.study_command import study
 from swerve.errors import ConfigError, DiskFullError, InterruptedRunError, ProblemsError, SwerveError
 from swerve.version import __version__
 
@@ -87,6 +88,7 @@ app.command(name="eval")(evaluate)
 app.command()(sample)
 app.command()(probe)
 app.command()(grade)
+app.command()(study)
 
 
 @app.command(name="export")
@@ -113,14 +115,21 @@ def export_checkpoint(
 @app.command()
 def report(
     source: Annotated[
-        str, typer.Argument(metavar="RUN|SAMPLES", help="A run, a probe's directory, or a file or folder of samples.")
+        str,
+        typer.Argument(
+            metavar="RUN|SAMPLES", help="A run, a probe's or a study's directory, or a file or folder of samples."
+        ),
     ],
     rest: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SAMPLES]... [NAME]... [KEY=VALUE]...",
-            help="More files of samples; names of figures, with --figures; changes under report.",
+            metavar="[RUN|SAMPLES]... [NAME]... [KEY=VALUE]...",
+            help="More of them; names of figures, with --figures; changes under report.",
         ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Of several runs' comparison.  [default: compared-RUN-RUN]"),
     ] = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Only the figures: those named by NAME[,NAME]..., or all.")
@@ -134,7 +143,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run, a probe or samples: one page that works offline, and its figures."""
+    """Write one page, which works offline, and its figures: of a run, probe, study or samples, or of several runs."""
     from swerve.cli.pipeline import run_figures, run_report
 
     if figures:
@@ -142,7 +151,7 @@ def report(
         return
     if problem or formats:
         raise ConfigError("--problem and --format are of figures; add --figures")
-    run_report(source, rest or (), as_json=as_json)
+    run_report(source, rest or (), out=out, as_json=as_json)
 
 
 app.command(name="runs")(list_runs)

@@ -33,6 +33,7 @@ from swerve.cli.runs import (
     run_path,
     set_thread_environment,
 )
+from swerve.cli.study_command import report_runs, report_study
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
@@ -238,11 +239,21 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
     """
     if _sample_files(Path(name)):
         raise ConfigError(f"--figures: {name} is samples; give a run, or the directory of a probe")
-    run, names = find_run(name), _words(rest)
     from swerve.report.draw.figures import FORMATS
     from swerve.report.figures import missing_lines, write_run_figures
 
-    chosen = tuple(FORMATS) if formats is None else _words([formats])
+    names, chosen = _words(rest), tuple(FORMATS) if formats is None else _words([formats])
+    study = next((one for one in (Path(name), RUNS / name) if (one / "study.json").is_file()), None)
+    if study is not None:
+        if problems:
+            raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
+        from swerve.artifacts.study import read_study
+        from swerve.report.study import write_study_figures
+
+        paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=chosen)
+        print_result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)), as_json=as_json)
+        return
+    run = find_run(name)
     found = write_run_figures(run, names, problems=problems, formats=chosen)
     lines = missing_lines(found.missing, run)
     if not found.figures:
@@ -258,12 +269,31 @@ def _words(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for one in given for word in one.split(",") if word)
 
 
-def run_report(run: str, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Write the report of a run, of a probe of imported responses, or of files of samples, from artifacts."""
-    if sample_files := _sample_files(Path(run)):
-        _report_samples(Path(run), sample_files, overrides, as_json=as_json)
-        return
-    directory = find_run(run)
+def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
+    """Write the report of a run, a probe, a study, files of samples, or of several runs compared, from artifacts."""
+    more = [one for one in overrides if "=" not in one or Path(one).exists()]
+    study = next((one for one in (Path(run), RUNS / run) if (one / "study.json").is_file()), None)
+    sample_files = _sample_files(Path(run))
+    if out is not None and (sample_files or study or not more):
+        raise ConfigError("--out is where several runs are compared; give two runs or more")
+    if sample_files:
+        _report_samples(Path(run), sample_files, more, overrides, as_json=as_json)
+    elif study is not None:
+        report_study(study, as_json=as_json)
+    elif more:
+        paths = [find_run(one).path for one in (run, *more)]
+        report_runs(paths, out or paths[0].parent / _compared(paths), as_json=as_json)
+    else:
+        _report_run(find_run(run), overrides, as_json=as_json)
+
+
+def _compared(paths: Sequence[Path]) -> str:
+    """Return the name of the directory in which runs are compared."""
+    rest = [paths[1].name] if len(paths) == 2 else [f"{len(paths) - 1}-others"]
+    return "-".join(["compared", paths[0].name, *rest])
+
+
+def _report_run(directory: RunDirectory, overrides: Sequence[str], *, as_json: bool) -> None:
     options = _report_options(directory, overrides)
     from swerve.report import build_report
     from swerve.report.read import missing_inputs
@@ -281,9 +311,10 @@ def _sample_files(path: Path) -> list[Path]:
     return [one for one in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(one)]
 
 
-def _report_samples(path: Path, files: Sequence[Path], rest: Sequence[str], *, as_json: bool) -> None:
+def _report_samples(
+    path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str], *, as_json: bool
+) -> None:
     """Write the page of files of samples: in their folder, or beside the first file."""
-    more = [one for one in rest if "=" not in one or Path(one).exists()]
     options = load_settings(ProbeSettings, [one for one in rest if one not in more]).report
     from swerve.cli.sample import comparison_text
     from swerve.eval.comparison import compare, pooled_outcomes

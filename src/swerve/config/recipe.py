@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -99,6 +99,17 @@ class Config(Model):
     probe: ProbeConfig = ProbeConfig()
     report: ReportConfig = ReportConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """What an evaluation depends on beside the weights and the content of the problems, as JSON values."""
+        return {
+            "seed": self.seed,
+            "max_new_tokens": self.max_new_tokens,
+            "dtype": self.runtime.dtype,
+            "task": self.task.model_dump(mode="json"),
+            "eval": self.eval.model_dump(mode="json", exclude={"every"}),
+        }
 
     @property
     def scheduled_steps(self) -> frozenset[int]:

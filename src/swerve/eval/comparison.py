@@ -14,6 +14,7 @@ from swerve.artifacts.comparison import Comparison, Difference, ModelScores, dec
 from swerve.artifacts.samples import Sample, SampleFile
 from swerve.errors import MismatchError
 from swerve.estimates import Estimate, rounded
+from swerve.formats.text_tables import latex_table, markdown_table
 from swerve.statistics import accuracy_interval, benjamini_hochberg, mcnemar, mean_interval, sign_flip_test
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
 
@@ -227,24 +228,11 @@ def _difference_cells(row: ModelScores) -> list[str]:
 
 
 def _markdown(comparison: Comparison) -> str:
-    heading, *rows = ([cell.replace("|", r"\|") for cell in row] for row in comparison_table(comparison))
-    rule = ["---", "---", *("---:" for _ in heading[2:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (heading, rule, *rows))
-
-
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$"}
-_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"}
+    return markdown_table(comparison_table(comparison), num_names=2)
 
 
 def _latex(comparison: Comparison) -> str:
-    heading, *rows = (
-        ["".join(_LATEX.get(one, one) for one in cell) for cell in row] for row in comparison_table(comparison)
-    )
-    lines = [f"{' & '.join(row)} \\\\" for row in (heading, *rows)]
-    columns = "ll" + "r" * (len(heading) - 2)
-    body = [lines[0], r"\midrule", *lines[1:]]
-    framed = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(framed) + "\n"
+    return latex_table(comparison_table(comparison), num_names=2)
 
 
 def _csv(comparison: Comparison) -> str:

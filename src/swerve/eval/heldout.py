@@ -110,14 +110,7 @@ def _note_ungraded(evaluation: Evaluation, progress: Progress) -> None:
 
 def evaluation_settings(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
     """What an evaluation depends on beside the weights."""
-    return {
-        "seed": config.seed,
-        "max_new_tokens": config.max_new_tokens,
-        "dtype": config.runtime.dtype,
-        "task": config.task.model_dump(mode="json"),
-        "eval": config.eval.model_dump(mode="json", exclude={"every"}),
-        "problems_sha256": problems_digest(problems),
-    }
+    return {**config.evaluation_settings, "problems_sha256": problems_digest(problems)}
 
 
 def heldout_problems(config: Config, family: ProblemFamily) -> list[Problem]:

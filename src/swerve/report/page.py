@@ -94,7 +94,7 @@ def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
         has_run=True,
         title=options.title or inputs.run_name,
         run_name=inputs.run_name,
-        data={"charts": [_chart(chart) for chart in drawn], "viewer": viewer},
+        data={"charts": [chart_data(chart) for chart in drawn], "viewer": viewer},
         charts=charts,
         unit_titles=UNIT_TITLES,
         findings=all_findings(inputs),
@@ -120,6 +120,7 @@ def fill_template(*, data: Mapping[str, Any], **context: Any) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_asset(("page.html.j2",)))
     return template.render(
+        is_study=context.pop("is_study", False),
         policy=_policy(scripts, styles),
         # Files of this package, and JSON escaped for a script element: nothing here is a run's text as it stands.
         script=Markup(scripts),
@@ -163,7 +164,7 @@ def _policy(script: str, style: str) -> str:
     )
 
 
-def _chart(chart: Chart) -> Mapping[str, Any]:
+def chart_data(chart: Chart) -> Mapping[str, Any]:
     """Return what the page's script needs of a chart."""
     keys = ("mean", "low", "high") if chart.has_intervals else ("mean",)
     return {

@@ -29,6 +29,7 @@ from swerve.config import (
 )
 from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
 from swerve.eval.heldout import evaluate_checkpoint, evaluation_settings, heldout_problems, known_evaluation
+from swerve.interruption import Interruption, deferred_signals
 from swerve.models.adapter import new_adapter
 from swerve.models.model_folder import (
     bases_kept,
@@ -54,7 +55,6 @@ from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
 from swerve.train.initial import check_sampling, initial_model, new_tiny_model
-from swerve.train.interruption import Interruption, deferred_signals
 from swerve.train.learner import (
     Learner,
     keep_moments,

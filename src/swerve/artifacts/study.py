@@ -1,0 +1,214 @@
+"""A study, `study.json`: variants of a recipe over seeds, and what tells them apart. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from swerve.artifacts.record import Record
+from swerve.estimates import Estimate
+
+STUDY_SCHEMA_VERSION = 1
+MeasureUnit = Literal["share", "nats", "tokens", "count"]
+RunState = Literal["trained", "collapsed", "failed", "missing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What a study measures of a run."""
+
+    title: str
+    unit: MeasureUnit
+
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "accuracy": Measure(title="greedy accuracy", unit="share"),
+        "sampled_accuracy": Measure(title="sampled accuracy", unit="share"),
+        "best_accuracy": Measure(title="best greedy accuracy", unit="share"),
+        "peak_step": Measure(title="step of the best accuracy", unit="count"),
+        "entropy": Measure(title="token entropy", unit="nats"),
+        "length": Measure(title="completion length", unit="tokens"),
+        "distinct_right": Measure(title="different right answers", unit="count"),
+        "similarity": Measure(title="similarity of samples", unit="count"),
+        "truncated": Measure(title="truncated", unit="share"),
+        "unparsed": Measure(title="without an answer", unit="share"),
+        "divergence": Measure(title="KL to the stage's start", unit="nats"),
+        "kl": Measure(title="KL term of training", unit="nats"),
+    }
+)
+"""By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
+step that recorded them, and `best_accuracy`, which is of the evaluation that `peak_step` (a global step) names."""
+
+CURVES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "accuracy": MEASURES["accuracy"],
+        "sampled_accuracy": MEASURES["sampled_accuracy"],
+        "reward": Measure(title="reward in training", unit="count"),
+        "surprise": Measure(title="surprise of sampled tokens in training", unit="nats"),
+        "training_length": Measure(title="completion length in training", unit="tokens"),
+        "entropy": MEASURES["entropy"],
+        "divergence": MEASURES["divergence"],
+        "kl": MEASURES["kl"],
+    }
+)
+"""What is drawn over the global step."""
+
+
+class StudyRun(Record):
+    """One run: a variant with a seed."""
+
+    variant: str
+    seed: int
+    path: str
+    """Its directory, as the study's directory has it."""
+    state: RunState
+    """`collapsed`: training stopped there, and what was measured is of the last evaluated checkpoint before."""
+    reason: str | None = None
+    """Why it is neither trained nor collapsed."""
+    config_hash: str | None = None
+    checkpoint: str | None = None
+    """Label of the last evaluated checkpoint."""
+    weights_sha256: str | None = None
+    """Of that checkpoint."""
+    collapse: str | None = None
+    """The first metric that collapsed, also where training went on."""
+    collapse_step: int | None = None
+    """Global step at which it was found."""
+    values: Mapping[str, float] = {}
+    """By measure; what was not measured is not there."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is an evaluation."""
+        return self.checkpoint is not None
+
+
+class StudyMean(Record):
+    """A measure of a variant."""
+
+    measure: str
+    variant: str
+    num_seeds: int
+    mean: float
+    over_seeds: Estimate | None
+    """The mean over seeds with Student's t interval; null with one seed, or where all are alike."""
+
+
+class StudyDifference(Record):
+    """A measure of a variant minus that of the baseline."""
+
+    measure: str
+    variant: str
+    num_seeds: int
+    """Seeds that both have a run of."""
+    mean: float
+    """Mean over these seeds of the difference between the two runs of a seed."""
+    over_seeds: Estimate | None
+    """With Student's t interval over seeds, whose inference is to other training runs; null with one seed, or
+    where all are alike."""
+    p_seeds: float | None
+    """Paired t-test over seeds; null with one seed."""
+    p_seeds_adjusted: float | None
+    """By Holm over the variants."""
+    effect_size: float | None
+    """Cohen's d of the pairs: the mean difference in standard deviations of the seeds' differences."""
+    num_problems: int | None
+    """Problems that the runs compared have in common; null for measures that are not of a problem."""
+    over_problems: Estimate | None
+    """With its interval over problems, whose inference is to other problems and these same runs."""
+    p_problems: float | None
+    """McNemar's test of one greedy answer per problem, else sign flips of the problems' differences."""
+    p_problems_adjusted: float | None
+    """By Holm over the variants."""
+
+
+class StudyCurve(Record):
+    """A metric of a variant over training."""
+
+    metric: str
+    variant: str
+    steps: tuple[int, ...]
+    """Global steps."""
+    mean: tuple[float, ...]
+    """Over the seeds that measured the step."""
+    low: tuple[float, ...]
+    """The lowest of these seeds."""
+    high: tuple[float, ...]
+
+
+class Detectable(Record):
+    """Which difference a study finds with 80% power in a two-sided test at 5%, of one comparison."""
+
+    measure: str
+    unit: Literal["seeds", "problems"]
+    num: int
+    sd: float
+    """Standard deviation of the paired differences."""
+    is_assumed: bool
+    """False: it was measured on runs that are done."""
+    difference: float | None
+    """Null with one seed or problem."""
+
+
+class StudyVariant(Record):
+    """A variant and what became of its runs."""
+
+    name: str
+    changes: Mapping[str, Any]
+    """Dotted keys of the recipe and their values."""
+    num_runs: int
+    """With an evaluation."""
+    num_collapsed: int
+    """Of these."""
+    first_collapse: int | None
+    """Earliest global step of a collapse; null: none collapsed."""
+
+
+class Study(Record):
+    """Variants of a recipe, compared with the first of them."""
+
+    schema_version: int = STUDY_SCHEMA_VERSION
+    swerve_version: str
+    name: str
+    recipe: str
+    baseline: str
+    seeds: tuple[int, ...]
+    confidence: float
+    """Coverage of the intervals."""
+    variants: tuple[StudyVariant, ...]
+    """The baseline first."""
+    runs: tuple[StudyRun, ...]
+    means: tuple[StudyMean, ...]
+    differences: tuple[StudyDifference, ...]
+    curves: tuple[StudyCurve, ...]
+    detectable: tuple[Detectable, ...]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that some run has, the headline first."""
+        return tuple(dict.fromkeys(one.measure for one in self.means))
+
+    def mean_of(self, measure: str, variant: str) -> StudyMean | None:
+        """Return a measure of a variant, if it was measured."""
+        return next((one for one in self.means if (one.measure, one.variant) == (measure, variant)), None)
+
+    def difference_of(self, measure: str, variant: str) -> StudyDifference | None:
+        """Return the difference of a variant from the baseline, if both were measured."""
+        return next((one for one in self.differences if (one.measure, one.variant) == (measure, variant)), None)
+
+    def curves_of(self, metric: str) -> Sequence[StudyCurve]:
+        """Return the curves of a metric, a variant each."""
+        return [one for one in self.curves if one.metric == metric]
+
+
+def read_study(folder: Path) -> Study:
+    """Return what a study found, from its directory.
+
+    Raises:
+        ArtifactError: it is no study's directory, none of its runs was compared yet, or the file is damaged.
+    """
+    return Study.read(folder / "study.json", remedy=f"run swerve study {folder} --gather")

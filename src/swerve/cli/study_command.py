@@ -1,0 +1,209 @@
+"""`swerve study`: variants of a recipe over seeds, run, resumed and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from swerve.cli.console import print_result, print_text, table_lines
+from swerve.cli.eval_command import check_format
+from swerve.cli.options import Json
+from swerve.errors import ArtifactError, ConfigError, ProblemsError
+
+if TYPE_CHECKING:
+    from swerve.artifacts.study import Study
+    from swerve.config import Config
+    from swerve.progress import Progress
+    from swerve.study.plan import Job, Plan
+    from swerve.study.run import Budget
+
+_PROCESS_BYTES = 600_000_000
+"""What a process takes with its libraries, which share a CPU's memory with the training."""
+
+
+def study(
+    source: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A shipped study, a YAML file, or the directory of a study.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the study, such as seeds=2, or to its recipe."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the study.  [default: runs/NAME]")
+    ] = None,
+    num_jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", min=1, help="Runs side by side, which share cores.")
+    ] = 1,
+    memory: Annotated[
+        float | None,
+        typer.Option("--memory", metavar="GB", min=0.001, help="Only as many side by side as fit, by prediction."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="RUN", help="Only these runs, such as none/seed-0, a variant or start."),
+    ] = None,
+    job_list: Annotated[
+        Path | None, typer.Option("--list", metavar="FILE", help="Write a shell line for each run instead.")
+    ] = None,
+    slurm: Annotated[
+        Path | None, typer.Option("--slurm", metavar="FILE", help="Write a Slurm array script of the runs instead.")
+    ] = None,
+    gather: Annotated[bool, typer.Option("--gather", help="Only compare what is done; run nothing.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="table|md|csv|latex|json", help="What is printed.  [default: table]"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe's variants with several seeds and compare them; the same command continues what was interrupted.
+
+    Runs that are done are skipped; failed ones are named, and the others go on. The comparison is over seeds and over
+    problems, as a table, as study.json and as a page.
+    """
+    check_format(form)
+    from swerve.cli.runs import RUNS, main_progress
+    from swerve.study.plan import plan_study
+
+    plan = plan_study(source, overrides or (), out=out, runs=RUNS)
+    progress = main_progress()
+    jobs = plan.select(only) if only else plan.jobs
+    given = [source, *(overrides or ()), *(["--out", str(out)] if out else [])]
+    if job_list or slurm:
+        _hand_over(plan, jobs, given, job_list, slurm, progress)
+        return
+    failures: Mapping[str, str] = {}
+    if not gather:
+        plan.write()
+        _announce(plan, jobs, progress)
+        failures = _run(plan, jobs, _budget(num_jobs, memory), progress)
+    if only is None:
+        from swerve.study.gather import gather_study
+
+        found = gather_study(plan, failures)
+        page = _write(found, plan.path)
+        print_study(found, page, "json" if as_json else form or "table")
+    if failures:
+        raise ProblemsError(
+            [f"{len(failures)} of {len(jobs)} runs failed", *(f"{k}: {v}" for k, v in failures.items())]
+        )
+
+
+def _budget(num_jobs: int, memory: float | None) -> Budget:
+    from swerve.study.run import Budget
+
+    def predict(config: Config) -> int:
+        from swerve.models.model_folder import resolve_device
+        from swerve.train.memory import predicted_memory
+
+        own = _PROCESS_BYTES if resolve_device(config.runtime.device) == "cpu" else 0
+        return predicted_memory(config).peak + own
+
+    return Budget(num_jobs=num_jobs, memory=None if memory is None else int(memory * 1e9), predict=predict)
+
+
+def _run(plan: Plan, jobs: Sequence[Job], budget: Budget, progress: Progress) -> Mapping[str, str]:
+    """Do what is left: first the runs that the others begin with."""
+    from swerve.study.run import run_jobs
+
+    starts = [job for job in plan.starts if job.next_step() is not None]
+    failures = run_jobs(starts, budget, progress=progress) if starts else {}
+    if failures:
+        return failures
+    left = [job for job in jobs if job not in plan.starts and job.next_step() is not None]
+    return run_jobs(left, budget, progress=progress) if left else {}
+
+
+def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
+    """Say what there is to do and which difference it can show."""
+    from swerve.report.study import detectable_words
+    from swerve.study.compare import detectable
+    from swerve.study.gather import measure_jobs, question_of
+
+    done = sum(job.next_step() is None for job in jobs)
+    variants, seeds = len(plan.study.variants), len(plan.study.seeds)
+    size = f"variants: {variants}, seeds: {seeds}, runs: {len(jobs)}"
+    progress.note(f"{plan.path}: {size}, of which {done} are done and {len(jobs) - done} to do")
+    if variants > 1:
+        num_problems = jobs[0].config.eval.num_problems
+        found = detectable(question_of(plan), measure_jobs(plan), num_problems=num_problems)
+        progress.note(detectable_words(tuple(found)))
+
+
+def _hand_over(
+    plan: Plan, jobs: Sequence[Job], given: Sequence[str], job_list: Path | None, slurm: Path | None, progress: Progress
+) -> None:
+    """Write what is left to do for a scheduler."""
+    from swerve.study.run import write_job_list, write_slurm_script
+
+    for start in plan.starts:
+        if start.next_step() is not None and start not in jobs:
+            raise ConfigError(
+                f"the runs begin with {start.run.path}, which is not there yet; make it first with --only start"
+            )
+    left = [job for job in jobs if job.next_step() is not None]
+    if not left:
+        progress.note("all runs are done; nothing is written")
+        return
+    plan.write()
+    if job_list is not None:
+        write_job_list(job_list, left, given)
+        progress.note(f"{job_list}: a line for each of {len(left)} runs")
+    if slurm is not None:
+        write_slurm_script(slurm, plan, left, given)
+        progress.note(f"{slurm}: an array of {len(left)} runs")
+    progress.note("when they are done, compare them with the same command and --gather")
+
+
+def _write(found: Study, folder: Path) -> Path:
+    from swerve.config import ReportConfig
+    from swerve.report.study import write_study_page
+
+    found.write(folder / "study.json")
+    return write_study_page(found, folder / "report", options=ReportConfig())
+
+
+def print_study(found: Study, page: Path, form: str) -> None:
+    """Print the comparison in one of its forms."""
+    from swerve.formats.text_tables import latex_table, markdown_table
+    from swerve.report.study import headline_table, measures_table
+    from swerve.study.gather import study_csv
+
+    if form == "json":
+        print_text(found.model_dump_json(indent=2))
+        return
+    if form == "csv":
+        print_text(study_csv(found))
+        return
+    draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: "\n".join(table_lines(rows)) + "\n")
+    tables = [headline_table(found), *([measures_table(found)] if len(found.measures) > 1 else [])]
+    print_text("\n".join([draw(rows) for rows in tables] + ([f"Report: {page}"] if form == "table" else [])))
+
+
+def report_study(folder: Path, *, as_json: bool) -> None:
+    """Write the page of a study again, from its record."""
+    from swerve.artifacts.study import read_study
+
+    page = _write(read_study(folder), folder)
+    print_result({"report": str(page)}, f"Report: {page}", as_json=as_json)
+
+
+def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
+    """Compare runs that were no study, and write the page.
+
+    Raises:
+        ArtifactError: `out` is a run.
+    """
+    from swerve.study.gather import compare_directories
+
+    if (out / "run.json").is_file():
+        raise ArtifactError(f"{out} is a run; choose another directory with --out")
+    found = compare_directories(paths)
+    page = _write(found, out)
+    if as_json:
+        print_result({"report": str(page)}, "", as_json=True)
+    else:
+        print_study(found, page, "table")

@@ -1,0 +1,43 @@
+"""Tables of finished strings as Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$"}
+_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"} | {"\N{MINUS SIGN}": "$-$"}
+
+
+def markdown_table(rows: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
+    r"""Return rows, the heading first, as a Markdown table; columns after the first `num_names` are set to the right.
+
+    >>> print(markdown_table([("variant", "accuracy"), ("a|b", "50%")]), end="")
+    | variant | accuracy |
+    | --- | ---: |
+    | a\|b | 50% |
+    """
+    heading, *rest = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    rule = [*["---"] * num_names, *["---:"] * (len(heading) - num_names)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (heading, rule, *rest))
+
+
+def latex_table(rows: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
+    r"""Return rows, the heading first, as a `tabular` of the package booktabs.
+
+    >>> print(latex_table([("variant", "accuracy"), ("a_b", "50%")]), end="")
+    \begin{tabular}{lr}
+    \toprule
+    variant & accuracy \\
+    \midrule
+    a\_b & 50\% \\
+    \bottomrule
+    \end{tabular}
+    """
+    heading, *rest = (f"{' & '.join(map(_escaped, row))} \\\\" for row in rows)
+    columns = "l" * num_names + "r" * (len(rows[0]) - num_names)
+    framed = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *rest, r"\bottomrule"]
+    return "\n".join([*framed, r"\end{tabular}"]) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    return "".join(_LATEX.get(one, one) for one in cell)

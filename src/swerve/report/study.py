@@ -1,0 +1,415 @@
+"""The page, the tables and the figures of a study, from its record alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swerve.artifacts.files import write_text
+from swerve.artifacts.study import (
+    CURVES,
+    MEASURES,
+    Detectable,
+    MeasureUnit,
+    Study,
+    StudyCurve,
+    StudyDifference,
+    StudyMean,
+)
+from swerve.config import ReportConfig
+from swerve.estimates import Estimate
+from swerve.report.draw.curves import UNIT_TITLES, Chart, Curve, Unit
+from swerve.report.draw.figures import FORMATS, Drawing, chart_drawing, estimate_rows, numbers, set_title, write_figures
+from swerve.report.draw.panels import ChartPart, DotPlot, Panel, Table, dot_row, measured_columns, panel, section
+from swerve.report.figures import check_names
+from swerve.report.format import (
+    NOT_MEASURED,
+    count,
+    number,
+    number_interval,
+    p_value,
+    p_words,
+    percent,
+    percent_interval,
+    points,
+    points_interval,
+    signed_interval,
+)
+from swerve.report.page import chart_data, fill_template
+from swerve.report.topics.topic import Tile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MAX_CURVES = 8
+_MAX_TILES = 6
+_CHART_UNITS: dict[MeasureUnit, Unit] = {"share": "share", "nats": "nats", "tokens": "tokens", "count": "reward"}
+_ONE_SEED = "one seed"
+
+
+def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Path:
+    """Write `index.html` and the figures of a study to a folder; return the page's path.
+
+    Raises:
+        DiskFullError: no room.
+    """
+    charts = tuple(_charts(study))
+    write_figures(study_drawings(study), folder / "figures")
+    title = options.title or study.name
+    sections = (
+        section("comparison", "Comparison", tuple(_comparison(study)), short="Comparison"),
+        section("training", "Over training", tuple(_training(charts, study)), short="Training"),
+        section("runs", "Runs", tuple(_runs(study)), short="Runs"),
+    )
+    page = fill_template(
+        has_run=False,
+        is_study=True,
+        title=title,
+        run_name=title,
+        data={"charts": [chart_data(chart) for chart in charts], "viewer": None},
+        unit_titles=UNIT_TITLES,
+        tiles=list(_tiles(study))[:_MAX_TILES],
+        findings={name: tuple(said) for name, said in _findings(study).items() if said},
+        sections=[one for one in sections if one is not None],
+        provenance=_provenance(study),
+        confidence=study.confidence,
+        config_text=None,
+        summary=None,
+        has_viewer=False,
+    )
+    write_text(folder / "index.html", page)
+    return folder / "index.html"
+
+
+def _tiles(study: Study) -> Iterator[Tile]:
+    if not study.measures:
+        return
+    headline = study.measures[0]
+    for variant in study.variants:
+        mean = study.mean_of(headline, variant.name)
+        detail = f"{MEASURES[headline].title}, {_seeds(mean.num_seeds)}" if mean else "no run is evaluated"
+        yield Tile(caption=variant.name, value=_value(headline, mean.mean) if mean else NOT_MEASURED, detail=detail)
+
+
+def sentence_case(text: str) -> str:
+    """Return a text with its first letter in upper case.
+
+    >>> sentence_case("KL term of training"), sentence_case("greedy accuracy")
+    ('KL term of training', 'Greedy accuracy')
+    """
+    return text[:1].upper() + text[1:]
+
+
+def _title(measure: str) -> str:
+    return sentence_case(MEASURES[measure].title)
+
+
+def _seeds(num: int) -> str:
+    return _ONE_SEED if num == 1 else f"{count(num)} seeds"
+
+
+def _value(measure: str, value: float) -> str:
+    return percent(value) if MEASURES[measure].unit == "share" else number(value)
+
+
+def _mean_cell(one: StudyMean | None) -> str:
+    """Return a mean with its interval over seeds; of one seed the value alone."""
+    if one is None:
+        return NOT_MEASURED
+    if one.over_seeds is None:
+        return _value(one.measure, one.mean)
+    return (percent_interval if MEASURES[one.measure].unit == "share" else number_interval)(one.over_seeds)
+
+
+def _change(measure: str, value: Estimate | None) -> str:
+    return (points_interval if MEASURES[measure].unit == "share" else signed_interval)(value)
+
+
+def _seed_change(one: StudyDifference) -> str:
+    if one.over_seeds is not None:
+        return _change(one.measure, one.over_seeds)
+    alone = Estimate(mean=one.mean, low=one.mean, high=one.mean)
+    return f"{_change(one.measure, alone).partition(' (')[0]} ({_ONE_SEED if one.num_seeds == 1 else 'all alike'})"
+
+
+def _findings(study: Study) -> dict[str, list[str]]:
+    collapsed = [
+        f"{one.num_collapsed} of {one.num_runs} runs of {one.name} collapsed, the first at step "
+        f"{count(one.first_collapse)}."
+        for one in study.variants
+        if one.num_collapsed
+    ]
+    bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
+    headline = study.measures[0] if study.measures else None
+    said = [_sentence(one) for one in study.differences if one.measure == headline]
+    can = [detectable_words(study.detectable)] if study.detectable and len(study.variants) > 1 else []
+    return {"Outcome": [*said, *can], "Collapse": collapsed, "Not counted": bad}
+
+
+def _sentence(one: StudyDifference) -> str:
+    """Say what a variant changed, over seeds and over problems."""
+    parts = [f"over seeds {_with_unit(one, _seed_change(one))}{_tested(one.over_seeds, one.p_seeds_adjusted)}"]
+    if one.over_problems is not None:
+        change = _with_unit(one, _change(one.measure, one.over_problems))
+        parts.append(f"over problems {change}{_tested(one.over_problems, one.p_problems_adjusted)}")
+    return f"{_title(one.measure)} of {one.variant} less that of the baseline: {'; '.join(parts)}."
+
+
+def _with_unit(one: StudyDifference, text: str) -> str:
+    """Return a difference with points named before its interval."""
+    return text.replace(" (", " points (", 1) if MEASURES[one.measure].unit == "share" else text
+
+
+def _tested(interval: Estimate | None, p: float | None) -> str:
+    if interval is None or p is None:
+        return ""
+    return f", {p_words(p)}" if p < 0.05 else f", {p_words(p)}: no difference is shown"
+
+
+def detectable_words(found: Sequence[Detectable]) -> str:
+    """Return which difference one comparison of a study finds, with what that rests on."""
+    parts = []
+    for one in found:
+        among = f"{count(one.num)} {one.unit}"
+        if one.difference is None:
+            parts.append(f"none over {among.removesuffix('s')}")
+            continue
+        source = "assumed" if one.is_assumed else "measured"
+        parts.append(f"{points(one.difference).lstrip('+')} points over {among} (pairs vary by "
+                     f"{points(one.sd).lstrip('+')} points, {source})")  # fmt: skip
+    return f"Detectable difference in accuracy (80% power, 5% two-sided, one comparison): {', '.join(parts)}."
+
+
+_DIFFERENCE_HEADER = ("Over seeds", "p, Holm", "d", "Over problems", "p, Holm ")
+
+
+def _difference_cells(one: StudyDifference | None) -> tuple[str, ...]:
+    if one is None:
+        return (NOT_MEASURED,) * len(_DIFFERENCE_HEADER)
+    return (
+        _seed_change(one),
+        p_value(one.p_seeds_adjusted),
+        number(one.effect_size).replace("-", "\N{MINUS SIGN}"),
+        _change(one.measure, one.over_problems),
+        p_value(one.p_problems_adjusted),
+    )
+
+
+def headline_table(study: Study) -> list[list[str]]:
+    """Return the table of the headline measure, the heading first; what does not apply is empty."""
+    if not study.measures:
+        return [["Variant", "Runs"], *([one.name, count(one.num_runs)] for one in study.variants)]
+    headline = study.measures[0]
+    rows = [
+        [
+            one.name,
+            count(one.num_runs),
+            _mean_cell(study.mean_of(headline, one.name)),
+            *_difference_cells(study.difference_of(headline, one.name)),
+            count(one.num_collapsed),
+        ]
+        for one in study.variants
+    ]
+    title = _title(headline)
+    heading = ["Variant", "Runs", title, *_DIFFERENCE_HEADER, "Collapsed"]
+    return _compact([heading, *rows])
+
+
+def measures_table(study: Study) -> list[list[str]]:
+    """Return the table of all measures, a variant each row, the heading first."""
+    heading = ["Variant", *(_title(name) for name in study.measures)]
+    rows = [
+        [one.name, *(_mean_cell(study.mean_of(name, one.name)) for name in study.measures)] for one in study.variants
+    ]
+    return _compact([heading, *rows])
+
+
+def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return a table without columns that no variant has a value in; elsewhere such a cell is empty."""
+    heading, *rest = rows
+    table = measured_columns(Table(id="", caption="", header=tuple(heading), rows=tuple(map(tuple, rest))))
+    return [list(table.header), *([cell.replace(NOT_MEASURED, "") for cell in row] for row in table.rows)]
+
+
+def _table(id: str, caption: str, rows: Sequence[Sequence[str]], *, note: str = "", folded: bool = False) -> Table:
+    heading, *rest = rows
+    return Table(id=id, caption=caption, note=note, header=tuple(heading), rows=tuple(map(tuple, rest)), folded=folded)
+
+
+_HOW = (
+    "Over seeds: paired runs of one seed, Student's t; the question is what another training run would do. Over "
+    "problems: these same runs on other problems. d is the mean difference in standard deviations of the seeds' "
+    "differences."
+)
+
+
+def _comparison(study: Study) -> Iterator[Panel | None]:
+    if not study.measures:
+        return
+    headline, baseline = study.measures[0], study.baseline
+    yield panel(
+        f"{_title(headline)}, and what is different from {baseline}?",
+        _table("headline", _title(headline), headline_table(study)),
+        note=_HOW,
+        wide=True,
+    )
+    for unit, read in (("seeds", _seeds_of), ("problems", _problems_of)):
+        found = [(one, value) for one in study.differences if one.measure == headline and (value := read(one))]
+        yield panel(f"Difference from {baseline} over {unit}", _dots(headline, found))
+    yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
+    rows = [[f"{_title(one.measure)}: {one.variant}", *_difference_cells(one)] for one in study.differences]
+    heading = ["Measure and variant", *_DIFFERENCE_HEADER]
+    table = _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], folded=True)
+    yield panel("", measured_columns(table), wide=True)
+
+
+def _seeds_of(one: StudyDifference) -> Estimate | None:
+    return one.over_seeds
+
+
+def _problems_of(one: StudyDifference) -> Estimate | None:
+    return one.over_problems
+
+
+def _dots(measure: str, found: Sequence[tuple[StudyDifference, Estimate]]) -> DotPlot | None:
+    if not found:
+        return None
+    reach = max(abs(end) for _, one in found for end in (one.low, one.high)) or 1.0
+    rows = [dot_row(one.variant, _change(measure, value), value, 0.0, low=-reach, high=reach) for one, value in found]
+    far = points(reach) if MEASURES[measure].unit == "share" else f"+{number(reach)}"
+    return DotPlot(rows=tuple(rows), ends=(far.replace("+", "\N{MINUS SIGN}"), "0", far), around_zero=True)
+
+
+def _charts(study: Study) -> Iterator[Chart]:
+    """Yield a chart for each metric, with a curve for each variant from its lowest to its highest seed."""
+    for metric, measure in CURVES.items():
+        measured = {one.variant: _estimates(one) for one in study.curves_of(metric)}
+        steps = sorted(set().union(*measured.values()))
+        if len(steps) < 2:
+            continue
+        # Those without the metric too: a variant has one colour on the whole page.
+        by_variant = {one.name: measured.get(one.name, {}) for one in study.variants[:_MAX_CURVES]}
+        yield Chart(
+            id=f"study-{metric.replace('_', '-')}",
+            title=sentence_case(measure.title),
+            unit=_CHART_UNITS[measure.unit],
+            labels=tuple(f"step {step}" for step in steps),
+            steps=tuple(steps),
+            x_title="global step",
+            curves=tuple(
+                Curve(name=name, points=tuple(at.get(step) for step in steps)) for name, at in by_variant.items()
+            ),
+            stages=(),
+            has_intervals=max(variant.num_runs for variant in study.variants) > 1,
+        )
+
+
+def _estimates(curve: StudyCurve) -> dict[int, Estimate]:
+    """Return the points of a curve by step, from the lowest to the highest seed."""
+    values = zip(curve.steps, curve.mean, curve.low, curve.high, strict=True)
+    return {step: Estimate(mean=mean, low=low, high=high) for step, mean, low, high in values}
+
+
+def _training(charts: Sequence[Chart], study: Study) -> Iterator[Panel | None]:
+    note = "Lines are means over seeds; bands run from the lowest to the highest seed and are no confidence intervals."
+    if len(study.variants) > _MAX_CURVES:
+        note += f" The first {_MAX_CURVES} variants are drawn."
+    yield panel("", *map(_chart_part, charts), note=note, wide=True)
+
+
+def _chart_part(chart: Chart) -> ChartPart:
+    return ChartPart(chart=chart)
+
+
+def _runs(study: Study) -> Iterator[Panel | None]:
+    changes = [
+        [one.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in one.changes.items()) or "-"]
+        for one in study.variants
+    ]
+    yield panel(
+        "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True
+    )
+    headline = study.measures[0] if study.measures else None
+    rows = [
+        (
+            f"{run.variant}, seed {run.seed}",
+            run.state,
+            run.checkpoint or "",
+            _value(headline, run.values[headline]) if headline in run.values and headline else "",
+            f"step {count(run.collapse_step)}: {run.collapse}" if run.collapse else "",
+            run.path,
+        )
+        for run in study.runs
+    ]
+    heading = (
+        "Run",
+        "State",
+        "Evaluated",
+        _title(headline) if headline else "",
+        "Collapse",
+        "Directory",
+    )
+    yield panel("What became of the runs?", _table("runs", "Runs", [heading, *rows]), wide=True)
+
+
+def write_study_figures(
+    study: Study, folder: Path, names: Collection[str] = (), *, formats: Collection[str] = tuple(FORMATS)
+) -> tuple[Path, ...]:
+    """Write figures of a study, all or those that are named, each with its numbers as CSV; return the paths.
+
+    Raises:
+        ConfigError: there is no such figure or format.
+        DiskFullError: no room.
+    """
+    drawings = {one.name: one for one in study_drawings(study)}
+    check_names("--figures", names, drawings)
+    check_names("--format", formats, FORMATS)
+    return write_figures((one for name, one in drawings.items() if not names or name in names), folder, formats)
+
+
+def study_drawings(study: Study) -> tuple[Drawing, ...]:
+    """Return the figures of a study: `study_comparison`, and a curve of each metric with bands over seeds."""
+    return (*_comparison_drawing(study), *map(chart_drawing, _charts(study)))
+
+
+def _comparison_drawing(study: Study) -> Iterator[Drawing]:
+    headline = study.measures[0] if study.measures else None
+    found = [
+        (one.variant, unit, value)
+        for one in study.differences
+        for unit, value in (("seeds", one.over_seeds), ("problems", one.over_problems))
+        if one.measure == headline and value is not None
+    ]
+    if headline and found:
+        rows = [(f"{variant}, over {unit}", value) for variant, unit, value in found]
+        yield Drawing(
+            name="study_comparison",
+            draw=partial(_draw_differences, rows=rows, measure=headline, baseline=study.baseline),
+            rows=tuple(
+                {"measure": headline, "variant": variant, "minus": study.baseline, "over": unit, **numbers(value)}
+                for variant, unit, value in found
+            ),
+            size=(6.0, 1.2 + 0.35 * len(found)),
+        )
+
+
+def _draw_differences(axes: Axes, *, rows: Sequence[tuple[str, Estimate]], measure: str, baseline: str) -> None:
+    is_share = MEASURES[measure].unit == "share"
+    estimate_rows(axes, [(name, one.scaled(100) if is_share else one) for name, one in rows])
+    axes.axvline(0.0, color="#6b7280", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
+    axes.set_xlabel(f"{MEASURES[measure].title}{' (points)' if is_share else ''}")
+    set_title(axes, f"Difference from {baseline}")
+
+
+def _provenance(study: Study) -> tuple[tuple[str, str], ...]:
+    return (
+        ("swerve", study.swerve_version),
+        ("recipe", study.recipe),
+        ("seeds", ", ".join(map(str, study.seeds))),
+        ("baseline", study.baseline),
+        *((f"{run.variant}, seed {run.seed}", f"config {run.config_hash}, weights {(run.weights_sha256 or '')[:16]}")
+          for run in study.runs if run.measured),
+    )  # fmt: skip

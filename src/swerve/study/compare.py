@@ -1,0 +1,260 @@
+"""Compare the variants of a study with its baseline: over seeds, and over problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from pydantic import JsonValue
+
+from swerve.artifacts.study import (
+    CURVES,
+    MEASURES,
+    Detectable,
+    Study,
+    StudyCurve,
+    StudyDifference,
+    StudyMean,
+    StudyVariant,
+)
+from swerve.estimates import Estimate
+from swerve.statistics import (
+    cohens_d_paired,
+    detectable_difference,
+    holm,
+    mcnemar,
+    mean_interval,
+    paired_t_test,
+    sign_flip_test,
+)
+from swerve.study.measure import Measured
+from swerve.version import __version__
+
+ASSUMED_SEED_SD = 0.03
+"""Of the difference in accuracy between two runs of one seed, where no such difference was measured yet."""
+ASSUMED_DISAGREEMENT = 0.2
+"""Fraction of the problems that one of two runs gets right and the other wrong, likewise."""
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is compared with what."""
+
+    name: str
+    recipe: str
+    changes: Mapping[str, Mapping[str, JsonValue]]
+    """Variant -> what it changes, the baseline first."""
+    seeds: tuple[int, ...]
+    measures: tuple[str, ...] = ()
+    """The headline first; empty: all that were measured."""
+    confidence: float = 0.95
+
+    @property
+    def baseline(self) -> str:
+        """The variant that others are compared with."""
+        return next(iter(self.changes))
+
+
+def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
+    """Return what tells the variants apart.
+
+    Args:
+        question: the variants and what is compared.
+        runs: of each variant and seed one at most; those without an evaluation count nowhere.
+    """
+    measured = [one for one in runs if one.run.measured]
+    measures = [name for name in question.measures or MEASURES if any(name in one.run.values for one in measured)]
+    return Study(
+        swerve_version=__version__,
+        name=question.name,
+        recipe=question.recipe,
+        baseline=question.baseline,
+        seeds=question.seeds,
+        confidence=question.confidence,
+        variants=tuple(_variant(name, changes, runs) for name, changes in question.changes.items()),
+        runs=tuple(one.run for one in runs),
+        means=tuple(one for name in measures for one in _means(question, name, measured)),
+        differences=tuple(one for name in measures for one in _differences(question, name, measured)),
+        curves=tuple(_curves(question, runs)),
+        detectable=tuple(detectable(question, runs, num_problems=0)) if measured else (),
+    )
+
+
+def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[Measured]) -> StudyVariant:
+    own = [one.run for one in runs if one.run.variant == name]
+    steps = [run.collapse_step for run in own if run.collapse_step is not None]
+    return StudyVariant(
+        name=name,
+        changes=changes,
+        num_runs=sum(run.measured for run in own),
+        num_collapsed=len(steps),
+        first_collapse=min(steps, default=None),
+    )
+
+
+def _values(measure: str, variant: str, runs: Sequence[Measured]) -> dict[int, float]:
+    """Return a measure of a variant by seed."""
+    return {
+        one.run.seed: one.run.values[measure]
+        for one in runs
+        if one.run.variant == variant and measure in one.run.values
+    }
+
+
+def _over_seeds(measure: str, values: Sequence[float], confidence: float, *, least: float) -> Estimate | None:
+    """Return the mean with its t interval; None where there is no spread to make one of.
+
+    A fraction, or a difference of fractions, stays within `least` and 1.
+    """
+    found = mean_interval(values, confidence=confidence) if np.ptp(values) > 0 else None
+    if found is None or MEASURES[measure].unit != "share":
+        return found
+    return Estimate(mean=found.mean, low=max(least, found.low), high=min(1.0, found.high))
+
+
+def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
+    for variant in question.changes:
+        values = list(_values(measure, variant, runs).values())
+        if values:
+            yield StudyMean(
+                measure=measure,
+                variant=variant,
+                num_seeds=len(values),
+                mean=fmean(values),
+                over_seeds=_over_seeds(measure, values, question.confidence, least=0.0),
+            )
+
+
+def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
+    """Return the differences of all variants from the baseline; their p-values are a family."""
+    found = []
+    before = _values(measure, question.baseline, runs)
+    for variant in list(question.changes)[1:]:
+        after = _values(measure, variant, runs)
+        seeds = sorted(before.keys() & after.keys())
+        if seeds:
+            pairs = [before[seed] for seed in seeds], [after[seed] for seed in seeds]
+            changes = [late - early for early, late in zip(*pairs, strict=True)]
+            found.append(
+                {
+                    "measure": measure,
+                    "variant": variant,
+                    "num_seeds": len(seeds),
+                    "mean": fmean(pairs[1]) - fmean(pairs[0]),
+                    "over_seeds": _over_seeds(measure, changes, question.confidence, least=-1.0),
+                    "p_seeds": paired_t_test(*pairs),
+                    "effect_size": cohens_d_paired(*pairs),
+                    **_over_problems(question, measure, variant, runs),
+                }
+            )
+    for name in ("p_seeds", "p_problems"):
+        for one, adjusted in zip(found, holm([entry[name] for entry in found]), strict=True):
+            one[f"{name}_adjusted"] = adjusted
+    return [StudyDifference(**one) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Values of the same problems by the runs of a seed; `problems` names the problem of each pair."""
+
+    problems: list[str]
+    before: list[float]
+    after: list[float]
+
+
+def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[Measured]) -> _Pairs:
+    values = {(one.run.variant, one.run.seed): one.by_problem.get(measure, {}) for one in runs}
+    pairs = _Pairs([], [], [])
+    for (name, seed), after in values.items():
+        before = values.get((baseline, seed), {}) if name == variant else {}
+        for problem in [one for one in after if one in before]:  # in a fixed order, for sums to the last bit
+            pairs.problems.append(problem)
+            pairs.before.append(before[problem])
+            pairs.after.append(after[problem])
+    return pairs
+
+
+def _over_problems(question: Question, measure: str, variant: str, runs: Sequence[Measured]) -> dict[str, Any]:
+    pairs = _paired_problems(measure, question.baseline, variant, runs)
+    num, level = len(set(pairs.problems)), question.confidence
+    if not num:
+        return dict.fromkeys(("num_problems", "over_problems", "p_problems"))
+    is_share = MEASURES[measure].unit == "share"
+    if len(pairs.problems) == num and all(value in (0, 1) for value in (*pairs.before, *pairs.after)) and is_share:
+        test = mcnemar([value == 1 for value in pairs.before], [value == 1 for value in pairs.after], confidence=level)
+        return {"num_problems": num, "over_problems": test.difference, "p_problems": test.p_value}
+    changes = [after - before for before, after in zip(pairs.before, pairs.after, strict=True)]
+    bounds = (-1.0, 1.0) if is_share else (-math.inf, math.inf)
+    return {
+        "num_problems": num,
+        "over_problems": mean_interval(changes, clusters=pairs.problems, confidence=level, bounds=bounds),
+        "p_problems": sign_flip_test(pairs.before, pairs.after, clusters=pairs.problems),
+    }
+
+
+def _curves(question: Question, runs: Sequence[Measured]) -> Iterator[StudyCurve]:
+    for metric in CURVES:
+        for variant in question.changes:
+            own = [one.curves.get(metric, {}) for one in runs if one.run.variant == variant]
+            by_step = {step: [one[step] for one in own if step in one] for step in sorted(set().union(*own))}
+            if by_step:
+                yield StudyCurve(
+                    metric=metric,
+                    variant=variant,
+                    steps=tuple(by_step),
+                    mean=tuple(_rounded(fmean(values)) for values in by_step.values()),
+                    low=tuple(_rounded(min(values)) for values in by_step.values()),
+                    high=tuple(_rounded(max(values)) for values in by_step.values()),
+                )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def detectable(question: Question, runs: Sequence[Measured], *, num_problems: int) -> Iterator[Detectable]:
+    """Yield the difference in accuracy that one comparison finds, over seeds and over problems.
+
+    Args:
+        question: with the seeds.
+        runs: those that are done, whose differences say how far pairs lie apart; without any it is assumed.
+        num_problems: of an evaluation, where none is done.
+    """
+    by_seed, disagreements, known = [], [], 0
+    for variant in list(question.changes)[1:]:
+        after, before = _values("accuracy", variant, runs), _values("accuracy", question.baseline, runs)
+        changes = [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
+        if len(changes) > 1:
+            by_seed.append(float(np.var(changes, ddof=1)))
+        pairs = _paired_problems("accuracy", question.baseline, variant, runs)
+        known = max(known, len(set(pairs.problems)))
+        if pairs.problems:
+            disagreements.append(_problem_variance(pairs))
+    yield _detectable("seeds", len(question.seeds), by_seed, ASSUMED_SEED_SD)
+    yield _detectable("problems", known or num_problems, disagreements, math.sqrt(ASSUMED_DISAGREEMENT))
+
+
+def _problem_variance(pairs: _Pairs) -> float:
+    """Return the variance of the problems' mean differences."""
+    sums: dict[str, list[float]] = {}
+    for problem, before, after in zip(pairs.problems, pairs.before, pairs.after, strict=True):
+        sums.setdefault(problem, []).append(after - before)
+    return float(np.var([fmean(values) for values in sums.values()]))
+
+
+def _detectable(unit: Any, num: int, variances: Sequence[float], assumed: float) -> Detectable:
+    known = [one for one in variances if one > 0]  # pairs that are all alike do not say how far others would be apart
+    sd = math.sqrt(fmean(known)) if known else assumed
+    return Detectable(
+        measure="accuracy",
+        unit=unit,
+        num=num,
+        sd=sd,
+        is_assumed=not known,
+        difference=detectable_difference(num, sd),
+    )

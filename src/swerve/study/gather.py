@@ -1,0 +1,159 @@
+"""Gather what the runs of a study measured, or what several runs did that were no study."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import Study
+from swerve.config import Config
+from swerve.errors import ConfigError
+from swerve.estimates import Estimate
+from swerve.recipes.loader import differing_keys, load_config
+from swerve.study.compare import Question, compare_runs
+from swerve.study.measure import Measured, measure_run
+from swerve.study.plan import Job, Plan
+
+
+def question_of(plan: Plan) -> Question:
+    """Return what a study compares, its baseline first."""
+    study, first = plan.study, plan.study.compared_with
+    return Question(
+        name=study.name,
+        recipe=Path(study.recipe).name,
+        changes={first: study.variants[first], **study.variants},
+        seeds=study.seeds,
+        measures=study.measures,
+        confidence=study.confidence,
+    )
+
+
+def measure_jobs(plan: Plan, failures: Mapping[str, str] = {}) -> list[Measured]:
+    """Read the runs of a study, by variant and seed.
+
+    Args:
+        plan: the study.
+        failures: why a run failed, by name.
+    """
+    return [_measure(job, plan.path, failures.get(job.name)) for job in plan.jobs]
+
+
+def _measure(job: Job, folder: Path, failure: str | None) -> Measured:
+    shown = str(job.run.path.relative_to(folder))
+    return measure_run(job.run.path, variant=job.variant, seed=job.seed, shown_path=shown, failure=failure)
+
+
+def gather_study(plan: Plan, failures: Mapping[str, str] = {}) -> Study:
+    """Return the comparison of the runs that are done."""
+    return compare_runs(question_of(plan), measure_jobs(plan, failures))
+
+
+def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> Study:
+    """Compare runs that were no study: a variant is a configuration but for its seed, the first is the baseline.
+
+    Raises:
+        ConfigError: two runs have the same configuration and seed.
+        ArtifactError: a directory is no run.
+    """
+    configs = [_config_of(path) for path in paths]
+    groups: list[list[int]] = []
+    for at, config in enumerate(configs):
+        own = next((group for group in groups if not _apart(configs[group[0]], config)), None)
+        if own is None:
+            groups.append([at])
+        elif any(configs[other].seed == config.seed for other in own):
+            raise ConfigError(f"{paths[at]} has the configuration and seed of another run; leave one of the two out")
+        else:
+            own.append(at)
+    names = _group_names(paths, groups)
+    keys = sorted({key for group in groups for key in _apart(configs[groups[0][0]], configs[group[0]])})
+    measured = [
+        measure_run(paths[at], variant=name, seed=configs[at].seed, shown_path=str(paths[at]))
+        for name, group in zip(names, groups, strict=True)
+        for at in group
+    ]
+    question = Question(
+        name=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others",
+        recipe=f"{len(paths)} runs",
+        changes={
+            name: {key: _value_at(configs[group[0]], key) for key in keys}
+            for name, group in zip(names, groups, strict=True)
+        },
+        seeds=tuple(sorted({config.seed for config in configs})),
+        confidence=confidence,
+    )
+    return compare_runs(question, measured)
+
+
+def _config_of(path: Path) -> Config:
+    RunDirectory(path).read_provenance()
+    return load_config(path / "config.yaml")
+
+
+def _apart(first: Config, second: Config) -> list[str]:
+    """Return the keys in which two configurations differ beside seed and name; of `X` and `X.kind` the shorter."""
+    keys = [key for key in differing_keys(first, second) if key not in ("seed", "name")]
+    return [key for key in keys if not any(key.startswith(f"{other}.") for other in keys)]
+
+
+def _value_at(config: Config, key: str) -> Any:
+    value: Any = config.model_dump(mode="json")
+    for part in key.split("."):
+        if isinstance(value, list):
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _group_names(paths: Sequence[Path], groups: Sequence[Sequence[int]]) -> list[str]:
+    """Return what variants are called: as the run's directory is, without the seed where there are several.
+
+    >>> _group_names([Path("runs/kl-0"), Path("runs/kl-1"), Path("runs/s/runs/none/seed-0")], [[0, 1], [2]])
+    ['kl', 'none']
+    """
+    names: list[str] = []
+    for group in groups:
+        path = paths[group[0]].absolute()
+        found = path.name
+        if len(group) > 1 or re.fullmatch(r"seed-\d+", found):
+            found = re.sub(r"[-_]?(seed[-_]?)?\d+$", "", found) or path.parent.name
+        names.append(found if found not in names else f"{found}-{len(names) + 1}")
+    return names
+
+
+_CSV = (
+    "measure", "variant", "num_seeds", "mean", "low", "high",
+    "difference_over_seeds", "difference_over_seeds_low", "difference_over_seeds_high", "p_seeds", "p_seeds_holm", "d",
+    "num_problems", "difference_over_problems", "difference_over_problems_low", "difference_over_problems_high",
+    "p_problems", "p_problems_holm",
+)  # fmt: skip
+
+
+def study_csv(study: Study) -> str:
+    """Return a line for each measure and variant, with numbers as they are; what was not measured is empty."""
+    stream = io.StringIO()
+    write = csv.writer(stream, lineterminator="\n").writerow
+    write(_CSV)
+    for one in study.means:
+        interval = one.over_seeds
+        row: list[Any] = [one.measure, one.variant, one.num_seeds, one.mean, *_ends(interval)]
+        change = study.difference_of(one.measure, one.variant)
+        if change is None:
+            row += [""] * (len(_CSV) - len(row))
+        else:
+            over = change.over_problems
+            row += [change.mean, *_ends(change.over_seeds), change.p_seeds, change.p_seeds_adjusted, change.effect_size]
+            row += [change.num_problems, over.mean if over else None, *_ends(over), change.p_problems]
+            row += [change.p_problems_adjusted]
+        write(["" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+    return stream.getvalue()
+
+
+def _ends(interval: Estimate | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (interval.low, interval.high)

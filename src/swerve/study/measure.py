@@ -1,0 +1,147 @@
+"""What a run of a study measured: one number for each measure, values by problem, and curves over training."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.metrics import StepMetrics, read_step_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import RunState, StudyRun
+from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
+from swerve.errors import ArtifactError
+from swerve.report.read import right_answers
+
+ByProblem = Mapping[str, float]
+"""Problem -> value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A run, and what its files say beyond one number for each measure."""
+
+    run: StudyRun
+    by_problem: Mapping[str, ByProblem]
+    """Measure -> value of each problem at the last evaluated checkpoint."""
+    curves: Mapping[str, Mapping[int, float]]
+    """Metric -> value at each global step."""
+
+
+def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure: str | None = None) -> Measured:
+    """Read a run.
+
+    Args:
+        path: its directory; where there is none, the run is `missing`.
+        variant: what it is a run of.
+        seed: its seed.
+        shown_path: what the study calls its directory.
+        failure: why the run failed, if it did.
+    """
+    here: dict[str, Any] = {"variant": variant, "seed": seed, "path": shown_path}
+    run = RunDirectory(path)
+    if not (path / "run.json").is_file():
+        return _nothing(StudyRun(**here, state="failed" if failure else "missing", reason=failure or "not begun"))
+    try:
+        provenance = run.read_provenance()
+        status = provenance.get("status")
+        evaluations, metrics = read_evaluations(run), tuple(read_step_metrics(run.metrics_path))
+        last = evaluations[-1] if evaluations else None
+        by_problem = {} if last is None else _by_problem(run, last)
+    except ArtifactError as error:
+        return _nothing(StudyRun(**here, state="failed", reason=str(error)))
+    done = failure is None and (status == "collapsed" or (status == "trained" and last is not None))
+    collapse = next((one for one in metrics if one.collapse is not None), None)
+    found = StudyRun(
+        **here,
+        state=_state(status, failure, done=done),
+        reason=None if done else failure or _lacking(status),
+        config_hash=provenance.get("config_hash"),
+        checkpoint=last.checkpoint if done and last else None,
+        weights_sha256=last.weights_sha256 if done and last else None,
+        collapse=None if collapse is None else collapse.collapse,
+        collapse_step=None if collapse is None else collapse.step,
+        values=_values(evaluations, metrics, by_problem) if done else {},
+    )
+    return Measured(run=found, by_problem=by_problem, curves=_curves(evaluations, metrics)) if done else _nothing(found)
+
+
+def _state(status: str | None, failure: str | None, *, done: bool) -> RunState:
+    if done:
+        return "collapsed" if status == "collapsed" else "trained"
+    return "failed" if failure or status in ("failed", "trained") else "missing"
+
+
+def _nothing(run: StudyRun) -> Measured:
+    return Measured(run=run, by_problem={}, curves={})
+
+
+def _lacking(status: str | None) -> str:
+    return "not evaluated" if status == "trained" else f"not trained to the end ({status})"
+
+
+def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
+    folder, name = run.path / "eval", f"{evaluation.file_name}.parquet"
+    columns = ["problem_id", "question", "correct", "num_tokens", "entropy"]
+    rows = read_table(folder / name, EVALUATION_SCHEMA).select(columns).to_pylist()
+    names = {row["problem_id"]: f"{row['problem_id']}\n{row['question']}" for row in rows}
+    read = {"accuracy": "correct", "length": "num_tokens", "entropy": "entropy"}
+    found = {measure: {names[row["problem_id"]]: float(row[key]) for row in rows} for measure, key in read.items()}
+    samples = read_table(folder / "samples" / name, SAMPLES_SCHEMA)
+    right: dict[str, list[bool]] = defaultdict(list)
+    for problem, is_right in zip(samples["problem_id"].to_pylist(), samples["correct"].to_pylist(), strict=True):
+        right[names[problem]].append(is_right)
+    found["sampled_accuracy"] = {problem: sum(each) / len(each) for problem, each in right.items()}
+    answers = right_answers(samples)
+    if max(map(len, answers.values()), default=0) > 1:
+        found["distinct_right"] = {names[problem]: float(len(each)) for problem, each in answers.items()}
+    return {measure: values for measure, values in found.items() if values}
+
+
+def _values(
+    evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...], by_problem: Mapping[str, ByProblem]
+) -> dict[str, float]:
+    if not evaluations:
+        return {}
+    last = evaluations[-1]
+    found = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
+    found["truncated"] = last.truncated
+    if last.diversity is not None and last.diversity.ngram_similarity is not None:
+        found["similarity"] = last.diversity.ngram_similarity.mean
+    if last.statuses:
+        found["unparsed"] = last.statuses.get("unparsed", 0) / sum(last.statuses.values())
+    greedy = [one for one in evaluations if one.accuracy is not None]
+    if greedy:
+        best = max(greedy, key=lambda one: one.accuracy.mean if one.accuracy else 0.0)
+        assert best.accuracy is not None
+        found |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
+    for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
+        recorded = [value for one in metrics if (value := getattr(one, key)) is not None]
+        if recorded:
+            found[measure] = recorded[-1]
+    return found
+
+
+_OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], float | None]] = {
+    "accuracy": lambda one: None if one.accuracy is None else one.accuracy.mean,
+    "sampled_accuracy": lambda one: None if (found := one.pass_at(1)) is None else found.mean,
+    "entropy": lambda one: None if one.entropy is None else one.entropy.mean,
+}
+_OF_METRICS = {
+    "reward": "reward",
+    "surprise": "neg_logprob",
+    "training_length": "completion_length",
+    "divergence": "live_kl_forward",
+    "kl": "kl",
+}
+"""Curve -> key of the metrics."""
+
+
+def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
+    found = {name: {one.step: read(one) for one in evaluations} for name, read in _OF_EVALUATIONS.items()}
+    found |= {name: {one.step: getattr(one, key) for one in metrics} for name, key in _OF_METRICS.items()}
+    return {name: {step: one for step, one in values.items() if one is not None} for name, values in found.items()}

@@ -1,0 +1,338 @@
+"""The file of a study, and the runs that it asks for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, field_validator
+
+from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.files import write_text
+from swerve.artifacts.probe_summary import read_summary
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import MEASURES
+from swerve.config import Config
+from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.recipes.files import shipped_recipes
+from swerve.recipes.layers import parse_override, read_layers
+from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
+from swerve.recipes.yaml_lines import emit_yaml
+from swerve.settings import Model
+
+StudyStep = Literal["train", "eval", "probe"]
+Changes = dict[str, JsonValue]
+"""Dotted keys of a recipe and their values."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,59}")
+_START = "start"
+
+
+def _counted(value: Any) -> Any:
+    if type(value) is int and 0 < value < 10_000:
+        return tuple(range(value))
+    return tuple(value) if isinstance(value, list) else value
+
+
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], BeforeValidator(_counted), Field(min_length=1)]
+"""A list, or a number n for 0 to n - 1."""
+
+
+class StudyStart(Model):
+    """A run whose last checkpoint the runs of the study begin with."""
+
+    recipe: str
+    """Name of a shipped recipe, or path of a YAML file."""
+    set: Changes = Field(default_factory=dict)
+    """Changes to it."""
+    per_seed: bool = False
+    """Whether each seed has a start of its own, trained with that seed."""
+
+
+class StudyFile(Model):
+    """What a study's YAML file says."""
+
+    name: str
+    recipe: str
+    """Name of a shipped recipe, or path of a YAML file, from the study's folder."""
+    set: Changes = Field(default_factory=dict)
+    """Changes to the recipe for all variants: dotted keys and values, as on the command line."""
+    seeds: Seeds = (0, 1, 2)
+    """Each variant is run with each; a number n stands for 0 to n - 1."""
+    variants: dict[str, Changes] = Field(min_length=1)
+    """Name -> changes to the recipe."""
+    baseline: str | None = None
+    """The variant that others are compared with; null: the first."""
+    start: StudyStart | None = None
+    """What all runs begin with; null: what the recipe says."""
+    measures: tuple[str, ...] = ()
+    """What is compared, the headline first; empty: everything that was measured."""
+    steps: tuple[StudyStep, ...] = ("train", "eval")
+    """What is done of each run."""
+    confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
+    """Coverage of the intervals."""
+
+    @field_validator("variants")
+    @classmethod
+    def _check_variants(cls, variants: dict[str, Changes]) -> dict[str, Changes]:
+        for name, changes in variants.items():
+            if not _NAME.fullmatch(name) or name == _START:
+                raise ValueError(
+                    f"variant {name!r}: use up to 60 letters, digits, '.', '_' and '-', and not '{_START}'"
+                )
+            if "seed" in changes or "name" in changes:
+                raise ValueError(f"variant {name!r} changes its seed or name; seeds are given under 'seeds'")
+        return variants
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"a seed is given twice: {list(seeds)}")
+        return seeds
+
+    @field_validator("baseline")
+    @classmethod
+    def _check_baseline(cls, name: str | None, info: ValidationInfo) -> str | None:
+        variants = info.data.get("variants", {})
+        if name is not None and variants and name not in variants:
+            raise ValueError(f"there is no variant '{name}'{nearest(name, variants)}; there are {', '.join(variants)}")
+        return name
+
+    @field_validator("measures")
+    @classmethod
+    def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        for name in measures:
+            if name not in MEASURES:
+                raise ValueError(f"there is no measure '{name}'{nearest(name, MEASURES)}; use {', '.join(MEASURES)}")
+        return measures
+
+    @property
+    def compared_with(self) -> str:
+        """Name of the variant that others are compared with."""
+        return self.baseline or next(iter(self.variants))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run of a study."""
+
+    name: str
+    """Such as `none/seed-0`; of a run that others begin with, `start` or `start/seed-0`."""
+    variant: str
+    seed: int
+    config: Config
+    run: RunDirectory
+    config_path: Path
+    log_path: Path
+    steps: tuple[StudyStep, ...]
+
+    def next_step(self) -> StudyStep | None:
+        """Return what is to be done next of the run, by what is on the disk; None: nothing.
+
+        Raises:
+            ArtifactError: the run's own files are damaged.
+        """
+        if not (self.run.path / "run.json").is_file():
+            return "train"
+        status = self.run.read_provenance().get("status")
+        if status not in ("trained", "collapsed"):
+            return "train"
+        kept = self.run.missing_checkpoints(self.config.scheduled_steps, self.config.retained_steps)
+        if status == "trained" and any(" is missing" in line for line in kept):
+            return "train"
+        if "eval" in self.steps and not self._is_evaluated():
+            return "eval"
+        if "probe" in self.steps and status == "trained" and not self._is_probed():
+            return "probe"
+        return None
+
+    def _is_evaluated(self) -> bool:
+        """Whether every checkpoint that the recipe asks for has an evaluation of these weights under its settings."""
+        try:
+            found = {one.step: one for one in read_evaluations(self.run)}
+        except ArtifactError:
+            return False
+        wanted = self.config.evaluation_settings
+        for checkpoint in self.run.checkpoints():
+            one = found.get(checkpoint.step)
+            if checkpoint.scheduled and (
+                one is None
+                or one.weights_sha256 != checkpoint.weights_sha256
+                or any(one.settings.get(key) != value for key, value in wanted.items())
+            ):
+                return False
+        return True
+
+    def _is_probed(self) -> bool:
+        try:
+            return read_summary(self.run) is not None
+        except ArtifactError:
+            return False
+
+    def check_unchanged(self) -> None:
+        """Check that the run, if it was begun, has the configuration that the study asks for.
+
+        Raises:
+            ConfigError: it has another; the message names the variant and the keys.
+        """
+        if not (self.run.path / "run.json").is_file():
+            return
+        keys = differing_keys(load_config(self.run.config_path), self.config)
+        if keys:
+            raise ConfigError(
+                f"variant '{self.variant}' is not what {self.run.path} was trained with: it differs in "
+                f"{', '.join(keys[:5])}{' and others' if len(keys) > 5 else ''}; give the variant as it was, call the "
+                f"new one otherwise, or delete {self.run.path}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study with all its runs."""
+
+    study: StudyFile
+    path: Path
+    starts: tuple[Job, ...]
+    jobs: tuple[Job, ...]
+
+    def write(self) -> None:
+        """Write `study.yaml` and the configuration of each run."""
+        write_text(self.path / "study.yaml", emit_yaml(self.study.model_dump(mode="json")))
+        for job in (*self.starts, *self.jobs):
+            write_text(job.config_path, dump_yaml(job.config))
+
+    def select(self, names: Sequence[str]) -> tuple[Job, ...]:
+        """Return the runs of these names; `start` and a variant's name stand for all of theirs.
+
+        Raises:
+            ConfigError: there is no such run.
+        """
+        known = {job.name: job for job in (*self.starts, *self.jobs)}
+        for name in names:
+            if not any(name in (one, job.variant) for one, job in known.items()):
+                raise ConfigError(
+                    f"--only '{name}': the study has no such run{nearest(name, known)} ({', '.join(known)})"
+                )
+        return tuple(job for name, job in known.items() if {name, job.variant} & set(names))
+
+
+def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs: Path) -> Plan:
+    """Return the runs that a study asks for; nothing is written.
+
+    Args:
+        source: name of a shipped study, a YAML file, or the directory of a study.
+        overrides: `KEY=VALUE` of the study's file; those of other keys are changes to the recipe for all variants.
+        out: directory of the study; None: its name under `runs`.
+        runs: where runs are.
+
+    Raises:
+        ConfigError: the file, an override or a configuration is wrong, a variant was changed after its runs began, or
+            the directory is not that of a study.
+    """
+    found = _find(source, runs)
+    own, changes = _split(found, overrides)
+    study = load_document(StudyFile, found, own, use="study")
+    file = Path(found)
+    study = study.model_copy(
+        update={"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}, "start": _start(study, file)}
+    )
+    if not _NAME.fullmatch(study.name):
+        raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
+    path = out or runs / study.name
+    if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(
+            f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
+        )
+    starts = {seed: job for seed in study.seeds if (job := _start_job(study, seed, path, runs)) is not None}
+    jobs = tuple(_jobs(study, path, starts, found))
+    for job in (*starts.values(), *jobs):
+        job.check_unchanged()
+    return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
+
+
+def _find(source: str, runs: Path) -> str:
+    """Return a shipped study's name, or the path of a study's file."""
+    paths = (Path(source) / "study.yaml", runs / source / "study.yaml")
+    found = next((path for path in paths if path.is_file()), None)
+    return source if found is None or source in shipped_recipes("study") else str(found)
+
+
+def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
+    """Return the overrides of the study's own keys, and the changes to its recipe.
+
+    A profile is the study's, where it has one of that name, and the recipe's otherwise.
+    """
+    parsed = [(text, parse_override(text)) for text in overrides]
+    own = [text for text, one in parsed if one.keys[0] in StudyFile.model_fields]
+    profiles = read_layers(source, "study", lambda data: data, expected="must be a mapping of keys to values").profiles
+    own += [text for text, one in parsed if one.keys == ("profile",) and one.value in profiles]
+    changes = {".".join(one.keys): one.value for text, one in parsed if text not in own}
+    if "seed" in changes:
+        raise ConfigError(f"override 'seed={changes['seed']}': a study has seeds=N, or seeds=[0, 1, ...]")
+    return own, changes
+
+
+def _recipe(recipe: str, file: Path) -> str:
+    """Return a shipped recipe's name, or the absolute path of a file, which is sought from the study's folder first."""
+    if recipe in shipped_recipes():
+        return recipe
+    beside = file.parent / recipe
+    return str((beside if beside.is_file() else Path(recipe)).absolute()) if "." in recipe or "/" in recipe else recipe
+
+
+def _start(study: StudyFile, file: Path) -> StudyStart | None:
+    start = study.start
+    return None if start is None else start.model_copy(update={"recipe": _recipe(start.recipe, file)})
+
+
+def _texts(changes: Mapping[str, Any]) -> list[str]:
+    """Return changes as the command line has them; JSON is YAML."""
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
+
+
+def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | None:
+    """Return the run that those of a seed begin with."""
+    start = study.start
+    if start is None:
+        return None
+    config = load_config(start.recipe, [*_texts(start.set), *([f"seed={seed}"] if start.per_seed else [])])
+    ending = f"-seed-{seed}" if start.per_seed else ""
+    config = config.model_copy(update={"name": f"{config.name}{ending}"})
+    name = f"{_START}/seed-{seed}" if start.per_seed else _START
+    return _job(name, _START, config, path, ("train",), run=runs / config.name)
+
+
+def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) -> Iterator[Job]:
+    for variant, changes in study.variants.items():
+        for seed in study.seeds:
+            name = f"{variant}/seed-{seed}"
+            texts = _texts(study.set)
+            if seed in starts:
+                texts.append(f"model.path={json.dumps(str(_last_checkpoint(starts[seed])))}")
+            try:
+                config = load_config(study.recipe, [*texts, *_texts(changes), f"seed={seed}"])
+            except ConfigError as error:
+                raise ConfigError(f"{file}: variant '{variant}': {error}") from None
+            config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
+            yield _job(name, variant, config, path, study.steps, run=path / "runs" / name)
+
+
+def _last_checkpoint(start: Job) -> Path:
+    return start.run.checkpoint_path(sum(stage.steps for stage in start.config.stages))
+
+
+def _job(name: str, variant: str, config: Config, path: Path, steps: tuple[StudyStep, ...], *, run: Path) -> Job:
+    return Job(
+        name=name,
+        variant=variant,
+        seed=config.seed,
+        config=config,
+        run=RunDirectory(run),
+        config_path=path / "configs" / f"{name}.yaml",
+        log_path=path / "logs" / f"{name}.log",
+        steps=steps,
+    )

@@ -1,0 +1,271 @@
+"""Do the runs of a study: each a child process at a time, side by side within a budget of cores and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swerve.artifacts.files import write_text
+from swerve.config import Config
+from swerve.errors import ConfigError, InterruptedRunError, SwerveError
+from swerve.interruption import Interruption, deferred_signals
+from swerve.progress import Progress, ProgressTask
+from swerve.study.plan import Job, Plan, StudyStep
+
+_POLL_SECONDS = 0.2
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What runs may take together."""
+
+    num_jobs: int = 1
+    """Runs side by side."""
+    memory: int | None = None
+    """Bytes; None: not limited."""
+    predict: Callable[[Config], int] | None = None
+    """Returns the bytes that a run takes at its peak; needed with `memory`."""
+
+
+Command = Callable[[Job, StudyStep], Sequence[str]]
+"""Returns the command line of a step."""
+
+
+def step_command(job: Job, step: StudyStep) -> list[str]:
+    """Return the command line that does a step of a run."""
+    swerve = [sys.executable, "-m", "swerve", step]
+    if step == "train":
+        return [*swerve, str(job.config_path), "--out", str(job.run.path), "--resume-or-start"]
+    return [*swerve, str(job.run.path)]
+
+
+def run_jobs(
+    jobs: Sequence[Job], budget: Budget, *, progress: Progress, command: Command = step_command
+) -> dict[str, str]:
+    """Do what is left of runs; return why each that failed did, by name.
+
+    A run that another process holds is waited for. Children are asked to save and stop where this process is
+    interrupted, and are where it is killed.
+
+    Raises:
+        InterruptedRunError: a signal asked for a stop; all children have ended.
+    """
+    total = sum(_num_steps(job) for job in jobs)
+    with progress.task("study", total, done=sum(map(_steps_done, jobs))) as task, deferred_signals() as interruption:
+        return _Scheduler(jobs, budget, progress, task, command).run(interruption)
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    step: StudyStep
+    process: subprocess.Popen[bytes]
+    memory: int
+    counted: int
+    """Steps of training that the progress knows of."""
+
+
+@dataclass(slots=True)
+class _Scheduler:
+    jobs: Sequence[Job]
+    budget: Budget
+    progress: Progress
+    task: ProgressTask
+    command: Command
+    waiting: deque[Job] = field(init=False)
+    running: list[_Running] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    num_ended: int = 0
+    held: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(self.jobs)
+
+    def run(self, interruption: Interruption) -> dict[str, str]:
+        while self.waiting or self.running:
+            if interruption.signal_number is not None:
+                self._stop(interruption.signal_number)
+            self._start_what_fits()
+            time.sleep(_POLL_SECONDS)
+            for one in list(self.running):
+                self._look_at(one)
+        return self.failures
+
+    def _stop(self, signal_number: int) -> None:
+        for one in self.running:
+            one.process.send_signal(signal.SIGINT)
+        for one in self.running:
+            one.process.wait()
+        raise InterruptedRunError(
+            f"interrupted; {self.num_ended} of {len(self.jobs)} runs are done, the others saved where they were; the "
+            "same command continues",
+            signal_number=signal_number,
+        )
+
+    def _start_what_fits(self) -> None:
+        for _ in range(len(self.waiting)):
+            if len(self.running) >= self.budget.num_jobs:
+                return
+            job = self.waiting.popleft()
+            if job.run.is_held():
+                if job.name not in self.held:
+                    self.progress.note(f"{job.name}: another process works on it; waiting for it")
+                self.held.add(job.name)
+                self.waiting.append(job)
+                continue
+            try:
+                memory = self._memory(job)
+                if memory + sum(one.memory for one in self.running) > (self.budget.memory or memory) and self.running:
+                    self.waiting.appendleft(job)
+                    return
+                self._start(job, memory)
+            except SwerveError as error:
+                self._end(job, str(error))
+
+    def _memory(self, job: Job) -> int:
+        """Return the memory that a run takes; the runs of a variant take the same."""
+        limit, predict = self.budget.memory, self.budget.predict
+        if limit is None or predict is None:
+            return 0
+        if job.variant not in self.sizes:
+            self.sizes[job.variant] = predict(job.config)
+        size = self.sizes[job.variant]
+        if size > limit:
+            raise ConfigError(f"needs about {size / 1e9:.2g} of the {limit / 1e9:.2g} GB that --memory gives")
+        return size
+
+    def _start(self, job: Job, memory: int, *, after: StudyStep | None = None) -> None:
+        """Begin the next step of a run, or end it; `after`: the step that a child has just ended well."""
+        step = job.next_step()
+        if step is None or step == after:
+            self._end(job, None if step is None else f"{step} ended without what it was to make; see {job.log_path}")
+            return
+        job.log_path.parent.mkdir(parents=True, exist_ok=True)
+        line = list(self.command(job, step))
+        with job.log_path.open("ab") as log:
+            log.write(f"$ {shlex.join(line)}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                preexec_fn=_stop_with_parent, env=self._environment(job),
+            )  # fmt: skip
+        self.running.append(_Running(job, step, process, memory, _steps_done(job)))
+
+    def _environment(self, job: Job) -> Mapping[str, str]:
+        """Return the environment of a child: its share of the cores, unless the recipe or the user says otherwise."""
+        if job.config.runtime.threads is not None or "OMP_NUM_THREADS" in os.environ:
+            return os.environ
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.budget.num_jobs))}
+
+    def _look_at(self, one: _Running) -> None:
+        done = _steps_done(one.job)
+        self.task.advance(done - one.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=self._now())
+        one.counted = done
+        status = one.process.poll()
+        if status is None:
+            return
+        self.running.remove(one)
+        collapsed = one.step == "train" and status == 1 and _has_collapsed(one.job)
+        if status != 0 and not collapsed:
+            self._end(one.job, f"{_last_words(one.job.log_path, status)}; see {one.job.log_path}")
+            return
+        try:
+            self._start(one.job, one.memory, after=one.step)
+        except SwerveError as error:
+            self._end(one.job, str(error))
+
+    def _now(self) -> str:
+        return ", ".join(f"{one.job.name} {one.step} {one.counted}/{_num_steps(one.job)}" for one in self.running)
+
+    def _end(self, job: Job, reason: str | None) -> None:
+        self.num_ended += 1
+        if reason is not None:
+            self.failures[job.name] = reason
+        said = "done" if reason is None else f"failed: {reason}"
+        self.progress.note(f"{job.name}: {said} ({self.num_ended} of {len(self.jobs)})")
+
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _stop_with_parent() -> None:
+    """In a child before it runs its program: SIGINT is heard, and comes when this process ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def _num_steps(job: Job) -> int:
+    return sum(stage.steps for stage in job.config.stages)
+
+
+def _steps_done(job: Job) -> int:
+    """Return how many steps of training a run has logged."""
+    path = job.run.metrics_path
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+
+def _has_collapsed(job: Job) -> bool:
+    return (job.run.path / "run.json").is_file() and job.run.read_provenance().get("status") == "collapsed"
+
+
+def _last_words(log: Path, status: int) -> str:
+    """Return the line with which a child says why it failed."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    started = max((at for at, line in enumerate(lines) if line.startswith("$ ")), default=0)
+    said = [line for line in lines[started:] if line.startswith("swerve: ")]
+    if status < 0:
+        return f"killed by signal {-status}"
+    return said[-1].removeprefix("swerve: ").removeprefix("error: ") if said else f"ended with status {status}"
+
+
+def job_lines(jobs: Sequence[Job], arguments: Sequence[str]) -> list[str]:
+    """Return a shell line for each run: the command that does this run of the study alone.
+
+    Args:
+        jobs: the runs.
+        arguments: the study and its overrides, as given to `swerve study`.
+    """
+    base = [sys.executable, "-m", "swerve", "study", *arguments]
+    return [f"cd {shlex.quote(os.getcwd())} && exec {shlex.join([*base, '--only', job.name])}" for job in jobs]
+
+
+def write_job_list(path: Path, jobs: Sequence[Job], arguments: Sequence[str]) -> None:
+    """Write a line for each run, which any scheduler or `xargs` can do in any order."""
+    write_text(path, "".join(f"{line}\n" for line in job_lines(jobs, arguments)))
+
+
+def write_slurm_script(path: Path, plan: Plan, jobs: Sequence[Job], arguments: Sequence[str]) -> None:
+    """Write an array script for `sbatch` with a task for each run; what a task may take is given to `sbatch`.
+
+    A task is asked to save five minutes before its time is over, and is put into the queue again.
+    """
+    lines = "\n".join(f"  {shlex.quote(line)}" for line in job_lines(jobs, arguments))
+    logs = plan.path.absolute() / "logs" / "slurm"
+    write_text(
+        path,
+        f"""#!/bin/bash
+#SBATCH --job-name={plan.study.name}
+#SBATCH --array=0-{len(jobs) - 1}
+#SBATCH --output={logs}/%A_%a.log
+#SBATCH --signal=USR1@300
+#SBATCH --requeue
+runs=(
+{lines}
+)
+srun bash -c "${{runs[$SLURM_ARRAY_TASK_ID]}}"
+""",
+    )
+    logs.mkdir(parents=True, exist_ok=True)  # Slurm opens the log before the script begins

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+
+import pytest
+from scipy.stats import ttest_rel
+
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.study import Study
+from swerve.errors import ConfigError
+from swerve.recipes import dump_yaml
+from swerve.recipes.loader import config_hash
+from swerve.statistics import mcnemar
+from swerve.study.compare import Question, compare_runs, detectable
+from swerve.study.gather import compare_directories, study_csv
+from swerve.study.measure import measure_run
+
+QUESTION = Question(name="s", recipe="r", changes={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
+
+
+@pytest.fixture
+def runs(measured):
+    return [
+        measured("none", 0, "1100000000", entropy=0.5),
+        measured("none", 1, "1110000000", entropy=0.6),
+        measured("none", 2, "1000000000", entropy=0.4),
+        measured("kl", 0, "1111000000", entropy=0.7),
+        measured("kl", 1, "1111110000", entropy=0.7),
+        measured("kl", 2, "1111000000", entropy=0.7),
+        measured("clip", 0, "1100000000"),
+        measured("clip", 1, "1010000000"),
+    ]
+
+
+def test_differences_over_seeds_are_of_the_runs_of_one_seed(runs):
+    found = compare_runs(QUESTION, runs)
+    kl, clip = (found.difference_of("accuracy", name) for name in ("kl", "clip"))
+    assert (kl.num_seeds, kl.mean) == (3, pytest.approx(0.8 / 3))
+    p = ttest_rel([0.4, 0.6, 0.4], [0.2, 0.3, 0.1]).pvalue
+    assert kl.p_seeds == pytest.approx(p)
+    # Student's t of 2 degrees of freedom, 4.303, and a standard deviation of .0577.
+    reach = 4.302652729911275 * 0.0577350269 / 3**0.5
+    assert (kl.over_seeds.low, kl.over_seeds.high) == pytest.approx((kl.mean - reach, kl.mean + reach))
+    assert kl.effect_size == pytest.approx(kl.mean / 0.0577350269)
+    assert (clip.num_seeds, clip.mean) == (2, pytest.approx(-0.05))  # the third seed has no run
+    assert kl.p_seeds_adjusted == pytest.approx(2 * p)
+    assert found.mean_of("entropy", "none").over_seeds.mean == pytest.approx(0.5)
+    assert found.difference_of("entropy", "clip") is None
+
+
+def test_differences_over_problems_average_a_problem_over_seeds(runs):
+    kl = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    # By problem, of three seeds: 0, 1/3, 2/3, 3/3, 1/3, 1/3, 0, 0, 0, 0.
+    assert (kl.num_problems, kl.over_problems.mean) == (10, pytest.approx(0.8 / 3))
+    assert kl.p_problems == pytest.approx(2 / 2**5)  # all five signs alike
+    assert kl.over_problems.low < 0.8 / 3 < kl.over_problems.high
+
+
+def test_with_one_seed_nothing_is_said_over_seeds(runs):
+    found = compare_runs(QUESTION, [one for one in runs if one.run.seed == 0]).difference_of("accuracy", "kl")
+    assert (found.mean, found.over_seeds, found.p_seeds, found.effect_size) == (pytest.approx(0.2), None, None, None)
+    test = mcnemar([True] * 2 + [False] * 8, [True] * 4 + [False] * 6)
+    assert (found.p_problems, found.over_problems) == (test.p_value, test.difference)
+
+
+def test_problems_of_each_seed_are_compared_with_their_own(measured):
+    """Generated tasks have other problems for each seed: no problem has two runs of a variant."""
+    runs = [
+        measured(variant, seed, {f"p{seed}{place}": float(place < right) for place in range(4)})
+        for variant, seed, right in [("none", 0, 1), ("none", 1, 1), ("kl", 0, 2), ("kl", 1, 3)]
+    ]
+    found = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    assert (found.num_problems, found.over_problems.mean) == (8, pytest.approx(3 / 8))
+    assert (
+        found.p_problems
+        == mcnemar([True, False, False, False] * 2, [True, True, False, False, True, True, True, False]).p_value
+    )
+
+
+def test_variants_on_other_problems_are_not_compared_over_problems(measured):
+    runs = [measured("none", 0, {"a": 1.0}), measured("kl", 0, {"b": 1.0})]
+    found = compare_runs(QUESTION, runs).difference_of("accuracy", "kl")
+    assert (found.num_problems, found.over_problems, found.p_problems) == (None, None, None)
+
+
+def test_curves_are_means_over_seeds_between_the_lowest_and_the_highest(measured):
+    runs = [
+        measured("none", 0, "1", {"reward": {1: 0.2, 2: 0.4}}),
+        measured("none", 1, "1", {"reward": {1: 0.4}}),
+    ]
+    (curve,) = compare_runs(QUESTION, runs).curves_of("reward")
+    assert (curve.steps, curve.mean, curve.low, curve.high) == ((1, 2), (0.3, 0.4), (0.2, 0.4), (0.4, 0.4))
+
+
+def test_what_a_study_can_find_is_assumed_until_runs_are_done(runs):
+    seeds, problems = detectable(QUESTION, [], num_problems=400)
+    assert (seeds.is_assumed, seeds.num, seeds.sd) == (True, 3, 0.03)
+    assert (problems.num, problems.sd) == (400, pytest.approx(0.2**0.5))
+    seeds, problems = detectable(QUESTION, runs, num_problems=400)
+    # The variance of kl's differences is .0033, that of clip's 0 and -.1 is .005.
+    assert (seeds.is_assumed, seeds.sd) == (False, pytest.approx(((0.01 / 3 + 0.005) / 2) ** 0.5))
+    assert (problems.num, problems.is_assumed) == (10, False)
+
+
+def test_csv_has_a_line_for_each_measure_and_variant(runs):
+    found = compare_runs(QUESTION, runs)
+    rows = list(csv.DictReader(io.StringIO(study_csv(found))))
+    assert [(row["measure"], row["variant"]) for row in rows] == [
+        ("accuracy", "none"), ("accuracy", "kl"), ("accuracy", "clip"), ("entropy", "none"), ("entropy", "kl"),
+    ]  # fmt: skip
+    assert float(rows[1]["difference_over_seeds"]) == pytest.approx(0.8 / 3, rel=1e-5)
+    assert rows[0]["d"] == rows[0]["p_problems"] == ""
+    assert Study.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_run_is_measured_from_its_files(small_run, tmp_path):
+    found = measure_run(small_run.path, variant="a", seed=5, shown_path="x")
+    last = small_run.select_checkpoint("rl")
+    assert (found.run.state, found.run.checkpoint) == ("trained", "rl-4")
+    assert found.run.weights_sha256 == last.weights_sha256
+    assert found.run.values["accuracy"] == sum(found.by_problem["accuracy"].values()) / 24
+    assert set(found.curves["accuracy"]) == {100, 220, 222, 224, 226}
+    assert set(found.curves["reward"]) == {223, 224, 225, 226}
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(small_run.path, run.path)
+    run.set_status("collapsed")
+    run.metrics_path.write_text(run.metrics_path.read_text().replace('"loss"', '"collapse": "reward", "loss"'))
+    collapsed = measure_run(run.path, variant="a", seed=5, shown_path="x").run
+    assert (collapsed.state, collapsed.collapse, collapsed.values) == ("collapsed", "reward", found.run.values)
+    run.set_status("interrupted")
+    assert measure_run(run.path, variant="a", seed=5, shown_path="x").run.state == "missing"
+    failed = measure_run(tmp_path / "none", variant="a", seed=5, shown_path="x", failure="out of memory").run
+    assert (failed.state, failed.reason, failed.measured) == ("failed", "out of memory", False)
+
+
+def test_runs_that_were_no_study_are_grouped_by_what_differs_beside_the_seed(small_config, tmp_path):
+    for name, update in {
+        "a-5": {}, "a-6": {"seed": 6, "name": "other"}, "b": {"max_new_tokens": 30}, "c": {"max_new_tokens": 30},
+    }.items():  # fmt: skip
+        config = small_config.model_copy(update=update)
+        RunDirectory(tmp_path / name).create(
+            config_yaml=dump_yaml(config), provenance={"config_hash": config_hash(config), "seed": config.seed}
+        )
+    found = compare_directories([tmp_path / name for name in ("a-5", "b", "a-6")])
+    assert {one.name: dict(one.changes) for one in found.variants} == {
+        "a": {"max_new_tokens": 36}, "b": {"max_new_tokens": 30},
+    }  # fmt: skip
+    assert found.seeds == (5, 6)
+    with pytest.raises(ConfigError, match="c has the configuration and seed of another run"):
+        compare_directories([tmp_path / "b", tmp_path / "c"])

@@ -1,0 +1,88 @@
+"""A whole study, of real trainings: killed at any time and continued, it says the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from swerve.artifacts.files import read_sealed
+from swerve.artifacts.study import Study
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+RECIPE = """
+name: NAME
+task: {kind: addition, digits: 2, num_train: 200, num_heldout: 16, mistake_rate: 0.5}
+model: MODEL
+max_new_tokens: 36
+stages:
+  - STAGE
+eval: {num_problems: 16, samples_per_problem: 2}
+runtime: {device: cpu, threads: 1, max_rows: 64}
+"""
+STUDY = """
+name: pair
+recipe: rl.yaml
+seeds: 2
+start: {recipe: sft.yaml}
+variants:
+  none: {}
+  reverse: {stages.rl.kl: {kind: reward, estimator: k1, coef: 0.1}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    sft = "{kind: sft, steps: 150, batch_size: 24, optimizer: {lr: 4e-3, beta2: 0.95}}"
+    rl = "{kind: rl, steps: 4, prompts_per_step: 6, samples_per_prompt: 4, optimizer: {lr: 1e-3}, checkpoints: [2]}"
+    for name, model, stage in (("sft", "{kind: tiny}", sft), ("rl", "{kind: pretrained}", rl)):
+        text = RECIPE.replace("NAME", name).replace("MODEL", model).replace("STAGE", stage)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    (tmp_path / "pair.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "swerve", "study", "pair.yaml", "--jobs", "2", *arguments]
+    return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(folder: Path, *arguments: str) -> str:
+    process = begin(folder, *arguments)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    return out
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for children in /proc")
+def test_a_study_killed_at_random_and_continued_gives_the_same_table(folder):
+    table = finish(folder, "--out", "whole")
+    draw = random.Random(int(time.time()))
+    for kills_children in (True, False):
+        process = begin(folder, "--out", "killed")
+        time.sleep(draw.uniform(2, 10))
+        doomed = [process.pid, *(children(process.pid) if kills_children and process.poll() is None else [])]
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+    assert finish(folder, "--out", "killed") == table.replace("whole/", "killed/")
+    whole, killed = folder / "whole", folder / "killed"
+    assert (whole / "study.json").read_bytes() == (killed / "study.json").read_bytes()
+    study = Study.model_validate(read_sealed(whole / "study.json"))
+    assert [(run.variant, run.seed, run.state) for run in study.runs] == [
+        (variant, seed, "trained") for variant in ("none", "reverse") for seed in (0, 1)
+    ]
+    weights = {run.weights_sha256 for run in study.runs}
+    assert len(weights) == 4
+    assert study.difference_of("accuracy", "reverse").num_seeds == 2
