@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,20 +39,20 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
 def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the numbers that sentences quote."""
     seeds = _seeds(records)
-    return {
-        "selectors: seeds": str(len(seeds)),
-        **{
-            f"selectors: {name}": points(_pooled(seeds, name))
-            for name in ("spike", "logprob_drop", "entropy", "first_wrong", "random", "matched")
-        },
-    }
+    found = {"selectors: seeds": str(len(seeds))}
+    for name in ("spike", "abs_logprob_change", "logprob_drop", "entropy", "first_wrong"):
+        found[f"selectors: {name}"] = points(_pooled(seeds, name))
+        found[f"selectors: {name} over JS"] = points(_pooled(seeds, name, over_spike=True, other=False))
+    return found
 
 
-def _over_seeds(values: Sequence[float | None]) -> Any:
-    """Return the mean over seeds with its t interval: of another training run."""
+def _over_seeds(values: Sequence[float | None], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Any:
+    """Return the mean over seeds with its t interval, within bounds: of another training run."""
     known = [one for one in values if one is not None]
     estimate = mean_interval(known) if len(known) > 1 else None
-    return None if estimate is None else {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+    if estimate is None:
+        return None
+    return {"mean": estimate.mean, "low": max(bounds[0], estimate.low), "high": min(bounds[1], estimate.high)}
 
 
 def _mean(estimate: Mapping[str, float] | None) -> float | None:
@@ -94,8 +95,8 @@ def _recovery(seeds: Sequence[Record]) -> str:
             [
                 _named(SELECTORS, row["selector"]),
                 *(number(one["auc_first"]) for one in same),
-                number(_over_seeds([_mean(one["auc_first"]) for one in same])),
-                number(_over_seeds([_mean(one["auc"]) for one in same])),
+                number(_over_seeds([_mean(one["auc_first"]) for one in same], (0.0, 1.0))),
+                number(_over_seeds([_mean(one["auc"]) for one in same], (0.0, 1.0))),
             ]
         )
     head = ["score", *(f"seed {one['seed']}" for one in seeds), "mean over seeds", "all wrong tokens, mean over seeds"]
@@ -159,13 +160,9 @@ def _dose(seeds: Sequence[Record]) -> str:
                 _named(SELECTORS, row["selector"]),
                 *(number(one["auc"]) for one in same),
                 number(_over_seeds([_mean(one["auc"]) for one in same])),
-                *(
-                    percent(_over_seeds([_mean(one["points"][place]["recovered"]) for one in same]), 0)
-                    for place in (0, -1)
-                ),
             ]
         )
-    head = ["score", *(f"seed {one['seed']}" for one in seeds), "mean over seeds", "gap closed, 0.5% of tokens", "10%"]
+    head = ["score", *(f"seed {one['seed']}" for one in seeds), "mean over seeds"]
     return table(head, rows)
 
 
@@ -182,7 +179,7 @@ def _prediction(seeds: Sequence[Record]) -> str:
             [
                 _named(SELECTORS, row["selector"]),
                 *("-" if one is None else number(one) for one in same),
-                number(_over_seeds([None if one is None else one["mean"] for one in same])),
+                number(_over_seeds([_mean(one) for one in same], (-1.0, 1.0))),
             ]
         )
     return table(["score", *(f"seed {one['seed']}" for one in seeds), "mean over seeds"], rows)
