@@ -19,7 +19,7 @@ from studies.study import Study, append_record, read_records
 STUDY = Study(
     results="selectors.jsonl",
     page="selectors.md",
-    other_pages=("docs/generated-tasks.md",),
+    other_pages=("docs/generated-tasks.md", "docs/findings.md"),
     tables=tables,
     numbers=numbers,
 )

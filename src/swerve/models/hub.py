@@ -52,7 +52,7 @@ def _fetched(path: str) -> Path:
         except CheckpointError as error:
             raise CheckpointError(f"cannot fetch {path}: {error}") from error.__cause__
         except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-            raise CheckpointError(f"cannot find a model {path}: {_refusal(error, name, revision)}") from error
+            raise CheckpointError(f"cannot find a model {path}: {refusal(error, name, revision)}") from error
         except OSError as error:
             if DiskFullError.matches(error):
                 raise DiskFullError(constants.HF_HUB_CACHE) from error
@@ -98,7 +98,7 @@ def _check_weights(files: Sequence[str], read: Sequence[str]) -> None:
     raise CheckpointError(why)
 
 
-def _refusal(error: Exception, name: str, revision: str) -> str:
+def refusal(error: Exception, name: str, revision: str) -> str:
     """Return why the hub, or the way to it, refuses a model, and what to do."""
     match error:
         case GatedRepoError():

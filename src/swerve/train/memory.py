@@ -28,9 +28,10 @@ from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.head import head_inputs, model_head
+from swerve.models.hub import refusal
 from swerve.models.model_folder import load_tokenizer
 from swerve.models.packed_attention import use_packed_attention
-from swerve.models.trial import check_readable, quiet_transformers, said_by
+from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
@@ -169,7 +170,7 @@ def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizer
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(
-            f"cannot read the configuration of model.path={config.model.path}: {said_by(error)}"
+            f"cannot read the configuration of model.path={config.model.path}: {refusal(error, name, revision)}"
         ) from error
     check_readable(name, found)
     return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
