@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.utils import validate_repo_id
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -164,6 +165,8 @@ def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizer
     name, _, revision = pretrained_path(config.model).partition("#")
     name = str(whole_folder(Path(name)))
     try:
+        if not Path(name).is_dir():
+            validate_repo_id(name)
         with quiet_transformers():
             found: PreTrainedConfig = AutoConfig.from_pretrained(
                 name, trust_remote_code=False, **({"revision": revision} if revision else {})
