@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
