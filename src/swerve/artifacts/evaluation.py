@@ -97,7 +97,7 @@ class Evaluation(HeldoutMetrics):
     responses: ResponseForm | None = None
     """Form of the greedy completions; null for tasks with a vocabulary of their own."""
     diversity: Diversity | None = None
-    """Of the sampled completions ([Behaviours](behaviours.md#samples-of-one-problem)); null with one a problem."""
+    """Of the sampled completions ([Behaviours](behaviours.md#samples-of-one-problem)); null with one per problem."""
 
     @property
     def confidence(self) -> float | None:

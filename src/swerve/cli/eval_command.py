@@ -10,10 +10,9 @@ import typer
 
 from swerve.cli import sample
 from swerve.cli.console import print_text
-from swerve.cli.options import Json
+from swerve.cli.options import TABLE_FORMATS, Json, check_format
 from swerve.errors import ConfigError, nearest
 
-_FORMATS = ("table", "md", "csv", "latex", "json")
 _NUM_SAMPLES = 4
 
 
@@ -52,7 +51,7 @@ def evaluate(
     template_args: sample.TemplateArgs = None,
     today: sample.Today = None,
     form: Annotated[
-        str | None, typer.Option("--format", metavar="|".join(_FORMATS), help="What is printed.  [default: table]")
+        str | None, typer.Option("--format", metavar="|".join(TABLE_FORMATS), help="What is printed.  [default: table]")
     ] = None,
     out: Annotated[
         Path | None,
@@ -99,12 +98,6 @@ def evaluate(
     if comparison is not None and is_main_process():
         progress.note(f"samples and tables: {folder}")
         print_text(sample.comparison_text(comparison, "json" if as_json else form or "table"))
-
-
-def check_format(form: str | None) -> None:
-    """Raise ConfigError unless a form of the table is known, or none is given."""
-    if form is not None and form not in _FORMATS:
-        raise ConfigError(f"--format '{form}' is not one of {', '.join(_FORMATS)}{nearest(form, _FORMATS)}")
 
 
 def _evaluate_run(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from swerve.errors import ConfigError, nearest
+
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Path of a YAML file, or the name of a shipped recipe.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Run directory, or its name under runs/.")]
 Overrides = Annotated[
@@ -31,3 +33,11 @@ Fields = Annotated[
     typer.Option("--field", metavar="NAME=FIELD", help="What FILE calls a field, such as response=completion."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+TABLE_FORMATS = ("table", "md", "csv", "latex", "json")
+"""Forms of a table of results."""
+
+
+def check_format(form: str | None) -> None:
+    """Raise ConfigError unless a form of the table is known, or none is given."""
+    if form is not None and form not in TABLE_FORMATS:
+        raise ConfigError(f"--format '{form}' is not one of {', '.join(TABLE_FORMATS)}{nearest(form, TABLE_FORMATS)}")

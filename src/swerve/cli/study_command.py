@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from swerve.cli.console import print_result, print_text, table_lines
-from swerve.cli.eval_command import check_format
-from swerve.cli.options import Json
+from swerve.cli.options import Json, check_format
 from swerve.errors import ArtifactError, ConfigError, ProblemsError
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def _run(plan: Plan, jobs: Sequence[Job], budget: Budget, progress: Progress) ->
 
 
 def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
-    """Say what there is to do and which difference it can show."""
+    """Say which runs are left to do and which difference it can show."""
     from swerve.report.study import detectable_words
     from swerve.study.compare import detectable
     from swerve.study.gather import measure_jobs, question_of

@@ -35,7 +35,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     """Read a run.
 
     Args:
-        path: its directory; where there is none, the run is `missing`.
+        path: its directory; a run without one is `missing`.
         variant: what it is a run of.
         seed: its seed.
         shown_path: what the study calls its directory.

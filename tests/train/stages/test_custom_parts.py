@@ -69,7 +69,7 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
     assert second["kl_coef"] == 0.05
     assert max(first["logprob_gap"], second["logprob_gap"]) < 1e-4
     assert first["clipped_share"] is None
-    assert [one.checkpoint for one in evaluate(config, run, progress=SilentProgress())] == ["rl-2"]
+    assert [one.checkpoint for one in evaluate(config, run, progress=SilentProgress())] == ["base", "rl-2"]
     recorded = run.read_provenance()["custom"]
     assert list(recorded) == ["rollout.engine", "stages.rl.advantages", "stages.rl.loss", "stages.rl.kl"]
     _train(config, run, resume=True)
@@ -91,13 +91,13 @@ def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(d
     stage = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
     config = _load({**document, "stages": [stage], "rollout": {"engine": "torch"}})
     run = _train(config, RunDirectory(Path("run")))
-    (before,) = evaluate(config, run, progress=SilentProgress())
+    base, before = evaluate(config, run, progress=SilentProgress())
     with (tmp_path / "train.jsonl").open("a") as stream:
         stream.write("\n")  # the same problems
     _train(config, run, resume=True)
-    assert evaluate(config, run, progress=SilentProgress()) == [before]
+    assert evaluate(config, run, progress=SilentProgress()) == [base, before]
     write("heldout.jsonl", "9 9")
-    (after,) = evaluate(config, run, progress=SilentProgress())
+    _, after = evaluate(config, run, progress=SilentProgress())
     digests = [one.settings.pop("problems_sha256") for one in (before, after)]
     assert digests[0] != digests[1]
     assert before.settings == after.settings

@@ -154,7 +154,7 @@ class StepAxis:
         return tuple(sorted(self.places))
 
     def sort(self, entries: Sequence[Found]) -> tuple[Found, ...]:
-        """Return what there is of each checkpoint, from left to right."""
+        """Return the entries of the checkpoints, from left to right."""
         return tuple(entries[index] for index in sorted(range(len(entries)), key=self.places.__getitem__))
 
 
