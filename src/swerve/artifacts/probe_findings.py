@@ -196,6 +196,11 @@ class CategoryShare(Record):
     base_rate: float
     """Spikes per token of any category."""
 
+    @property
+    def forward_kl(self) -> SkewedMean | None:
+        """Mean forward KL of a token; None: not measured, as by earlier versions."""
+        return self.mean.get("kl_forward")
+
 
 class RegionShare(Record):
     """One third of the completions at one checkpoint."""

@@ -286,13 +286,9 @@ def _entropy_places(summary: ProbeSummary) -> Table:
     )
 
 
-def _forward_kl(category: CategoryShare) -> SkewedMean | None:
-    return category.mean["kl_forward"] if "kl_forward" in category.mean else None
-
-
 def _category_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     """Yield the mean forward KL of every category at every checkpoint, the largest category at the end first."""
-    means = {(one.checkpoint, one.category): _forward_kl(one) for one in summary.categories}
+    means = {(one.checkpoint, one.category): one.forward_kl for one in summary.categories}
     if not any(means.values()):
         return
     categories = [one.category for one in _final_categories(summary)]
