@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from swerve.config import (
     CrossSamplingConfig,
     EvalConfig,
     OptimizerConfig,
+    PretrainedModel,
     ProbeConfig,
     RlStage,
     SftStage,
@@ -109,6 +111,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 def planned(run: RunDirectory, **probe: Any) -> ProbePlan:
     return plan_run(CONFIG.model_copy(update={"probe": ProbeConfig(**probe)}), run)
+
+
+def test_a_baseline_that_nobody_asked_for_may_be_gone(run: RunDirectory, tmp_path: Path) -> None:
+    gone = PretrainedModel(path=str(tmp_path / "gone"))
+    changes = {"model": gone, "probe": ProbeConfig(reference="sft")}
+    plan = plan_run(CONFIG.model_copy(update=changes), run)
+    assert plan.baseline is None
+    assert plan.notes[0].startswith("the model before training is left out: cannot find a model")
+    asked = {"model": gone, "probe": ProbeConfig(reference="sft", baseline="base")}
+    with pytest.raises(CheckpointError, match="cannot find a model"):
+        plan_run(CONFIG.model_copy(update=asked), run)
 
 
 def test_reference_checkpoints_and_baseline_by_default(run: RunDirectory) -> None:

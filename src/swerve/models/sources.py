@@ -178,7 +178,8 @@ class LoadedSource:
 def base_checkpoint(config: Config) -> CheckpointRef | None:
     """Return the trained model that a run of a recipe begins with, as a checkpoint at step 0 called `base`.
 
-    Its digest is of the folder's weights, configuration and tokenizer. None: the recipe begins with a new model.
+    Its digest is that of a checkpoint's manifest, else of the folder's weights, configuration and tokenizer. None: the
+    recipe begins with a new model.
 
     Raises:
         CheckpointError: the model is not where the recipe has it.
@@ -186,6 +187,7 @@ def base_checkpoint(config: Config) -> CheckpointRef | None:
     if not isinstance(config.model, PretrainedModel):
         return None
     folder = local_folder(config.model.path)
+    manifest = read_manifest(folder) if (folder / MANIFEST_NAME).is_file() else None
     return CheckpointRef(
         path=folder,
         step=0,
@@ -193,7 +195,7 @@ def base_checkpoint(config: Config) -> CheckpointRef | None:
         stage_step=0,
         scheduled=True,
         final=True,
-        weights_sha256=folder_fingerprint(folder),
+        weights_sha256=(manifest or {}).get("weights_sha256") or folder_fingerprint(folder),
     )
 
 

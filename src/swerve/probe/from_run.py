@@ -74,6 +74,7 @@ class _Planner:
         self._final = self._evaluated(probe.final or labels[-1], "probe.final")
         compared = _compared_checkpoints(run, self._stage, self._final)
         self._checkpoints = tuple(one for one in compared if one.path != self._reference.path)
+        self._notes: tuple[str, ...] = ()
         self._baseline = self._find_baseline() if "baseline" in probe.pairs else None
         self._family = load_family(config.task)
 
@@ -86,7 +87,11 @@ class _Planner:
             return None
         place = labels.index(self._reference.stage)
         if place == 0:
-            return base_checkpoint(self._config)
+            try:
+                return base_checkpoint(self._config)
+            except CheckpointError as error:  # nobody asked for it
+                self._notes = (f"the model before training is left out: {error}",)
+                return None
         earlier = [one for one in self._run.checkpoints() if one.stage == labels[place - 1] and one.final]
         return earlier[-1] if earlier else None
 
@@ -118,7 +123,7 @@ class _Planner:
             selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
         )
         signals: Sequence[Any] = ()
-        notes: tuple[str, ...] = ()
+        notes = self._notes
         if "training" in config.probe.populations:
             recorded = training_rollouts(
                 config,
@@ -129,7 +134,7 @@ class _Planner:
                 max_rollouts=config.probe.max_other_rollouts,
                 first_id=len(sequences),
             )
-            sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, recorded.notes
+            sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, (*notes, *recorded.notes)
         return ProbePlan(
             settings=config.probe,
             runtime=config.runtime,
