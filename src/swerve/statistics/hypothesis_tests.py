@@ -257,7 +257,7 @@ def detectable_difference(num: int, sd: float, *, power: float = 0.8, level: flo
         ValueError: a negative standard deviation, or a power that is not between the level and 1.
 
     >>> round(detectable_difference(5, 0.03), 4), round(detectable_difference(400, 0.2**0.5), 4)
-    (0.0504, 0.0628)
+    (0.0505, 0.0628)
     """
     if sd < 0 or not level < power < 1:
         raise ValueError(f"sd must be at least 0 and power between {level} and 1, got {sd} and {power}")
