@@ -74,6 +74,10 @@ class StalledProcessError(SwerveError):
     """A process that others wait for does not come: it was stopped, killed or cut off, or it works far longer."""
 
 
+class EngineError(SwerveError):
+    """The engine that samples does not answer, answers wrongly, or has other weights than it should."""
+
+
 class InterruptedRunError(SwerveError):
     """A signal stopped the work after its state was saved; `exit_status` is 128 + the signal's number."""
 
