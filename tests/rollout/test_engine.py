@@ -12,7 +12,8 @@ from swerve.batch import completion_logits, token_batches
 from swerve.config import TorchEngineConfig
 from swerve.config.engines import CustomEngineConfig
 from swerve.functional import token_logprobs
-from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams, make_engine
+from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 
 PARAMS = SamplingParams(num_samples=2, max_new_tokens=6, temperature=1.0, stop_ids=(2,))

@@ -15,7 +15,8 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.config import RlStage
 from swerve.recipes import load_config
-from swerve.rollout.engine import Engine, PolicyEngine
+from swerve.rollout.engine import Engine
+from swerve.rollout.sync import PolicyEngine
 from swerve.train import rollouts
 from swerve.train.columns import TokenSignals
 from swerve.train.curriculum import stage_draws

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from swerve.settings import Choice, Custom, Model, Positive
+from swerve.settings import Choice, Custom, Model, Positive, PositiveInt
 
 
 class TorchEngineConfig(Choice):
@@ -30,7 +30,43 @@ class CustomEngineConfig(Custom):
 EngineConfig = Annotated[TorchEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
 
 
+class CheckConfig(Model):
+    """What an engine with weights of its own is checked with whenever it is woken."""
+
+    max_difference: Literal["auto"] | Positive = "auto"
+    """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
+    1e-3, and 0.5 where trainer or engine compute in bfloat16."""
+    num_prompts: PositiveInt = 4
+    num_tokens: PositiveInt = 16
+    """Sampled after each prompt."""
+
+    def bound(self, *types: str | None) -> float:
+        """Return the largest difference, in nats, of a trainer and an engine that compute in these types.
+
+        >>> CheckConfig().bound("float32"), CheckConfig().bound("float32", "bfloat16")
+        (0.001, 0.5)
+        """
+        if self.max_difference == "auto":
+            return 0.5 if "bfloat16" in types else 1e-3
+        return self.max_difference
+
+
+class MismatchConfig(Model):
+    """When the log-probabilities of sampler and trainer differ too much to go on."""
+
+    stop: Positive = 0.2
+    """Mean absolute difference (nats per token) above which the run stops."""
+    window: PositiveInt = 10
+    """Steps whose mean is taken."""
+
+
 class RolloutConfig(Model):
     """How rollouts are sampled."""
 
     engine: EngineConfig = TorchEngineConfig()
+    ahead: Literal[0, 1] = 0
+    """1: the rollouts of a step are sampled with the weights before the update of the step before it."""
+    check: CheckConfig | None = CheckConfig()
+    """Whether an engine that was woken has the policy's weights; null: it is not checked."""
+    mismatch: MismatchConfig | None = MismatchConfig()
+    """Stops training where sampler and trainer disagree; null: they may."""

@@ -369,9 +369,11 @@ class NoCorrection(Choice):
 
 
 class _Correction(Choice):
-    own_keys = frozenset({"scope", "numerator"})
+    own_keys = frozenset({"scope", "numerator", "level"})
     cap: Positive = 2.0
     """Largest importance weight of a token."""
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """A token's weight is its own ratio, the product of its completion's ratios, or their geometric mean."""
     scope: Literal["policy", "policy_and_kl"] = "policy"
     """Weigh the policy loss only, or the KL term in the loss too."""
     numerator: Literal["old", "current"] = "old"

@@ -19,6 +19,8 @@ from swerve.functional.logprobs import at_least_float32, check_same_shape
 
 Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"]
 """The names of the reductions."""
+CorrectionLevel = Literal["token", "sequence", "geometric"]
+"""What the weight of a token for a sampler's mismatch is taken over."""
 
 _DENOMINATORS: Mapping[str, tuple[str, ...]] = {
     "token_mean": ("num_tokens",),
@@ -176,32 +178,38 @@ def reduction_weights(
 def importance_weights(
     old_logprobs: Float[Tensor, "B T"],
     sampler_logprobs: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"] | None = None,
     *,
     kind: Literal["tis", "mis"] = "tis",
     cap: int | float,
     floor: int | float | None = None,
+    level: CorrectionLevel = "token",
 ) -> Float[Tensor, "B T"]:
     """Return detached weights that correct for a sampler whose log-probabilities differ from the trainer's.
 
-    w = exp(old_logprobs - sampler_logprobs);  tis (truncated): min(w, cap);  mis (masked): w where floor <= w <= cap,
-    else 0. To be multiplied with the policy loss (TRL); RL2 gives the current `logprobs` in place of the old ones and
-    multiplies the KL term too.
+    w = exp(importance_log_ratio(..., level=level));  tis (truncated): min(w, cap);  mis (masked): w where
+    floor <= w <= cap, else 0. To be multiplied with the policy loss (TRL); RL2 gives the current `logprobs` in place
+    of the old ones and multiplies the KL term too.
 
     Args:
         old_logprobs: `[B, T]`, nats, the trainer's before the update.
         sampler_logprobs: `[B, T]`, nats, the sampling engine's.
+        mask: `[B, T]`; only the levels of whole sequences need it.
         kind: `tis` or `mis`.
         cap: largest weight, above 0.
         floor: smallest weight that `mis` keeps; 0 without it.
+        level: see `importance_log_ratio`.
 
     Raises:
-        ValueError: an unknown kind, cap or floor out of range, or a floor for `tis`.
+        ValueError: an unknown kind or level, cap or floor out of range, a floor for `tis`, or the mask is missing.
 
     >>> old, sampler = torch.tensor([[3.0, 0.5]]).log(), torch.zeros(1, 2)
     >>> importance_weights(old, sampler, kind="tis", cap=2.0).tolist()
     [[2.0, 0.5]]
     >>> importance_weights(old, sampler, kind="mis", cap=2.0).tolist()
     [[0.0, 0.5]]
+    >>> importance_weights(old, sampler, old < 9, level="sequence", cap=2.0).tolist()
+    [[1.5, 1.5]]
     """
     if kind not in _CORRECTIONS:
         raise ValueError(f"kind must be {' or '.join(map(repr, _CORRECTIONS))}, got {kind!r}")
@@ -211,9 +219,44 @@ def importance_weights(
         raise ValueError(f"cap must be above 0, got {cap}")
     if floor is not None and not 0 <= floor <= cap:
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
-    check_same_shape(old_logprobs=old_logprobs, sampler_logprobs=sampler_logprobs)
-    weights = (at_least_float32(old_logprobs.detach()) - at_least_float32(sampler_logprobs.detach())).exp()
+    weights = importance_log_ratio(old_logprobs, sampler_logprobs, mask, level=level).exp()
     return _CORRECTIONS[kind](weights, cap, floor)
+
+
+def importance_log_ratio(
+    old_logprobs: Float[Tensor, "B T"],
+    sampler_logprobs: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"] | None = None,
+    *,
+    level: CorrectionLevel = "token",
+) -> Float[Tensor, "B T"]:
+    """Return the detached log-ratio of trainer to sampler that weighs each token, nats.
+
+    token  x_t = old_logprobs - sampler_logprobs;  sequence  sum_t x_t (the product of the ratios, as in verl and TRL);
+    geometric  mean_t x_t (their geometric mean, as verl and OpenRLHF reject by)
+
+    Only the whole sequence's ratio makes the expected gradient that of the trainer's policy; its variance grows with
+    the length. The token's leaves out that the prefix was the sampler's, and is biased the more they differ.
+
+    Raises:
+        ValueError: an unknown level, shapes differ, or the mask is missing.
+
+    >>> old, mask = torch.tensor([[-1.0, -2.0, -9.0]]), torch.tensor([[True, True, False]])
+    >>> importance_log_ratio(old, torch.tensor([[-1.5, -2.5, 0.0]]), mask, level="sequence").tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+    check_same_shape(old_logprobs=old_logprobs, sampler_logprobs=sampler_logprobs)
+    log_ratio = at_least_float32(old_logprobs.detach()) - at_least_float32(sampler_logprobs.detach())
+    if level == "token":
+        return log_ratio
+    if level not in ("sequence", "geometric"):
+        raise ValueError(f"level must be 'token', 'sequence' or 'geometric', got {level!r}")
+    if mask is None:
+        raise ValueError(f"level '{level}' needs the mask of the sequences' tokens")
+    total = _kept(log_ratio, mask).sum(dim=1, keepdim=True)
+    if level == "geometric":
+        total = total / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return total.expand_as(log_ratio)
 
 
 _CORRECTIONS: Mapping[str, Callable[[Tensor, float, float | None], Tensor]] = {

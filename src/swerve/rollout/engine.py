@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -48,6 +47,10 @@ class Engine(Protocol):
 
     version: int = 0
     """Of the weights it samples with: the number of updates behind them in training, 0 elsewhere."""
+    shares_weights: bool = False
+    """Whether it samples with the trained model itself, so that it always has the policy's weights."""
+    concurrent: bool = False
+    """Whether it may sample in another thread while the policy is updated."""
 
     @abstractmethod
     def generate(
@@ -83,12 +86,15 @@ class Engine(Protocol):
 
     def sleep(self) -> None:
         """Give up memory that only sampling needs: the policy is about to be updated."""
+        return  # without it the body counts as abstract
 
     def wake(self) -> None:
         """Make ready to sample; nothing happens to an engine that is awake."""
+        return
 
     def close(self) -> None:
         """Let go of processes, connections and memory; no other method is called afterwards."""
+        return
 
 
 def make_engine(
@@ -150,37 +156,3 @@ def check_request(
                 f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, but the model has {limit} "
                 "positions; lower max_new_tokens"
             )
-
-
-class PolicyEngine:
-    """The engine of a training run: made when first needed, asleep while the policy learns, closed at the end."""
-
-    def __init__(self, make: Callable[[], Engine]) -> None:
-        self._make = make
-        self._engine: Engine | None = None
-        self._version: int | None = None
-
-    @contextmanager
-    def awake(self, weights: NamedTensors, *, version: int) -> Iterator[Engine]:
-        """Yield the engine with the policy's weights; it sleeps afterwards.
-
-        Args:
-            weights: the policy's; read where the engine has another version.
-            version: updates behind the weights.
-        """
-        if self._engine is None:
-            self._engine = self._make()
-        if self._version != version:
-            self._engine.load(weights, version=version)
-            self._version = version
-        self._engine.wake()
-        try:
-            yield self._engine
-        finally:
-            self._engine.sleep()
-
-    def close(self) -> None:
-        """Close the engine if one was made."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None

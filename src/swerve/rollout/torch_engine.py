@@ -50,6 +50,8 @@ class TorchEngine(Engine):
     when decoding greedily. They agree with a teacher-forced forward pass to rounding.
     """
 
+    shares_weights = True
+
     def __init__(
         self,
         model: PreTrainedModel,

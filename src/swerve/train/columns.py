@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
+from swerve.functional.logprobs import token_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 
 
@@ -55,6 +56,8 @@ class TokenColumns:
     ref_logprobs: Float[Tensor, "*shape"] | None = None
     log_ratio: Float[Tensor, "*shape"] | None = None
     """Mean log-ratio of the token's sequence, under the present weights."""
+    sampler_log_ratio: Float[Tensor, "*shape"] | None = None
+    """Log-ratio of policy to sampler of the token's sequence, where the correction is by sequences."""
     entropies: Float[Tensor, "*shape"] | None = None
     values: Float[Tensor, "*shape"] | None = None
     """Of the value head before the step's updates."""
@@ -100,6 +103,20 @@ def score_tokens(
             for number, scored in enumerate(tables):
                 scored[list(batch.rows), : batch.mask.shape[1]] = _spread(batch.mask, scores[:, number])
     return tables
+
+
+def score_logprobs(
+    weights: ReplicatedModel, batches: Sequence[TokenBatch], table: TokenTable, *, temperature: float
+) -> Float[Tensor, "B T"]:
+    """Return the log-probability (nats) of every token under a model; see `score_tokens`."""
+
+    def compute(batch: TokenBatch, hidden: Tensor) -> Tensor:
+        ids = batch.completion_ids[batch.mask]
+        return weights.head.map(
+            hidden, lambda logits, rows: token_logprobs(logits, ids[rows], temperature=temperature)[:, None]
+        )
+
+    return score_tokens(weights, batches, compute, table, num_scores=1)[0]
 
 
 SignalRow = Mapping[str, list[float] | None]

@@ -14,10 +14,9 @@ from transformers import PreTrainedModel
 from swerve.batch import TokenBatch
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import MismatchError
-from swerve.functional.logprobs import token_logprobs
 from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel, load_model, tokenizer_fingerprint
-from swerve.train.columns import TokenTable, score_tokens
+from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.stages.context import StageContext
 from swerve.world import World
@@ -54,14 +53,7 @@ class FrozenModel:
 
     def logprobs(self, batches: Sequence[TokenBatch], table: TokenTable, *, temperature: float) -> Float[Tensor, "B T"]:
         """Return the log-probability (nats) of every completion token."""
-
-        def compute(batch: TokenBatch, hidden: Tensor) -> Tensor:
-            ids = batch.completion_ids[batch.mask]
-            return self.head.map(
-                hidden, lambda logits, rows: token_logprobs(logits, ids[rows], temperature=temperature)[:, None]
-            )
-
-        return score_tokens(self.weights, batches, compute, table, num_scores=1)[0]
+        return score_logprobs(self.weights, batches, table, temperature=temperature)
 
 
 def frozen_policy(context: StageContext) -> FrozenModel:

@@ -47,11 +47,14 @@ from swerve.prompts import check_solution_lengths
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
 from swerve.rewards.checks import check_graders, problems_digest
-from swerve.rollout.engine import Engine, PolicyEngine, make_engine
+from swerve.rollout.engine import Engine, make_engine
+from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.early_stopping import best_step, is_over
+from swerve.train.engine_check import engine_check
 from swerve.train.health.collapse import judge_collapse
+from swerve.train.health.mismatch import judge_mismatch
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
 from swerve.train.initial import check_sampling, initial_model, new_tiny_model
@@ -67,6 +70,7 @@ from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, check_watch
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
 from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
+from swerve.train.rollouts import PENDING, pending_state, restore_pending
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
 from swerve.train.stages.custom_parts import check_unchanged, custom_digests
@@ -252,7 +256,7 @@ class _Training:
                 names, self.run_directory.path, first_step=done + 1, config=config.model_dump(mode="json")
             ) as trackers,
             deferred_signals() as interruption,
-            closing(PolicyEngine(new_engine)) as engine,
+            closing(PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems))) as engine,
         ):
             for stage in config.stages:
                 if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
@@ -262,6 +266,7 @@ class _Training:
                         load_trainer_state(inside.path, learner, moments)
                     elif stage.optimizer.keep_state:
                         keep_moments(learner, moments)
+                    pending = moments.pop(PENDING, None)
                     moments.clear()
                     for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
                         steps = self._steps_left(phase, first_step, done)
@@ -269,6 +274,8 @@ class _Training:
                             context = self._context(
                                 phase, steps, learner, engine, first_step, interruption, drawn, history
                             )
+                            restore_pending(phase.stage, context, steps.start, pending)
+                            pending = None
                             self._run_phase(phase, steps, context, trackers, interruption)
                     moments = trainer_state(learner) if self._is_continued(stage) else {}
                 first_step += stage.steps
@@ -403,6 +410,8 @@ class _Training:
                 record = {"stage_step": index + 1, **metrics}
                 verdict = judge_grading(stage, [*context.records, record])
                 if verdict.error is None:
+                    verdict = judge_mismatch(stage, self.config.rollout.mismatch, [*context.records, record])
+                if verdict.error is None:
                     verdict = judge_collapse(stage, context, record)
                 self._log(position, trackers, context, {"seconds": seconds, **metrics, **verdict.figures})
                 task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
@@ -440,7 +449,7 @@ class _Training:
         if is_last:
             position = self._end_with_best(stage, context, position)
         if stopping or due or is_last or verdict.must_save:
-            saved = self._save(position, context.learner)
+            saved = self._save(position, context)
             has_other_weights = (is_last and best not in (None, step)) or "rolled_back_to" in verdict.figures
             if saved is not None and not has_other_weights:
                 evaluation.write(saved)
@@ -453,6 +462,7 @@ class _Training:
             path = self.run_directory.checkpoint_path(context.first_step + best)
             kept = load_model(path, device=self.world.device, dtype="float32")
             context.learner.weights.load_weights(kept.model)
+            context.engine.forget_version()
             self.world.barrier()  # the first process removes the checkpoint as soon as it has saved
             self.progress.note(f"{stage.label}: ends after {position.label} with the weights of step {best}, the best")
         return self._position(stage, context.first_step, stage.steps)
@@ -482,10 +492,11 @@ class _Training:
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
-    def _save(self, position: CheckpointRef, learner: Learner) -> CheckpointRef | None:
+    def _save(self, position: CheckpointRef, context: StageContext) -> CheckpointRef | None:
         """Write the checkpoint, then drop those before it that are no longer needed; return it in the first process."""
-        saved = None
-        weights, state = learner.weights.whole_weights(), trainer_state(learner)  # asked for by all processes
+        saved, learner = None, context.learner
+        weights = learner.weights.whole_weights()  # asked for by all processes, and so is the state
+        state = {**trainer_state(learner), **pending_state(context)}
         if self.world.is_main:
             saved = save_checkpoint(
                 position,

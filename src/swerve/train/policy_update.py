@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from swerve.batch import TokenBatch
@@ -15,17 +17,19 @@ from swerve.config.stages import RlStage
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.losses import RATIO_LOSSES, RatioLoss, sequence_log_ratio, value_loss
 from swerve.functional.path_losses import PATH_LOSSES
-from swerve.functional.token_weights import importance_weights, reduction_weights
+from swerve.functional.token_weights import importance_log_ratio, importance_weights, reduction_weights
 from swerve.recipes.custom import custom_function
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.kl import KlTerm, RefLogits
 from swerve.train.learner import Learner, learning_rate
 from swerve.train.preparation import PolicyStep
 from swerve.train.stages.context import Metrics, StageContext
+from swerve.world import World
 
 _PER_TOKEN = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share", "value_loss")
 """Metrics that are means over tokens."""
-UPDATE_FIGURES = ("loss", "grad_norm", "lr", *_PER_TOKEN)
+_GAPS = ("logprob_gap_max", *(f"logprob_gap_q{quarter}" for quarter in range(1, 5)))
+UPDATE_FIGURES = ("loss", "grad_norm", "lr", *_PER_TOKEN, *_GAPS)
 """What an update measures; null in the metrics of a step without one."""
 
 
@@ -70,8 +74,33 @@ def update_policy(
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
     return PolicyUpdate(
-        figures={**_metrics(step, stage, context, sums, kl), "lr": rate}, signals=_signals(step, stage, recorder, kl)
+        figures={
+            **_metrics(step, stage, context, sums, kl),
+            **gap_figures(recorder.first("logprob_gap"), step.table.mask, context.world),
+            "lr": rate,
+        },
+        signals=_signals(step, stage, recorder, kl),
     )
+
+
+def gap_figures(gaps: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], world: World) -> dict[str, float | None]:
+    """Return the largest difference of sampler and trainer, and its mean over each quarter of the completions.
+
+    Position t of a completion of n tokens, both counted from 0, is in quarter floor(4 t / n); None where no token is.
+
+    >>> gaps = torch.tensor([[0.125, 0.25, 0.5, 0.75], [0.375, 0.0, 0.0, 0.0]])
+    >>> list(gap_figures(gaps, gaps > 0, World()).values())
+    [0.75, 0.25, 0.25, 0.5, 0.75]
+    """
+    quarters = 4 * (mask.cumsum(dim=1) - 1) // mask.sum(dim=1, keepdim=True).clamp(min=1)
+    sums: dict[str, float] = {}
+    for number in range(4):
+        inside = gaps[mask & (quarters == number)]
+        sums |= {f"sum{number}": float(inside.sum(dtype=torch.float64)), f"num{number}": float(len(inside))}
+    sums = world.sums(sums)
+    largest = max(world.gather(float(gaps.max()) if gaps.numel() else 0.0))
+    means = [sums[f"sum{number}"] / sums[f"num{number}"] if sums[f"num{number}"] else None for number in range(4)]
+    return dict(zip(_GAPS, [largest, *means], strict=True))
 
 
 def ratio_loss(config: LossConfig) -> RatioLoss | None:
@@ -185,12 +214,7 @@ class _MinibatchLoss:
 
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         """Return this micro-batch's share of the loss, and sums of metrics over its tokens."""
-        tokens = self.columns.of_batch(batch)
-        loss = ratio_loss(self.stage.loss)
-        if loss is not None and loss.by_sequence and tokens.old_logprobs is not None:
-            tokens = replace(
-                tokens, log_ratio=self._sequence_log_ratios(batch, hidden, tokens.ids, tokens.old_logprobs)
-            )
+        tokens = self._with_sequence_ratios(batch, hidden, self.columns.of_batch(batch))
         objective = TokenObjective(
             stage=self.stage,
             tokens=tokens,
@@ -203,20 +227,42 @@ class _MinibatchLoss:
         value, value_sum = self._value_loss(hidden, tokens)
         return policy + value, {**objective.metrics(), "value_loss": value_sum}
 
-    def _sequence_log_ratios(self, batch: TokenBatch, hidden: Tensor, ids: Tensor, old_logprobs: Tensor) -> Tensor:
-        """Return each token's sequence log-ratio under the present weights, `[N]`."""
+    def _with_sequence_ratios(self, batch: TokenBatch, hidden: Tensor, tokens: TokenColumns) -> TokenColumns:
+        """Add the log-ratios of whole sequences that the loss or the correction is made of."""
+        loss, settings = ratio_loss(self.stage.loss), self.stage.correction
+        correction = None if isinstance(settings, NoCorrection) or settings.level == "token" else settings
+        in_loss = loss is not None and loss.by_sequence and tokens.old_logprobs is not None
+        if not in_loss and correction is None:
+            return tokens
+
+        def table(values: Tensor) -> Tensor:
+            spread = values.new_zeros(batch.mask.shape)
+            spread[batch.mask] = values
+            return spread
+
+        @cache
+        def current() -> Tensor:
+            return table(self._logprobs(hidden, tokens.ids))
+
+        with torch.no_grad():
+            old = None if tokens.old_logprobs is None else table(tokens.old_logprobs)
+            if in_loss and old is not None:
+                ratios = sequence_log_ratio(current(), old.to(current().dtype), batch.mask)
+                tokens = replace(tokens, log_ratio=ratios[:, None].expand_as(old)[batch.mask])
+            if correction is not None:
+                numerator = current() if old is None or correction.numerator == "current" else old
+                sampler = table(tokens.sampler_logprobs)
+                ratios = importance_log_ratio(numerator, sampler, batch.mask, level=correction.level)
+                tokens = replace(tokens, sampler_log_ratio=ratios[batch.mask])
+        return tokens
+
+    def _logprobs(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """Return each token's log-probability under the present weights, `[N]`."""
 
         def logprobs(logits: Tensor, rows: slice) -> Tensor:
             return token_logprobs(logits, ids[rows], temperature=self.stage.temperature)[:, None]
 
-        with torch.no_grad():
-            flat = self.learner.head.map(hidden, logprobs)[:, 0]
-            current = flat.new_zeros(batch.mask.shape)
-            old = torch.zeros_like(current)
-            current[batch.mask] = flat
-            old[batch.mask] = old_logprobs.to(flat.dtype)
-            ratios = sequence_log_ratio(current, old, batch.mask)
-            return ratios[:, None].expand_as(current)[batch.mask]
+        return self.learner.head.map(hidden, logprobs)[:, 0]
 
     def _value_loss(self, hidden: Tensor, tokens: TokenColumns) -> tuple[Tensor, float]:
         """Return the weighted loss of the value head, and its plain sum over the tokens."""
@@ -267,7 +313,7 @@ class TokenObjective:
         # Where a token is left out its loss may be infinite, and 0 times that would be NaN.
         loss = (weights * policy.where(weights != 0, 0.0)).sum()
         self._count("clipped_share", clipped, record_as="clipped")
-        self._count("logprob_gap", (old - tokens.sampler_logprobs).abs())
+        self._count("logprob_gap", (old - tokens.sampler_logprobs).abs(), record_as="logprob_gap")
         self._count("corrected_share", corrected)
 
         ref_logits = None if self.ref_logits is None else self.ref_logits(rows)
@@ -320,7 +366,9 @@ class TokenObjective:
         settings = self.stage.correction
         if isinstance(settings, NoCorrection):
             return torch.ones_like(old), torch.zeros_like(old)
-        numerator = old if settings.numerator == "old" else logprobs.detach()
-        sampler = tokens.sampler_logprobs
-        (weights,) = importance_weights(numerator[None], sampler[None], kind=settings.kind, **settings.keywords)
-        return weights, (weights - (numerator - sampler).exp()).abs() > 1e-6 * weights
+        log_ratio = tokens.sampler_log_ratio
+        if log_ratio is None:
+            log_ratio = (old if settings.numerator == "old" else logprobs.detach()) - tokens.sampler_logprobs
+        none = torch.zeros_like(log_ratio)[None]
+        (weights,) = importance_weights(log_ratio[None], none, kind=settings.kind, **settings.keywords)
+        return weights, (weights - log_ratio.exp()).abs() > 1e-6 * weights

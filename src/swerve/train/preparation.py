@@ -31,8 +31,7 @@ from swerve.recipes.custom import custom_function
 from swerve.train.columns import TokenColumns, TokenTable, score_tokens
 from swerve.train.kl import KlTerm
 from swerve.train.learner import Learner
-from swerve.train.rollouts import StepRollouts
-from swerve.train.stages.context import StageContext
+from swerve.train.stages.context import StageContext, StepRollouts
 from swerve.world import World
 
 

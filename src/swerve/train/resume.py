@@ -244,4 +244,6 @@ class _Again:
         """Return what a log says of the steps on the way, apart from times."""
         first = 0 if self.start is None else self.start.step
         records = [one for one in read_metrics(log) if first < one["step"] <= self.step]
-        return [{name: value for name, value in one.items() if name != "seconds"} for one in records]
+        return [
+            {name: value for name, value in one.items() if name not in ("seconds", "sync_seconds")} for one in records
+        ]

@@ -90,7 +90,7 @@ def training_rollouts(
     signals: list[Row] = []
     for step, count in zip(steps, _quotas(len(steps), max_rollouts), strict=True):
         for row in _sampled(run, step, count, config.seed) if count else ():
-            if row["version"] not in (None, step - 1):
+            if row["version"] is not None and row["version"] not in range(step - 1 - config.rollout.ahead, step):
                 raise ArtifactError(
                     f"{run.rollouts_path(step)} was sampled by the weights of step {row['version']}, not by those "
                     f"before step {step}: it is of another step; train again, or leave out the population 'training'"

@@ -286,10 +286,12 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
     ):
         target = _return_to(stage, context, collapse, [*context.records, record])
         factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
+        dropped = "; the rollouts that were sampled ahead are sampled anew" if context.pending else ""
+        context.pending.clear()
         whose = f"of step {target} of the stage" if target else "the stage began with"
         context.progress.note(
             f"{stage.label} step {step}: {collapse.message}; going back to the weights {whose}, "
-            f"learning rate x {factor:g}"
+            f"learning rate x {factor:g}{dropped}"
         )
         return Verdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
     if action == "warn":
@@ -330,6 +332,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
             for parameter in module.parameters():
                 nn.init.zeros_(parameter)
     learner.weights.load_weights(model)
+    context.engine.forget_version()
     return target
 
 

@@ -15,16 +15,38 @@ from swerve.config.curricula import SuccessRateCurriculum
 from swerve.config.recipe import Config
 from swerve.problems import ProblemFamily
 from swerve.progress import Progress
-from swerve.rollout.engine import Engine, PolicyEngine, SamplingParams
+from swerve.rollout.engine import Engine, SamplingParams
+from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import Draws, SolveRates
 from swerve.train.learner import Learner
 from swerve.train.phases import Phase
-from swerve.types import Problem
+from swerve.types import Problem, RolloutGroup
 from swerve.world import World
 
 Metrics = Mapping[str, Any]
 """What to log of a step, by name; None was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRollouts:
+    """This process's groups of one step."""
+
+    groups: Sequence[RolloutGroup]
+    numbers: Sequence[int]
+    """Each group's number within the step, over all processes."""
+    rewards: Sequence[Sequence[float]]
+    """The reward training uses of each completion of each group."""
+    num_refills: int = 0
+    """Rounds of sampling after the first."""
+    drawn: Sequence[Problem] = ()
+    """The problems of all processes' groups."""
+    draw_metrics: Metrics = field(default_factory=dict)
+    """What to log of the draw."""
+
+    def varied(self) -> list[bool]:
+        """Return whether each group's rewards differ."""
+        return [len(set(values)) > 1 for values in self.rewards]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +79,8 @@ class StageContext:
     """The run's lines of problems.jsonl so far; it grows with every step."""
     phase: Phase | None = None
     """Where the stage has phases: the present one."""
+    pending: dict[int, StepRollouts] = field(default_factory=dict)
+    """Rollouts that were sampled ahead, by the 0-based number of the step that learns from them: one step's at most."""
 
     def seed(self, *path: str | int) -> int:
         """Return the seed of a named stream of this run."""

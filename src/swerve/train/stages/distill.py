@@ -13,8 +13,8 @@ from swerve.functional.kl_divergence import exact_kl
 from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
 from swerve.train.learner import learning_rate
-from swerve.train.rollouts import rollout_metrics, sample_step, write_rollouts
-from swerve.train.stages.context import Metrics, StageContext
+from swerve.train.rollouts import RolloutSchedule, rollout_metrics, write_rollouts
+from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 
 
 class DistillRunner:
@@ -24,11 +24,14 @@ class DistillRunner:
         self._stage = stage
         self._context = context
         self._teacher = load_frozen(stage.teacher, context)
+        self._schedule = RolloutSchedule(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
+        return self._schedule.step(index, lambda found: self._update(found, index))
+
+    def _update(self, found: StepRollouts, index: int) -> Metrics:
         stage, context = self._stage, self._context
-        found = sample_step(stage, context, index)
         if stage.keep_rollouts:
             write_rollouts(found, context, index)
         sequences = [

@@ -12,8 +12,8 @@ from swerve.train.kl import KlTerm, kl_coefficient, kl_reference, kl_term
 from swerve.train.learner import NotFiniteError
 from swerve.train.policy_update import UPDATE_FIGURES, update_policy
 from swerve.train.preparation import prepare_step
-from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
-from swerve.train.stages.context import Metrics, StageContext
+from swerve.train.rollouts import RolloutSchedule, rollout_metrics, write_rollouts
+from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 
 
 class RlRunner:
@@ -23,17 +23,20 @@ class RlRunner:
         self._stage = stage
         self._context = context
         self._reference = kl_reference(stage, context)
+        self._schedule = RolloutSchedule(stage, context)
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        found = sample_step(self._stage, self._context, index)
+        return self._schedule.step(index, lambda found: self._update(found, index))
+
+    def _update(self, found: StepRollouts, index: int) -> Metrics:
         try:
             figures, signals = self._learn(found, index)
         except NotFiniteError:
             self._write(found, index, None)  # to look at
             raise
         # After the update, for what it did at each token. A kill in between loses nothing: rollouts of a step that no
-        # checkpoint holds are sampled again on resuming, the same ones.
+        # checkpoint holds are sampled again on resuming, the same ones, or were saved with the one before.
         self._write(found, index, signals)
         return figures
 

@@ -1,0 +1,49 @@
+"""What an engine with weights of its own is compared with: the policy, on prompts of the training problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.batch import TokenSequence, token_batches
+from swerve.config import Config
+from swerve.config.engines import CheckConfig
+from swerve.prompts import encode_prompts, template_arguments
+from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts
+from swerve.train.columns import TokenTable, score_logprobs
+from swerve.train.replicated_model import ReplicatedModel
+from swerve.types import Problem
+
+
+def engine_check(
+    config: Config, weights: ReplicatedModel, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
+) -> EngineCheck:
+    """Return the check of the run's engine, as `rollout.check` says.
+
+    Args:
+        config: the run's.
+        weights: the policy, scored as it is when the engine is checked.
+        tokenizer: the policy's.
+        problems: the prompts of the first ones are sampled after.
+    """
+    settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
+    num_prompts = 0 if config.rollout.check is None else settings.num_prompts
+    limits = [getattr(weights.model.config, "max_position_embeddings", None), getattr(engine, "max_model_len", None)]
+    longest = min([LONG_PROMPT, *(limit - settings.num_tokens for limit in limits if limit)])
+    prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config))
+
+    def teacher_forced(sequences: Sequence[TokenSequence]) -> list[float]:
+        table = TokenTable.of(sequences)
+        batches = token_batches(sequences, pad_id=int(tokenizer.pad_token_id or 0), packed=weights.packs)
+        logprobs = score_logprobs(weights, batches, table, temperature=1.0)
+        scores: list[float] = logprobs[table.mask].tolist()
+        return scores
+
+    return EngineCheck(
+        teacher_forced,
+        check_prompts([one.token_ids for one in prompts], num_prompts=num_prompts, longest=longest),
+        bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
+        num_tokens=settings.num_tokens,
+        vocab_size=weights.model.config.get_text_config().vocab_size,
+    )

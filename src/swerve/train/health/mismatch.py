@@ -1,0 +1,48 @@
+"""The stop where the log-probabilities of sampler and trainer differ too much to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from statistics import fmean
+from typing import Any
+
+from swerve.config.engines import MismatchConfig
+from swerve.config.stages import StageConfig
+from swerve.errors import EngineError
+from swerve.train.health.verdict import Verdict
+
+_MARK = "stopped_logprob_gap"
+
+
+def judge_mismatch(
+    stage: StageConfig, settings: MismatchConfig | None, records: Sequence[Mapping[str, Any]]
+) -> Verdict:
+    """Say whether training has to stop because sampler and trainer differ too much.
+
+    Looked at is the mean of `logprob_gap` over the last `window` steps that measured it, after the last stop of this
+    kind; where there are fewer, nothing is judged. Depends on the records only.
+
+    Args:
+        stage: of the records.
+        settings: the bound; None: there is none.
+        records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
+
+    >>> records = [{"stage_step": step, "logprob_gap": 0.3} for step in (1, 2)]
+    >>> judge_mismatch(None, MismatchConfig(window=3), records).must_save
+    False
+    """
+    since = takewhile(lambda record: _MARK not in record, reversed(records))
+    gaps = [record["logprob_gap"] for record in since if record.get("logprob_gap") is not None]
+    if settings is None or len(gaps) < settings.window:
+        return Verdict()
+    mean = fmean(gaps[: settings.window])
+    if mean <= settings.stop:
+        return Verdict()
+    error = EngineError(
+        f"stage '{stage.label}' stopped at its step {records[-1]['stage_step']}: over the last {settings.window} steps "
+        f"the log-probabilities of sampler and trainer differ by {mean:.3g} nats per token, more than "
+        f"rollout.mismatch.stop={settings.stop:g}; the state is saved: look at logprob_gap_q1 to logprob_gap_q4 in the "
+        "metrics, at the engine's precision and weights, then continue with --resume"
+    )
+    return Verdict(figures={_MARK: mean}, must_save=True, error=error)
