@@ -235,7 +235,8 @@ def _timeless(path: Path) -> object:
     """Return a file's bytes; of logs and manifests what they say apart from times and what follows from them."""
     try:
         if path.name == "metrics.jsonl":
-            return [{**json.loads(line), "seconds": None} for line in path.read_bytes().splitlines()]
+            times = {"seconds": None, "sync_seconds": None}
+            return [{**json.loads(line), **times} for line in path.read_bytes().splitlines()]
         if path.name == "MANIFEST.json":
             entry = json.loads(path.read_bytes())
             return {**entry, "run_files": sorted(entry["run_files"]), "fields_sha256": None}

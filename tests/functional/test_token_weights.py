@@ -124,6 +124,23 @@ def test_truncated_and_masked_weights_literal_values():
     assert importance_weights(OLD, SAMPLER, kind="mis", cap=5, floor=0.5)[0].tolist() == pytest.approx([4, 2, 1, 0])
 
 
+def test_the_weights_of_whole_sequences_literal_values():
+    """Ratios 4, 2, 1 and 1/4: their product is 2, of the first three 8, with the geometric mean 2."""
+    full, three = torch.ones(1, 4, dtype=torch.bool), torch.tensor([[True, True, True, False]])
+    for level, mask, expected in (
+        ("sequence", full, 2.0),
+        ("geometric", full, 2.0**0.25),
+        ("sequence", three, 8.0),
+        ("geometric", three, 2.0),
+    ):
+        found = importance_weights(OLD, SAMPLER, mask, level=level, cap=10.0)
+        assert found[0].tolist() == pytest.approx([expected] * 4)
+    assert importance_weights(OLD, SAMPLER, three, level="sequence", cap=5.0)[0].tolist() == [5.0] * 4
+    assert importance_weights(OLD, SAMPLER, three, level="sequence", kind="mis", cap=5.0)[0].tolist() == [0.0] * 4
+    poisoned = SAMPLER.where(three, torch.nan)
+    assert importance_weights(OLD, poisoned, three, level="geometric", cap=5.0)[0].tolist() == pytest.approx([2.0] * 4)
+
+
 def test_weights_at_the_bounds_are_kept():
     zero = torch.zeros(1, 1)
     assert importance_weights(zero, zero, kind="mis", cap=1, floor=1).tolist() == [[1.0]]
@@ -149,6 +166,7 @@ def test_wrong_options_of_the_correction_are_named():
         ({"cap": 0}, "cap must be above 0, got 0"),
         ({"cap": 2, "kind": "mis", "floor": 3}, "floor must be from 0 to cap, which is 2; got 3"),
         ({"cap": 2, "floor": 0.5}, "'tis' truncates from above only"),
+        ({"cap": 2, "level": "sequence"}, "level 'sequence' needs the mask of the sequences' tokens"),
     ):
         with pytest.raises(ValueError, match=message):
             importance_weights(OLD, SAMPLER, **options)
@@ -157,6 +175,8 @@ def test_wrong_options_of_the_correction_are_named():
 def test_wrong_kinds_and_shapes_are_named(unchecked_shapes):
     with pytest.raises(ValueError, match="kind must be 'tis' or 'mis', got 'is'"):
         importance_weights(OLD, SAMPLER, kind="is", cap=2)
+    with pytest.raises(ValueError, match="level must be 'token', 'sequence' or 'geometric', got 'batch'"):
+        importance_weights(OLD, SAMPLER, level="batch", cap=2)
     with pytest.raises(ValueError, match=r"one shape \[B, T\].*sampler_logprobs"):
         importance_weights(OLD, SAMPLER[:, :1], cap=2)
     with pytest.raises(ValueError, match=r"one shape \[B, T\].*mask"):

@@ -25,7 +25,13 @@ from swerve.functional.advantages import (
 )
 from swerve.functional.kl_divergence import kl_estimate
 from swerve.functional.losses import cispo_loss, clip_loss, dual_clip_loss, gspo_loss, reinforce_loss
-from swerve.functional.token_weights import sequence_mean, sequence_sum, sequence_sum_norm, token_mean
+from swerve.functional.token_weights import (
+    importance_weights,
+    sequence_mean,
+    sequence_sum,
+    sequence_sum_norm,
+    token_mean,
+)
 
 BETA = 0.7
 EOS = 2
@@ -173,6 +179,35 @@ def test_a_cap_below_one_scales_cispos_gradient():
 
     found = expected_gradient(2, rloo_advantages, loss, by_sequence_sum(2))
     assert close(found, 0.5 * objective_gradient())
+
+
+# A sampler with other weights
+
+
+def corrected_gradient(mask=FULL, rewards=REWARDS, **correction):
+    """E under another policy than the one that learns, over all completions, of the corrected gradient."""
+    logprobs, sampler = logprobs_of(LOGITS), logprobs_of(REF_LOGITS)
+    probs = sampler.where(mask, 0.0).sum(dim=1).exp()
+    twins = torch.ones(27)
+    if mask is not FULL:  # completions that are the same until the end-of-sequence token are one
+        twins = 3.0 ** (3 - mask.sum(dim=1))
+    weights = importance_weights(logprobs, sampler, mask, **correction)
+    values = weights * reinforce_loss(logprobs, rewards[:, None].expand(logprobs.shape))
+    return gradient_of(((values * mask).sum(dim=1) * probs / twins).sum())
+
+
+@pytest.mark.parametrize(("mask", "rewards"), [(FULL, REWARDS), (UNTIL_EOS, EOS_REWARDS)])
+def test_only_the_whole_sequences_weight_makes_another_sampler_unbiased(mask, rewards):
+    exact = objective_gradient(rewards)
+    assert close(corrected_gradient(mask, rewards, level="sequence", cap=1e30), exact)
+    for level in ("token", "geometric"):
+        assert 0.3 < cosine(corrected_gradient(mask, rewards, level=level, cap=1e30), exact) < 0.99
+
+
+def test_a_bound_on_the_sequences_weight_is_a_bias():
+    exact = objective_gradient()
+    for kind in ("tis", "mis"):
+        assert cosine(corrected_gradient(level="sequence", kind=kind, cap=2.0), exact) < 0.99
 
 
 # Rewards of single tokens

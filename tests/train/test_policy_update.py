@@ -61,6 +61,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "correction": {"kind": "mis", "cap": 1.1, "scope": "policy_and_kl", "numerator": "current"},
         "kl": {"kind": "loss", "estimator": "k3", "coef": 0.5},
     },
+    "tis sequence": {"correction": {"kind": "tis", "cap": 1.1, "level": "sequence"}},
+    "mis geometric": {
+        "correction": {"kind": "mis", "cap": 1.3, "level": "geometric", "numerator": "current"},
+        "loss": {"kind": "gspo", "low": 0.5, "high": 0.5},
+        "num_epochs": 2,
+    },
     **{f"preset {name}": {"preset": name} for name in PRESETS},
     "temperature": {"temperature": 0.7, "kl": {"kind": "loss", "estimator": "k2", "coef": 0.5}},
 }
@@ -316,6 +322,33 @@ def test_masked_importance_weights_multiply_policy_and_kl(models):
     update = Update(models, stage, rollouts())
     _agrees(update, model, loss)
     assert update.figures["corrected_share"] == pytest.approx(1 - kept / sum(map(len, rows)))
+
+
+@pytest.mark.parametrize("level", ["sequence", "geometric"])
+@pytest.mark.parametrize("numerator", ["old", "current"])
+def test_the_weight_of_a_whole_completion_multiplies_each_of_its_tokens(models, level, numerator):
+    """The gradient of the last of two updates, recomputed from the weights it was taken at."""
+    correction = {"kind": "tis", "cap": 1.2, "level": level, "numerator": numerator}
+    keys = {"correction": correction, "reduction": "sequence_mean", "optimizer": {"lr": 0.02, "max_grad_norm": None}}
+    stage = stage_of("tis", num_epochs=2, **keys)
+    rewards, _, rows, _ = _plain(models)
+    samplers = [rollout.completion.logprobs for group in rollouts().groups for rollout in group.rollouts]
+    old = [logprobs.detach() for logprobs in _chosen(rows)]
+    moved = copy.deepcopy(models[0])
+    moved.load_state_dict(Update(models, stage_of("tis", **keys), rollouts()).parameters, strict=False)
+    moved.tie_weights()
+    _, model, rows, _ = _plain((moved, *models[1:]))
+    loss, weights = torch.zeros((), dtype=torch.float64), set()
+    for advantage, now, before, sampler in zip(_means(rewards), _chosen(rows), old, samplers, strict=True):
+        change = (before if numerator == "old" else now.detach()) - torch.tensor(sampler)
+        weight = (change.sum() if level == "sequence" else change.mean()).exp().clamp(max=1.2)
+        weights.add(round(float(weight), 6))
+        loss = loss - weight * advantage * now.mean() / len(rows)
+    assert 1.2 in weights
+    assert len(weights) > 5
+    expected = _gradient(model, loss)
+    found = Update(models, stage, rollouts()).gradient
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
 
 
 def test_top_entropy_tokens_alone_carry_the_policy_loss(models):

@@ -31,6 +31,12 @@ class StepMetrics(Record):
     neg_logprob: float | None = None
     kl: float | None = None
     """The estimate of the KL term, nats per token."""
+    logprob_gap: float | None = None
+    """Mean absolute difference of the log-probabilities of sampler and trainer, nats per token."""
+    logprob_gap_q1: float | None = None
+    """The same over the first quarter of each completion."""
+    logprob_gap_q4: float | None = None
+    """The same over the last quarter."""
     live_kl_forward: float | None = None
     """KL of the policy to the one that the stage began with, nats per token, at the steps of `probe.every`."""
     val_loss: float | None = None
@@ -55,6 +61,8 @@ class StepMetrics(Record):
     """Step of the stage whose weights training went back to."""
     stopped_error_share: float | None = None
     """Fraction of the last completions that could not be graded, where the stage stopped for it."""
+    stopped_logprob_gap: float | None = None
+    """Mean of `logprob_gap` over the last steps, where the stage stopped for it."""
 
     def fraction(self, num: float | None) -> float | None:
         """Return a number of completions as a fraction of the step's completions."""

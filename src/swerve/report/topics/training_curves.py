@@ -12,7 +12,7 @@ from swerve.artifacts.metrics import StepMetrics
 from swerve.estimates import Estimate
 from swerve.report.draw.curves import Chart, Curve, Stage, Unit
 from swerve.report.draw.figures import Drawing, chart_rows, draw_chart, grid_of
-from swerve.report.format import count, percent, quoted
+from swerve.report.format import count, number, percent, quoted
 from swerve.report.read import ReportInputs
 from swerve.report.topics.topic import FigureSpec, Topic
 
@@ -53,6 +53,12 @@ _CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
         "difficulty",
         {"Mean of the step's problems": "mean_difficulty"},
     ),
+    (
+        "training-mismatch",
+        "Log-probabilities of sampler against trainer",
+        "nats",
+        {"Mean": "logprob_gap", "First quarter": "logprob_gap_q1", "Last quarter": "logprob_gap_q4"},
+    ),
     ("training-pool", "Problems drawn from", "share", {"Fraction of the training problems": "pool_share"}),
 )
 """Id, title, unit, and the metric of each curve."""
@@ -60,13 +66,15 @@ _ALWAYS = ("reward", "neg_logprob", "format_rate", "val_loss")
 _AT_SOME_STEPS = ("training-validation",)
 """Charts of what is not measured at every step: the others are left out, so that the curve has no gaps."""
 _IF_VARYING = ("mean_difficulty", "pool_share")
+_ROUNDING = 1e-3
+"""Nats per token; sampler and trainer that differ by less are not drawn."""
 
 
 def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     """Yield a chart for each group of metrics that was measured and says something.
 
-    A metric of what should not occur, such as a failure, is left out where it is 0 at every step, and one of the
-    curriculum where it never changes.
+    A metric of what should not occur, such as a failure, is left out where it is 0 at every step, one of the
+    curriculum where it never changes, and the difference of sampler and trainer where it is rounding.
     """
     for id, title, unit, metrics in _CHARTS:
         chart = _chart(inputs, metrics, id=id, title=title, unit=unit)
@@ -119,6 +127,8 @@ def _worth_drawing(values: list[float | None], key: str) -> bool:
     known = [value for value in values if value is not None]
     if key in _IF_VARYING:
         return len(set(known)) > 1
+    if key.startswith("logprob_gap"):
+        return any(value > _ROUNDING for value in known)
     return bool(known) if key in _ALWAYS else any(known)
 
 
@@ -137,6 +147,11 @@ def _caution(inputs: ReportInputs) -> Iterator[str]:
             yield (
                 f"Stage {step.stage} stopped at its step {count(step.stage_step)}, as "
                 f"{percent(step.stopped_error_share)} of its last completions could not be graded."
+            )
+        if step.stopped_logprob_gap is not None:
+            yield (
+                f"Stage {step.stage} stopped at its step {count(step.stage_step)}, as the log-probabilities of sampler "
+                f"and trainer differed by {number(step.stopped_logprob_gap)} nats per token."
             )
 
 

@@ -1,0 +1,360 @@
+"""Rollouts one step ahead, and engines with weights of their own in whole runs."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import yaml
+
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.batch import completion_logits, token_batches
+from swerve.config import TorchEngineConfig
+from swerve.errors import EngineError
+from swerve.functional import token_logprobs
+from swerve.models.model_folder import load_model
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.rollout.torch_engine import TorchEngine
+from swerve.train import loop, train
+from swerve.train.health import collapse
+from swerve.train.health.collapse import Collapse
+from swerve.train.learner import Learner
+from tests.campaign.worlds import contents, differences
+
+RL = {"kind": "rl", "steps": 4, "prompts_per_step": 4, "samples_per_prompt": 4, "optimizer": {"lr": 1e-3}}
+KEEP = {"checkpoints": [1, 2, 3]}
+
+
+@pytest.fixture
+def start(small_run, tmp_path):
+    """Train stages from the supervised model of the small run, one step ahead; return the run."""
+
+    def run(
+        name: str, *stages: dict[str, Any], resume: bool = False, progress: Any = None, **keys: Any
+    ) -> RunDirectory:
+        document = {
+            "name": "ahead",
+            "seed": 5,
+            "task": {"kind": "addition", "digits": 2, "num_train": 400, "num_heldout": 24, "mistake_rate": 0.5},
+            "model": {"kind": "pretrained", "path": str(small_run.checkpoint_path(220))},
+            "max_new_tokens": 36,
+            "stages": list(stages),
+            "runtime": {"device": "cpu", "threads": 1, "max_rows": 64},
+            "rollout": {"ahead": 1},
+            **keys,
+        }
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(document))
+        directory = RunDirectory(tmp_path / name)
+        train(load_config(path), directory, resume=resume, progress=progress or SilentProgress())
+        return directory
+
+    return run
+
+
+def _versions(run: RunDirectory, steps: int) -> list[set[int]]:
+    return [set(_rows(run, step, "version")) for step in range(1, steps + 1)]
+
+
+def _rows(run: RunDirectory, step: int, name: str) -> list[Any]:
+    return read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA)[name].to_pylist()
+
+
+def _metric(run: RunDirectory, name: str) -> list[Any]:
+    return [record.get(name) for record in read_metrics(run.metrics_path)]
+
+
+def _logprobs(run: RunDirectory, step: int, checkpoint: Path) -> float:
+    """Return the largest difference of a step's recorded log-probabilities from those of a checkpoint."""
+    model = load_model(checkpoint, device="cpu", dtype="float32").model.eval()
+    sequences = list(zip(_rows(run, step, "prompt_ids"), _rows(run, step, "completion_ids"), strict=True))
+    (batch,) = token_batches(sequences, pad_id=0, in_order=True)
+    with torch.inference_mode():
+        found = token_logprobs(completion_logits(model, batch), batch.completion_ids)[batch.mask]
+    recorded = torch.tensor([value for row in _rows(run, step, "logprobs") for value in row])
+    return float((found - recorded).abs().max())
+
+
+def test_each_step_but_the_first_is_sampled_with_the_weights_before_the_last_update(start):
+    run = start("run", {**RL, **KEEP})
+    assert _versions(run, 4) == [{0}, {0}, {1}, {2}]
+    assert _metric(run, "staleness") == [0.0, 1.0, 1.0, 1.0]
+    assert _logprobs(run, 3, run.checkpoint_path(1)) < 1e-4 < 0.05 < _logprobs(run, 3, run.checkpoint_path(2))
+    # The two policies differ, and that is what sampler and trainer now differ by.
+    gaps = _metric(run, "logprob_gap")
+    assert gaps[0] < 1e-5
+    assert min(gaps[1:]) > 1e-3
+    on_policy = start("on_policy", RL, rollout={})
+    assert run.rollouts_path(1).read_bytes() == on_policy.rollouts_path(1).read_bytes()
+    assert _metric(on_policy, "staleness") == [0.0] * 4
+    assert _versions(on_policy, 4) == [{0}, {1}, {2}, {3}]
+    # Only the weights differ: the same problems and as many rollouts.
+    assert [_rows(run, step, "problem_id") for step in range(1, 5)] == [
+        _rows(on_policy, step, "problem_id") for step in range(1, 5)
+    ]
+
+
+def test_every_stage_and_phase_begins_with_its_own_policy_and_nothing_is_sampled_for_no_step(start, monkeypatch):
+    from swerve.train import rollouts
+
+    sampled: list[tuple[str, int]] = []
+    original = rollouts.sample_step
+    monkeypatch.setattr(
+        rollouts,
+        "sample_step",
+        lambda stage, context, index, **more: (
+            sampled.append((stage.label, index)) or original(stage, context, index, **more)
+        ),
+    )
+    phases = [{"steps": 2}, {"steps": 2, "samples_per_prompt": 6, "temperature": 1.3}]
+    distill = {"kind": "distill", "steps": 2, "prompts_per_step": 2, "teacher": "rl", "optimizer": {"lr": 1e-3}}
+    stage = {name: value for name, value in RL.items() if name != "steps"}
+    run = start("run", {**stage, "phases": phases}, distill)
+    assert _metric(run, "staleness") == [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    assert _versions(run, 6) == [{0}, {0}, {2}, {2}, {4}, {4}]
+    assert sampled == [*(("rl", index) for index in range(4)), ("distill", 0), ("distill", 1)]
+
+
+STATEFUL = {
+    **RL,
+    "loss": {"kind": "clip"},
+    "num_minibatches": 2,
+    "correction": {"kind": "tis", "level": "sequence"},
+    "zero_variance": "refill",
+    "max_refills": 2,
+    "curriculum": {"kind": "success_rate"},
+    "checkpoints": [2],
+    "save_every": 1,
+}
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _kill_after(monkeypatch: Any, lines: int) -> None:
+    """Let training be killed where it is about to write this line of the metrics."""
+    original, written = loop.append_metrics, []
+
+    def append(path, record):
+        if path.name == "metrics.jsonl":
+            written.append(record)
+            if len(written) == lines:
+                raise _Killed
+        return original(path, record)
+
+    monkeypatch.setattr(loop, "append_metrics", append)
+
+
+@pytest.fixture(scope="module")
+def wholes() -> dict[str, dict[str, object]]:
+    """The contents of uninterrupted runs, by name."""
+    return {}
+
+
+@pytest.mark.parametrize("line", [2, *(pytest.param(line, marks=pytest.mark.slow) for line in (1, 3, 4))])
+def test_killed_and_resumed_it_ends_byte_for_byte_as_uninterrupted(start, wholes, tmp_path, monkeypatch, line):
+    if "stateful" not in wholes:
+        wholes["stateful"] = contents(start("whole", STATEFUL).path)
+        assert any(_metric(RunDirectory(tmp_path / "whole"), "num_refills"))
+    with monkeypatch.context() as killing, pytest.raises(_Killed):
+        _kill_after(killing, line)
+        start("parts", STATEFUL)
+    run = start("parts", STATEFUL, resume=True)
+    assert _metric(run, "staleness") == [0.0, 1.0, 1.0, 1.0]
+    assert differences(contents(run.path), wholes["stateful"]) == []
+
+
+@pytest.mark.slow
+def test_a_missing_checkpoint_is_made_again_with_what_was_sampled_ahead(start, tmp_path):
+    run = start("whole", STATEFUL)
+    expected = contents(run.path)
+    run.remove_checkpoint(run.checkpoints()[0])
+    assert differences(contents(run.path), expected) != []
+    start("whole", STATEFUL, resume=True)
+    assert differences(contents(run.path), expected) == []
+
+
+class _Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def _collapse_at(monkeypatch: Any, step: int) -> None:
+    def detect(records: Any, _config: Any) -> Collapse | None:
+        is_now = records[-1]["stage_step"] == step
+        return Collapse(sign="reward", message="the reward fell", since=step) if is_now else None
+
+    monkeypatch.setattr(collapse, "detect_collapse", detect)
+
+
+def test_a_roll_back_samples_anew_and_resumes_exactly(start, small_run, monkeypatch):
+    _collapse_at(monkeypatch, 2)
+    stage = {**RL, "checkpoints": [1], "optimizer": {"lr": 1e-4}, "collapse": {"action": "roll_back"}}
+    notes = _Notes()
+    whole = start("whole", stage, progress=notes)
+    assert any(note.endswith("the rollouts that were sampled ahead are sampled anew") for note in notes.notes)
+    assert _metric(whole, "staleness") == [0.0, 1.0, 0.0, 1.0]
+    assert _metric(whole, "rolled_back_to") == [None, 0, None, None]
+    assert _versions(whole, 4) == [{0}, {0}, {2}, {2}]
+    assert _logprobs(whole, 3, small_run.checkpoint_path(220)) < 1e-4  # sampled with what it went back to
+    with monkeypatch.context() as killing, pytest.raises(_Killed):
+        _kill_after(killing, 3)
+        start("parts", stage)
+    parts = start("parts", stage, resume=True)
+    assert differences(contents(parts.path), contents(whole.path)) == []
+
+
+class OwnWeights(TorchEngine):
+    """Samples with a copy of the policy; in another thread it waits until an update has begun."""
+
+    shares_weights, concurrent = False, True
+    updating: ClassVar[threading.Event] = threading.Event()
+    overlaps: ClassVar[list[bool]] = []
+    loads: ClassVar[bool] = True
+    shift: ClassVar[float] = 0.0
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        self.own = copy.deepcopy(model)
+        super().__init__(self.own, **options)
+
+    def load(self, weights: Any, *, version: int) -> None:
+        super().load(weights, version=version)
+        if self.loads or not version:
+            self.own.load_state_dict(dict(weights), strict=False)
+
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            self.overlaps.append(self.updating.wait(5.0))
+        groups = super().generate(*arguments, **options)
+        return [tuple(self._shifted(one) for one in group) for group in groups]
+
+    def _shifted(self, one: Any) -> Any:
+        """Return a completion whose last fifth of tokens has other log-probabilities."""
+        last = len(one.token_ids) * 4 // 5
+        logprobs = tuple(value - self.shift * (place >= last) for place, value in enumerate(one.logprobs))
+        return type(one)(token_ids=one.token_ids, logprobs=logprobs, finish_reason=one.finish_reason)
+
+
+@pytest.fixture
+def own_weights(monkeypatch):
+    """Put an engine with weights of its own in the place of the embedded one; return its class."""
+    defaults = {"updating": threading.Event(), "overlaps": [], "loads": True, "shift": 0.0}
+    for name, value in defaults.items():
+        monkeypatch.setattr(OwnWeights, name, value)
+    update = Learner.update
+
+    def updating(learner: Learner, *arguments: Any, **options: Any) -> Any:
+        OwnWeights.updating.set()
+        result = update(learner, *arguments, **options)
+        OwnWeights.updating.clear()
+        return result
+
+    monkeypatch.setattr(Learner, "update", updating)
+    monkeypatch.setitem(sys.modules, "own_weights", SimpleNamespace(OwnWeights=OwnWeights))
+    monkeypatch.setattr(TorchEngineConfig, "path", "own_weights:OwnWeights")
+    return OwnWeights
+
+
+def test_a_concurrent_engine_samples_while_the_policy_is_updated_and_nothing_else_changes(
+    start, own_weights, monkeypatch
+):
+    stage = {**RL, **KEEP, "zero_variance": "keep"}
+    run = start("beside", stage)
+    assert own_weights.overlaps == [True] * 3
+    assert max(_metric(run, "sync_logprob_difference_max")[:3]) < 1e-4
+    assert _metric(run, "sync_logprob_difference")[3] is None  # the last step samples nothing
+    assert min(_metric(run, "sync_seconds")[:3]) > 0
+    monkeypatch.setattr(TorchEngineConfig, "path", "swerve.rollout.torch_engine:TorchEngine")
+    before = start("before", stage)
+    for step in range(1, 5):
+        assert run.rollouts_path(step).read_bytes() == before.rollouts_path(step).read_bytes()
+    assert run.select_checkpoint("rl").weights_sha256 == before.select_checkpoint("rl").weights_sha256
+    assert not {name for record in read_metrics(before.metrics_path) for name in record if name.startswith("sync_")}
+
+
+@pytest.mark.slow
+def test_a_concurrent_engine_resumes_exactly(start, own_weights, tmp_path, monkeypatch):
+    whole = start("whole", STATEFUL, eval={"every": 2, "num_problems": 4})
+    with monkeypatch.context() as killing, pytest.raises(_Killed):
+        _kill_after(killing, 4)
+        start("parts", STATEFUL, eval={"every": 2, "num_problems": 4})
+    parts = start("parts", STATEFUL, eval={"every": 2, "num_problems": 4}, resume=True)
+    assert differences(contents(parts.path), contents(whole.path)) == []
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_an_engine_that_keeps_old_weights_stops_the_run_at_the_next_sync(start, own_weights, ahead):
+    own_weights.loads = False
+    message = (
+        "^the engine OwnWeights does not sample with the policy's weights of version 1: .* differ from the trainer's"
+    )
+    with pytest.raises(EngineError, match=message):
+        start("run", RL, rollout={"ahead": ahead})
+    # Without the check the run goes on, and its metrics show it.
+    run = start("unchecked", RL, rollout={"check": None})
+    assert _metric(run, "sync_logprob_difference") == [None] * 4
+    assert _metric(run, "logprob_gap")[3] > 2 * _metric(run, "logprob_gap")[1] > 0
+
+
+def test_after_a_roll_back_an_engine_with_weights_of_its_own_has_those_again(
+    start, own_weights, small_run, monkeypatch
+):
+    """It had those of the collapsed policy under the same version, because that was evaluated."""
+    _collapse_at(monkeypatch, 2)
+    stage = {**RL, "steps": 3, "checkpoints": [1], "optimizer": {"lr": 1e-4}, "collapse": {"action": "roll_back"}}
+    run = start("run", stage, rollout={}, eval={"every": 1, "num_problems": 4})
+    assert _logprobs(run, 3, small_run.checkpoint_path(220)) < 1e-4
+
+
+def test_a_difference_that_lasts_stops_the_run_with_its_state_saved(start, own_weights):
+    own_weights.shift = 2.0
+    settings = {"check": None, "mismatch": {"stop": 0.2, "window": 2}}
+    stage = {**RL, "steps": 3, "zero_variance": "keep", "optimizer": {"lr": 1e-5}}
+    message = (
+        "stage 'rl' stopped at its step 2: over the last 2 steps the log-probabilities of sampler and trainer differ "
+        r"by 0\.\d+ nats per token, more than rollout.mismatch.stop=0.2; the state is saved"
+    )
+    with pytest.raises(EngineError, match=message):
+        start("run", stage, rollout=settings)
+    own_weights.shift = 0.0
+    run = start("run", stage, rollout=settings, resume=True)
+    records = read_metrics(run.metrics_path)
+    assert [record.get("stopped_logprob_gap", 0) > 0.2 for record in records] == [False, True, False]
+    first = records[0]
+    assert 0.3 < first["logprob_gap"] < 0.6
+    assert first["logprob_gap_max"] == pytest.approx(2.0, abs=1e-3)
+    assert max(first[f"logprob_gap_q{quarter}"] for quarter in (1, 2, 3)) < 1e-4
+    assert 1.4 < first["logprob_gap_q4"] < 2.001
+    own_weights.shift = 2.0
+    assert len(_metric(start("free", stage, rollout={**settings, "mismatch": None}), "step")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+def test_two_processes_sample_ahead_as_one_does_and_resume(on_two_processes, start, tmp_path):
+    stage = {**STATEFUL, "prompts_per_step": 3}
+    alone = start("alone", stage)
+    recipe = tmp_path / "recipe.yaml"
+    together = RunDirectory(tmp_path / "together")
+    on_two_processes("-m", "swerve", "train", recipe, "--out", together.path)
+    assert _versions(together, 4) == _versions(alone, 4)
+    for step in range(1, 5):
+        assert _rows(together, step, "completion_ids") == _rows(alone, step, "completion_ids")
+    expected = contents(together.path)
+    for checkpoint in together.checkpoints()[1:]:
+        together.remove_checkpoint(checkpoint)
+    on_two_processes("-m", "swerve", "train", together.path, "--resume")
+    assert differences(contents(together.path), expected) == []
