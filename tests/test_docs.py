@@ -18,7 +18,7 @@ from swerve import config as configuration
 from swerve.artifacts import tables
 from swerve.artifacts.samples import SAMPLE_FILE_SCHEMA
 from swerve.cli.app import app
-from swerve.config import objectives
+from swerve.config import engines, objectives
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
@@ -216,6 +216,8 @@ _MODELS = {
     "Where": configuration.StageFilter,
     "Optimizer": configuration.OptimizerConfig,
     "Rollouts": configuration.RolloutConfig,
+    "Engine check": engines.CheckConfig,
+    "Mismatch": engines.MismatchConfig,
     "Evaluation": configuration.EvalConfig,
     "Retention": configuration.RetentionConfig,
     "Probe": configuration.ProbeConfig,

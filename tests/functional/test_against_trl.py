@@ -112,17 +112,10 @@ def _weighted(kl_coef: float = 0.0, **options: Any) -> Loss:
     """Weigh the policy term, and only that, with the correction for the sampler."""
 
     def loss(logprobs: Tensor, update: Update) -> Tensor:
-        weights = importance_weights(update.old_logprobs, update.sampler_logprobs, **options)
+        weights = importance_weights(update.old_logprobs, update.sampler_logprobs, update.mask, **options)
         return _per_token(weights * _clip(logprobs, update) + kl_coef * _k3(logprobs, update, False), update)
 
     return loss
-
-
-def _sequence_weighted(logprobs: Tensor, update: Update) -> Tensor:
-    old, sampler = (
-        (values * update.mask).sum(dim=1, keepdim=True) for values in (update.old_logprobs, update.sampler_logprobs)
-    )
-    return _per_token(importance_weights(old, sampler, kind="mis", cap=3.0) * _clip(logprobs, update), update)
 
 
 def _top_entropy(logprobs: Tensor, update: Update) -> Tensor:
@@ -184,7 +177,7 @@ CASES: dict[str, tuple[dict[str, Any], Loss]] = {
         _vllm("token_mask", 1.5, vllm_importance_sampling_clip_min=0.5),
         _weighted(kind="mis", cap=1.5, floor=0.5),
     ),
-    "mis of the sequence": ({**_vllm("sequence_mask", 3.0)}, _sequence_weighted),
+    "mis of the sequence": ({**_vllm("sequence_mask", 3.0)}, _weighted(kind="mis", level="sequence", cap=3.0)),
     "top entropy": ({"top_entropy_quantile": 0.2, "beta": 0.1, "use_bias_correction_kl": False}, _top_entropy),
     "rewards not scaled": ({"scale_rewards": "none"}, _scaled_by(dr_grpo_advantages)),
     "rewards scaled by the batch": (

@@ -303,7 +303,10 @@ def test_an_engine_that_keeps_old_weights_stops_the_run_at_the_next_sync(start, 
     )
     with pytest.raises(EngineError, match=message):
         start("run", RL, rollout={"ahead": ahead})
-    # Without the check the run goes on, and its metrics show it.
+
+
+def test_without_the_check_old_weights_show_in_the_metrics(start, own_weights):
+    own_weights.loads = False
     run = start("unchecked", RL, rollout={"check": None})
     assert _metric(run, "sync_logprob_difference") == [None] * 4
     assert _metric(run, "logprob_gap")[3] > 2 * _metric(run, "logprob_gap")[1] > 0

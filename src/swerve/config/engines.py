@@ -35,7 +35,7 @@ class CheckConfig(Model):
 
     max_difference: Literal["auto"] | Positive = "auto"
     """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
-    1e-3, and 0.5 where trainer or engine compute in bfloat16."""
+    1e-3, and 1 where trainer or engine compute in bfloat16."""
     num_prompts: PositiveInt = 4
     num_tokens: PositiveInt = 16
     """Sampled after each prompt."""
@@ -44,10 +44,10 @@ class CheckConfig(Model):
         """Return the largest difference, in nats, of a trainer and an engine that compute in these types.
 
         >>> CheckConfig().bound("float32"), CheckConfig().bound("float32", "bfloat16")
-        (0.001, 0.5)
+        (0.001, 1.0)
         """
         if self.max_difference == "auto":
-            return 0.5 if "bfloat16" in types else 1e-3
+            return 1.0 if "bfloat16" in types else 1e-3
         return self.max_difference
 
 

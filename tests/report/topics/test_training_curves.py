@@ -63,6 +63,25 @@ def test_the_curriculum_is_drawn_over_all_stages_where_it_varies(inputs: ReportI
     assert not {"training-pool", "training-difficulty"} & set(drawn(replace(inputs, metrics=same)))
 
 
+def test_sampler_against_trainer_is_drawn_where_it_is_more_than_rounding(inputs: ReportInputs) -> None:
+    def charts(gap: float) -> dict[str, Any]:
+        gaps = {"logprob_gap": gap, "logprob_gap_q1": gap / 2, "logprob_gap_q4": None}
+        metrics = tuple(step.model_copy(update=gaps) if step.stage == "rl" else step for step in inputs.metrics)
+        return drawn(replace(inputs, metrics=metrics))
+
+    assert "training-mismatch" not in charts(5e-4)
+    assert [curve.name for curve in charts(0.0015)["training-mismatch"].curves] == ["Mean"]
+    assert means(charts(0.5)["training-mismatch"], "First quarter")[-1] == 0.25
+
+
+def test_a_stop_for_the_mismatch_is_said(said: Any) -> None:
+    record = {"step": 20, "stage": "rl", "stage_step": 12, "stopped_logprob_gap": 0.25}
+    assert said(summary=None, metrics=(record,))[-1] == (
+        "Stage rl stopped at its step 12, as the log-probabilities of sampler and trainer differed by 0.250 nats per "
+        "token."
+    )
+
+
 def test_the_phases_of_a_stage_are_marked(inputs: ReportInputs) -> None:
     """Steps 4 to 8 are those of the stage rl."""
     metrics = tuple(
