@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,9 +19,11 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.batch import completion_logits, token_batches
 from swerve.config import TorchEngineConfig
-from swerve.errors import EngineError
+from swerve.errors import ArtifactError, EngineError
 from swerve.functional import token_logprobs
-from swerve.models.model_folder import load_model
+from swerve.models.model_folder import load_model, load_tokenizer
+from swerve.probe.rollouts.recorded import training_rollouts
+from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
@@ -97,6 +100,16 @@ def test_each_step_but_the_first_is_sampled_with_the_weights_before_the_last_upd
     assert run.rollouts_path(1).read_bytes() == on_policy.rollouts_path(1).read_bytes()
     assert _metric(on_policy, "staleness") == [0.0] * 4
     assert _versions(on_policy, 4) == [{0}, {1}, {2}, {3}]
+    # Both are what the probe reads as rollouts of training, and neither passes for the other.
+    for one, other in ((run, on_policy), (on_policy, run)):
+        config, tokenizer = load_config(one.path / "config.yaml"), load_tokenizer(one.checkpoint_path(4))
+        read = partial(
+            training_rollouts, stage="rl", family=load_family(config.task), tokenizer=tokenizer, max_rollouts=32
+        )
+        assert len(read(config, one).sequences) == 32
+        if one is on_policy:
+            with pytest.raises(ArtifactError, match="was sampled by the weights of step 0, not by those before step 2"):
+                read(config, other)
     # Only the weights differ: the same problems and as many rollouts.
     assert [_rows(run, step, "problem_id") for step in range(1, 5)] == [
         _rows(on_policy, step, "problem_id") for step in range(1, 5)

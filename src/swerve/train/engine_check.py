@@ -30,7 +30,7 @@ def engine_check(
     settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
     num_prompts = 0 if config.rollout.check is None else settings.num_prompts
     limits = [getattr(weights.model.config, "max_position_embeddings", None), getattr(engine, "max_model_len", None)]
-    longest = min([LONG_PROMPT, *(limit - settings.num_tokens for limit in limits if limit)])
+    longest = max(1, min([LONG_PROMPT, *(limit - settings.num_tokens for limit in limits if limit)]))
     prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config))
 
     def teacher_forced(sequences: Sequence[TokenSequence]) -> list[float]:
