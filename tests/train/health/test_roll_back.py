@@ -16,6 +16,7 @@ from swerve.config import OptimizerConfig, RlStage
 from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
+from swerve.rollout.sync import PolicyEngine
 from swerve.train.health import collapse as health_collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
@@ -52,7 +53,7 @@ class _Scene:
             family=unused,
             draws=unused,
             learner=self.learner,
-            engine=unused,
+            engine=PolicyEngine(lambda: unused),
             stop_ids=(),
             first_step=FIRST_STEP,
             resumed=False,
