@@ -285,6 +285,18 @@ def test_an_engine_that_cannot_load_is_named_and_an_error_that_names_itself_is_k
         run.sample()
 
 
+def test_an_engine_that_does_not_take_over_the_version_is_named(tiny):
+    class Broken(_Copy):
+        def load(self, weights: Any, *, version: int) -> None:
+            self.own.load_state_dict(dict(weights), strict=False)
+
+    run = _Run(tiny[0], Broken)
+    run.sample()
+    run.update()
+    with pytest.raises(EngineError, match="^the engine Broken has version 0 after it loaded version 1; set it in load"):
+        run.sample()
+
+
 def test_an_engine_that_samples_with_the_policy_itself_is_not_asked(tiny):
     class Shares(Engine):
         shares_weights = True

@@ -175,6 +175,11 @@ class PolicyEngine:
         with nullcontext() if check is None else _named_failure(engine, "took the policy's weights"):
             if self._version != version:
                 engine.load(weights, version=version)
+                if engine.version != version:
+                    raise EngineError(
+                        f"{_name(engine)} has version {engine.version} after it loaded version {version}; set it in "
+                        "load, as Engine.load does"
+                    )
                 self._version = version
             engine.wake()
         try:
