@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,20 @@ def test_what_all_begin_with_is_a_run_of_its_own(folder):
     ]  # fmt: skip
     assert each.jobs[3].config.model.path == "runs/begin-seed-1/checkpoints/step_000007"
     assert found.select(["start", "none"]) == (*found.starts, *found.jobs[:2])
+
+
+def test_a_variant_may_be_another_recipe(folder):
+    text = (folder / "studies" / "small.yaml").read_text()
+    (folder / "studies" / "other.yaml").write_text(re.sub(r"max_new_tokens: \d+", "max_new_tokens: 5", text))
+    given = "variants={none: {}, other: {recipe: other.yaml, stages.rl.temperature: 0.5}}"
+    first = plan(given, "stages.rl.steps=3")
+    none, other = first.jobs[0].config, first.jobs[2].config
+    assert (other.max_new_tokens, other.stages[-1].temperature) == (5, 0.5)
+    assert none.max_new_tokens != 5 and none.stages[-1].steps == other.stages[-1].steps == 3
+    first.write()
+    assert plan(source="runs/kl") == first  # its path is found from the study's directory too
+    with pytest.raises(ConfigError, match=r"variant 'other': recipe file '.*others\.yaml' does not exist"):
+        plan(given.replace("other.yaml", "others.yaml"))
 
 
 def test_variants_and_seeds_may_be_added_but_not_changed(folder):

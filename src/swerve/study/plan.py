@@ -63,7 +63,7 @@ class StudyFile(Model):
     seeds: Seeds = (0, 1, 2)
     """Each variant is run with each; a number n stands for 0 to n - 1."""
     variants: dict[str, Changes] = Field(min_length=1)
-    """Name -> changes to the recipe."""
+    """Name -> changes to the recipe; with `recipe` among them, another recipe and changes to it."""
     baseline: str | None = None
     """The variant that others are compared with; null: the first."""
     start: StudyStart | None = None
@@ -83,6 +83,8 @@ class StudyFile(Model):
                 raise ValueError(
                     f"variant {name!r}: use up to 60 letters, digits, '.', '_' and '-', and not '{_START}'"
                 )
+            if not isinstance(changes.get("recipe", ""), str):
+                raise ValueError(f"variant {name!r}: recipe is a name or a path")
             if "seed" in changes or "name" in changes:
                 raise ValueError(f"variant {name!r} changes its seed or name; seeds are given under 'seeds'")
         return variants
@@ -238,7 +240,12 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     study = load_document(StudyFile, found, own, use="study")
     file = Path(found)
     study = study.model_copy(
-        update={"recipe": _recipe(study.recipe, file), "set": {**study.set, **changes}, "start": _start(study, file)}
+        update={
+            "recipe": _recipe(study.recipe, file),
+            "set": {**study.set, **changes},
+            "start": _start(study, file),
+            "variants": {name: _with_recipe(changes, file) for name, changes in study.variants.items()},
+        }
     )
     if not _NAME.fullmatch(study.name):
         raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
@@ -284,6 +291,10 @@ def _recipe(recipe: str, file: Path) -> str:
     return str((beside if beside.is_file() else Path(recipe)).absolute()) if "." in recipe or "/" in recipe else recipe
 
 
+def _with_recipe(changes: Changes, file: Path) -> Changes:
+    return {**changes, "recipe": _recipe(str(changes["recipe"]), file)} if "recipe" in changes else changes
+
+
 def _start(study: StudyFile, file: Path) -> StudyStart | None:
     start = study.start
     return None if start is None else start.model_copy(update={"recipe": _recipe(start.recipe, file)})
@@ -308,13 +319,15 @@ def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | Non
 
 def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) -> Iterator[Job]:
     for variant, changes in study.variants.items():
+        recipe = str(changes.get("recipe", study.recipe))
+        own = _texts({key: value for key, value in changes.items() if key != "recipe"})
         for seed in study.seeds:
             name = f"{variant}/seed-{seed}"
             texts = _texts(study.set)
             if seed in starts:
                 texts.append(f"model.path={json.dumps(str(_last_checkpoint(starts[seed])))}")
             try:
-                config = load_config(study.recipe, [*texts, *_texts(changes), f"seed={seed}"])
+                config = load_config(recipe, [*texts, *own, f"seed={seed}"])
             except ConfigError as error:
                 raise ConfigError(f"{file}: variant '{variant}': {error}") from None
             config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
