@@ -7,10 +7,19 @@ import re
 
 import pytest
 
-from swerve.artifacts.study import Detectable, Study, StudyCurve, StudyDifference, StudyMean, StudyRun, StudyVariant
+from swerve.artifacts.study import (
+    Detectable,
+    Study,
+    StudyCurve,
+    StudyDifference,
+    StudyKind,
+    StudyMean,
+    StudyRun,
+    StudyVariant,
+)
 from swerve.config import ReportConfig
 from swerve.estimates import Estimate
-from swerve.report.study import detectable_words, headline_table, measures_table, write_study_page
+from swerve.report.study import detectable_words, headline_table, kinds_table, measures_table, write_study_page
 
 
 @pytest.fixture
@@ -42,6 +51,12 @@ def study() -> Study:
             StudyMean(measure="length", variant="kl", num_seeds=1, mean=57.25, over_seeds=None),
         ),
         differences=(difference,),
+        kinds=(
+            StudyKind(kind="easy", variant="start", num_seeds=1, mean=0.25, over_seeds=None),
+            StudyKind(kind="easy", variant="kl", num_seeds=2, mean=0.5,
+                      over_seeds=Estimate(mean=0.5, low=0.4, high=0.6)),
+            StudyKind(kind="hard", variant="kl", num_seeds=1, mean=0.125, over_seeds=None),
+        ),
         curves=tuple(curves),
         detectable=(
             Detectable(measure="accuracy", unit="seeds", num=3, sd=0.03, is_assumed=True, difference=0.098),
@@ -60,6 +75,11 @@ def test_tables_say_what_the_record_says(study):
         ["Variant", "Greedy accuracy", "Completion length"],
         ["none", "50.0% (40.0 to 60.0)", ""],
         ["kl", "60.0%", "57.2"],
+    ]
+    assert kinds_table(study) == [
+        ["Variant", "easy", "hard"],
+        ["start", "25.0%", "not measured"],
+        ["kl", "50.0% (40.0 to 60.0)", "12.5%"],
     ]
 
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+from dataclasses import replace
 
 import pytest
 from scipy.stats import ttest_rel
 
+from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import Study
 from swerve.errors import ConfigError
@@ -56,6 +58,21 @@ def test_differences_over_problems_average_a_problem_over_seeds(runs):
     assert (kl.num_problems, kl.over_problems.mean) == (10, pytest.approx(0.8 / 3))
     assert kl.p_problems == pytest.approx(2 / 2**5)  # all five signs alike
     assert kl.over_problems.low < 0.8 / 3 < kl.over_problems.high
+
+
+def test_accuracy_by_kind_is_a_mean_over_seeds_of_the_start_and_of_each_variant(runs):
+    def with_kinds(one, easy, hard, start):
+        update = {"by_kind": {"easy": easy, "hard": hard}, "start_by_kind": {"easy": start}}
+        return replace(one, run=one.run.model_copy(update=update))
+
+    changed = [*(with_kinds(one, 0.2 * one.run.seed, 0.5, 0.1) for one in runs[:3]), with_kinds(runs[3], 1, 0, 0.1)]
+    found = {(one.variant, one.kind): one for one in compare_runs(QUESTION, changed).kinds}
+    assert set(found) == {("start", "easy"), ("none", "easy"), ("none", "hard"), ("kl", "easy"), ("kl", "hard")}
+    easy = found["none", "easy"]
+    assert (easy.num_seeds, easy.mean) == (3, pytest.approx(0.2))
+    reach = 4.302652729911275 * 0.2 / 3**0.5  # Student's t of 2 degrees of freedom, a standard deviation of .2
+    assert (easy.over_seeds.low, easy.over_seeds.high) == (0.0, pytest.approx(0.2 + reach))
+    assert (found["start", "easy"].mean, found["none", "hard"].over_seeds) == (pytest.approx(0.1), None)
 
 
 def test_with_one_seed_nothing_is_said_over_seeds(runs):
@@ -121,6 +138,10 @@ def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     assert (found.run.state, found.run.checkpoint) == ("trained", "rl-4")
     assert found.run.weights_sha256 == last.weights_sha256
     assert found.run.values["accuracy"] == sum(found.by_problem["accuracy"].values()) / 24
+    kinds = read_evaluations(small_run)[-1].by_kind
+    assert found.run.by_kind == {kind: one.accuracy.mean for kind, one in kinds.items()}
+    assert len(kinds) > 1
+    assert found.run.start_by_kind == {}  # its first evaluation is of a trained model
     assert set(found.curves["accuracy"]) == {100, 220, 222, 224, 226}
     assert set(found.curves["reward"]) == {223, 224, 225, 226}
     run = RunDirectory(tmp_path / "run")

@@ -34,6 +34,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "length": Measure(title="completion length", unit="tokens"),
         "distinct_right": Measure(title="different right answers", unit="count"),
         "similarity": Measure(title="similarity of samples", unit="count"),
+        "reflections": Measure(title="reflections per 1,000 words", unit="count"),
+        "empty_thinking": Measure(title="empty thinking", unit="share"),
         "truncated": Measure(title="truncated", unit="share"),
         "unparsed": Measure(title="without an answer", unit="share"),
         "divergence": Measure(title="KL to the stage's start", unit="nats"),
@@ -80,6 +82,10 @@ class StudyRun(Record):
     """Global step at which it was found."""
     values: Mapping[str, float] = {}
     """By measure; what was not measured is not there."""
+    by_kind: Mapping[str, float] = {}
+    """Greedy accuracy by kind of problem, where there are several."""
+    start_by_kind: Mapping[str, float] = {}
+    """The same before the run's first update, where that was evaluated."""
 
     @property
     def measured(self) -> bool:
@@ -96,6 +102,18 @@ class StudyMean(Record):
     mean: float
     over_seeds: Estimate | None
     """The mean over seeds with Student's t interval; null with one seed, or where all are alike."""
+
+
+class StudyKind(Record):
+    """Greedy accuracy of a variant on one kind of problem."""
+
+    kind: str
+    variant: str
+    """`start`: the models that the runs began with."""
+    num_seeds: int
+    mean: float
+    over_seeds: Estimate | None
+    """As in `StudyMean`."""
 
 
 class StudyDifference(Record):
@@ -186,6 +204,8 @@ class Study(Record):
     differences: tuple[StudyDifference, ...]
     curves: tuple[StudyCurve, ...]
     detectable: tuple[Detectable, ...]
+    kinds: tuple[StudyKind, ...] = ()
+    """By kind, the start first."""
 
     @property
     def measures(self) -> tuple[str, ...]:

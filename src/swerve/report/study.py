@@ -17,6 +17,7 @@ from swerve.artifacts.study import (
     Study,
     StudyCurve,
     StudyDifference,
+    StudyKind,
     StudyMean,
 )
 from swerve.config import ReportConfig
@@ -227,6 +228,23 @@ def measures_table(study: Study) -> list[list[str]]:
     return _compact([heading, *rows])
 
 
+def kinds_table(study: Study) -> list[list[str]]:
+    """Return the table of the greedy accuracy by kind, a row for the start and each variant, the heading first."""
+    kinds = list(dict.fromkeys(one.kind for one in study.kinds))
+    found = {(one.variant, one.kind): one for one in study.kinds}
+    rows = [
+        [variant, *(_kind_cell(found.get((variant, kind))) for kind in kinds)]
+        for variant in dict.fromkeys(one.variant for one in study.kinds)
+    ]
+    return [["Variant", *kinds], *rows]
+
+
+def _kind_cell(one: StudyKind | None) -> str:
+    if one is None:
+        return NOT_MEASURED
+    return percent(one.mean) if one.over_seeds is None else percent_interval(one.over_seeds)
+
+
 def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return a table without columns that no variant has a value in; elsewhere such a cell is empty."""
     heading, *rest = rows
@@ -246,6 +264,9 @@ _HOW = (
 )
 
 
+_KINDS = "The start is the model that the runs began with, where they were evaluated before the first update."
+
+
 def _comparison(study: Study) -> Iterator[Panel | None]:
     if not study.measures:
         return
@@ -260,6 +281,9 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
         found = [(one, value) for one in study.differences if one.measure == headline and (value := read(one))]
         yield panel(f"Difference from {baseline} over {unit}", _dots(headline, found))
     yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
+    if study.kinds:
+        table = _table("kinds", "Greedy accuracy by kind of problem, means over seeds", kinds_table(study))
+        yield panel("On which problems?", table, note=_KINDS, wide=True)
     rows = [[f"{_title(one.measure)}: {one.variant}", *_difference_cells(one)] for one in study.differences]
     heading = ["Measure and variant", *_DIFFERENCE_HEADER]
     table = _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], folded=True)

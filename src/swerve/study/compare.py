@@ -18,6 +18,7 @@ from swerve.artifacts.study import (
     Study,
     StudyCurve,
     StudyDifference,
+    StudyKind,
     StudyMean,
     StudyVariant,
 )
@@ -82,6 +83,7 @@ def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
         differences=tuple(one for name in measures for one in _differences(question, name, measured)),
         curves=tuple(_curves(question, runs)),
         detectable=tuple(detectable(question, runs, num_problems=0)) if measured else (),
+        kinds=tuple(_kinds(question, measured)),
     )
 
 
@@ -128,6 +130,21 @@ def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterat
                 mean=fmean(values),
                 over_seeds=_over_seeds(measure, values, question.confidence, least=0.0),
             )
+
+
+def _kinds(question: Question, runs: Sequence[Measured]) -> Iterator[StudyKind]:
+    """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
+    found = {"start": {one.run.seed: one.run.start_by_kind for one in runs}}
+    found |= {name: {one.run.seed: one.run.by_kind for one in runs if one.run.variant == name}
+              for name in question.changes}  # fmt: skip
+    for kind in dict.fromkeys(kind for one in runs for kind in one.run.by_kind):
+        for variant, by_seed in found.items():
+            values = [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]
+            if values:
+                over_seeds = _over_seeds("accuracy", values, question.confidence, least=0.0)
+                yield StudyKind(
+                    kind=kind, variant=variant, num_seeds=len(values), mean=fmean(values), over_seeds=over_seeds
+                )
 
 
 def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:

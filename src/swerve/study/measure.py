@@ -65,6 +65,8 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         collapse=None if collapse is None else collapse.collapse,
         collapse_step=None if collapse is None else collapse.step,
         values=_values(evaluations, metrics, by_problem) if done else {},
+        by_kind=_by_kind(last) if done and last else {},
+        start_by_kind=_by_kind(evaluations[0]) if done and last and evaluations[0].step == 0 else {},
     )
     return Measured(run=found, by_problem=by_problem, curves=_curves(evaluations, metrics)) if done else _nothing(found)
 
@@ -112,6 +114,11 @@ def _values(
     found["truncated"] = last.truncated
     if last.diversity is not None and last.diversity.ngram_similarity is not None:
         found["similarity"] = last.diversity.ngram_similarity.mean
+    form = last.responses
+    if form is not None and form.reflections_per_1000_words is not None:
+        found["reflections"] = form.reflections_per_1000_words
+    if form is not None and form.dummy_thinking_share is not None:
+        found["empty_thinking"] = form.dummy_thinking_share
     if last.statuses:
         found["unparsed"] = last.statuses.get("unparsed", 0) / sum(last.statuses.values())
     greedy = [one for one in evaluations if one.accuracy is not None]
@@ -124,6 +131,11 @@ def _values(
         if recorded:
             found[measure] = recorded[-1]
     return found
+
+
+def _by_kind(evaluation: Evaluation) -> dict[str, float]:
+    found = {kind: one.accuracy.mean for kind, one in evaluation.by_kind.items() if one.accuracy is not None}
+    return found if len(found) > 1 else {}
 
 
 _OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], float | None]] = {
