@@ -1,9 +1,10 @@
-"""Experiments of published work in small, as `swerve study` runs them: their tables and what they say of the claims.
+"""Experiments of published work in small, as `swerve study` and `swerve probe` run them: tables for their pages.
 
     python -m studies.experiments                        fill the pages from the kept results
-    python -m studies.experiments --keep runs/kl-study   first keep what a study found, in place of what was kept of it
+    python -m studies.experiments --keep runs/kl-study   first keep what was found, in place of what was kept of it
 
-A study is made by its own command, which the page names. All of its record is kept but the curves.
+A study or a probe is made by its own command, which its page names. Of a study all but the curves is kept, of a probe its
+summary but for the lists that no table shows.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from studies.experiments.probe_tables import kept, probe_numbers, probe_tables
 from studies.markdown import number, percent, points, table
 from studies.study import Record, Study, append_record, read_records
+from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, StudyDifference, StudyMean, read_study
 from swerve.artifacts.study import Study as Found
 from swerve.estimates import Estimate
@@ -25,18 +30,32 @@ def _studies(records: Sequence[Record]) -> dict[str, Found]:
     return {record["name"]: Found.model_validate_json(json.dumps(record["study"])) for record in kept}
 
 
+def _probes(records: Sequence[Record]) -> dict[str, ProbeSummary]:
+    return {
+        record["name"]: ProbeSummary.model_validate_json(json.dumps(record["summary"]))
+        for record in records
+        if record["kind"] == "probe"
+    }
+
+
 def tables(records: Sequence[Record]) -> dict[str, str]:
     """Return the tables by the names of their places."""
     found = {}
+    for name, summary in _probes(records).items():
+        found |= probe_tables(name, summary)
     for name, study in _studies(records).items():
         found[f"{name}: means"] = _means(study)
         found[f"{name}: differences"] = _differences(study)
+        if study.kinds:
+            found[f"{name}: kinds"] = _kinds(study)
     return found
 
 
 def numbers(records: Sequence[Record]) -> dict[str, str]:
     """Return the differences that sentences quote, over seeds and over problems."""
     found = {}
+    for name, summary in _probes(records).items():
+        found |= probe_numbers(name, summary)
     for name, study in _studies(records).items():
         found[f"{name}: seeds"] = str(len(study.seeds))
         for one in study.differences:
@@ -83,6 +102,16 @@ def _means(study: Found) -> str:
     return table(["variant", *(MEASURES[one].title for one in measures), "collapsed"], rows)
 
 
+def _kinds(study: Found) -> str:
+    kinds = list(dict.fromkeys(one.kind for one in study.kinds))
+    rows = []
+    for variant in dict.fromkeys(one.variant for one in study.kinds):
+        means = {one.kind: one for one in study.kinds if one.variant == variant}
+        average = fmean(one.mean for one in means.values())
+        rows.append([variant, *(percent(means[kind].mean) for kind in kinds), percent(average)])
+    return table(["", *kinds, "average"], rows)
+
+
 def _differences(study: Found) -> str:
     rows = [
         [
@@ -110,22 +139,31 @@ def _differences(study: Found) -> str:
 
 
 STUDY = Study(
-    results="experiments.jsonl", page="kl-study.md", other_pages=("docs/findings.md",), tables=tables, numbers=numbers
+    results="experiments.jsonl",
+    page="kl-study.md",
+    other_pages=("docs/spo.md", "docs/k-and-k-study.md", "docs/rl-probe.md", "docs/findings.md"),
+    tables=tables,
+    numbers=numbers,
 )
 
 
 def keep(out: Path, folder: Path) -> None:
-    """Keep what the study of a directory found, in place of what was kept of a study of its name."""
-    found = read_study(folder).model_copy(update={"curves": ()})
-    others = [record for record in read_records(out) if record.get("name") != found.name]
-    out.write_text("".join(json.dumps(record) + "\n" for record in others), encoding="utf-8")
-    append_record(out, {"kind": "study", "name": found.name, "study": found.model_dump(mode="json")})
+    """Keep what the study or probe of a directory found, in place of what was kept of one of its name."""
+    summary = read_summary(RunDirectory(folder)) if (folder / "probe").is_dir() else None
+    if summary is not None:
+        record: Record = {"kind": "probe", "name": folder.name, "summary": kept(summary)}
+    else:
+        found = read_study(folder).model_copy(update={"curves": ()})
+        record = {"kind": "study", "name": found.name, "study": found.model_dump(mode="json")}
+    others = [one for one in read_records(out) if one.get("name") != record["name"]]
+    out.write_text("".join(json.dumps(one) + "\n" for one in others), encoding="utf-8")
+    append_record(out, record)
 
 
 def main() -> None:
     """Keep what is asked for, show what is kept."""
     parser = STUDY.parser(__doc__)
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="directory of a study that is done")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="directory of a study or probe that is done")
     arguments = STUDY.parse(parser)
     if arguments.keep:
         keep(arguments.out, arguments.keep)

@@ -207,13 +207,14 @@ def test_dose_curves_start_at_their_base_and_lie_between_the_ends(inputs: Report
     assert [point and point.mean for point in random.points] == [0.51, 0.5412, None, 0.549, None]
 
 
-def test_labels_without_numbers_stand_in_order(inputs: ReportInputs) -> None:
+@pytest.mark.parametrize("labels", [("a", "b", "c"), ("step-10", "step-30", "final")])
+def test_labels_without_numbers_stand_in_order(inputs: ReportInputs, labels: tuple[str, ...]) -> None:
     assert inputs.summary is not None
-    entries = zip(inputs.summary.divergences, "abc", strict=False)
+    entries = zip(inputs.summary.divergences, labels, strict=False)
     divergences = tuple(one.model_copy(update={"checkpoint": name}) for one, name in entries)
     summary = inputs.summary.model_copy(update={"divergences": divergences, "selection": "imported"})
     chart = all_charts(replace(inputs, evaluations=(), summary=summary))[0]
-    assert (chart.id, chart.labels, chart.steps) == ("mean_kl_progression", ("a", "b", "c"), (1, 2, 3))
+    assert (chart.id, chart.labels, chart.steps) == ("mean_kl_progression", labels, (1, 2, 3))
     assert chart.x_title == "checkpoint"
 
 

@@ -163,15 +163,10 @@ def step_axis(inputs: ReportInputs, labels: Sequence[str]) -> StepAxis:
     known = [step for step in map(inputs.step, labels) if step is not None]
     if len(known) == len(labels):
         return StepAxis(tuple(known), "global step")
-    own = [_own_step(label) for label in labels]
-    if len(set(own)) == len(own):
+    own = [int(found[0]) for label in labels if (found := re.search(r"\d+$", label))]
+    if len(set(own)) == len(labels):
         return StepAxis(tuple(own), "step of the stage")
     return StepAxis(tuple(range(1, len(labels) + 1)), "checkpoint")
-
-
-def _own_step(label: str) -> int:
-    match = re.search(r"(\d+)$", label)
-    return int(match.group(1)) if match else 0
 
 
 def _baseline_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
