@@ -3,13 +3,14 @@
     python -m studies.experiments                        fill the pages from the kept results
     python -m studies.experiments --keep runs/kl-study   first keep what was found, in place of what was kept of it
 
-A study or a probe is made by its own command, which its page names. Of a study all but the curves is kept, of a probe its
-summary but for the lists that no table shows.
+A study or a probe is made by its own command, which its page names. Of a study all but the curves is kept, of a
+probe its summary but for the lists that no table shows.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,7 @@ from typing import Any
 
 from studies.experiments.probe_tables import kept, probe_numbers, probe_tables
 from studies.markdown import number, percent, points, table
-from studies.study import Record, Study, append_record, read_records
+from studies.study import IMAGES, Record, Study, append_record, read_records
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES, StudyDifference, StudyMean, read_study
@@ -141,9 +142,18 @@ def _differences(study: Found) -> str:
 STUDY = Study(
     results="experiments.jsonl",
     page="kl-study.md",
-    other_pages=("docs/spo.md", "docs/k-and-k-study.md", "docs/rl-probe.md", "docs/findings.md"),
+    other_pages=("docs/rl-probe.md", "docs/findings.md"),
     tables=tables,
     numbers=numbers,
+)
+
+
+_FIGURES = (
+    "mean_kl_progression",
+    "spike_density_comparison",
+    "category_kl_breakdown",
+    "entropy_reduction",
+    "baseline_comparison",
 )
 
 
@@ -152,6 +162,8 @@ def keep(out: Path, folder: Path) -> None:
     summary = read_summary(RunDirectory(folder)) if (folder / "probe").is_dir() else None
     if summary is not None:
         record: Record = {"kind": "probe", "name": folder.name, "summary": kept(summary)}
+        for figure in _FIGURES:
+            shutil.copy(folder / "report" / "figures" / f"{figure}.png", IMAGES / f"{folder.name}-{figure}.png")
     else:
         found = read_study(folder).model_copy(update={"curves": ()})
         record = {"kind": "study", "name": found.name, "study": found.model_dump(mode="json")}

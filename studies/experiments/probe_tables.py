@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from studies.markdown import number, percent, points, size, table
 from swerve.artifacts.probe_findings import DIVERGENCE_NAMES, DIVERGENCES
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.estimates import Estimate
-
-from studies.markdown import number, percent, points, size, table
 
 _DROPPED = {"correlates", "biographies", "rank_shift", "tables", "training_signal", "regions", "style"}
 
@@ -51,16 +50,17 @@ def probe_numbers(name: str, summary: ProbeSummary) -> dict[str, str]:
         "top on wrong": percent(_values(hits.top_on_wrong if hits else None)),
         "top on first wrong": percent(_values(hits.top_on_first_wrong if hits else None)),
         "chance first wrong": percent(hits.chance_first_wrong if hits else None),
-        "spike over matched": points(_values(summary.causal.difference if summary.causal else None)),
         "entropy change": size(_values(entropy.change if entropy else None)),
     }
     for place, one in swaps.items():
-        found[f"swap at {place}"] = points(_values(one.checkpoint_minus_alternative))
+        found[f"swap at {place}"] = points(_values(one.different_tokens.checkpoint_minus_alternative))
         found[f"effect at {place}"] = points(_values(one.effect))
+    for policy in summary.causal.policies if summary.causal else ():
+        for compared in policy.differences:
+            found[f"spike over {compared.control}"] = points(_values(compared.difference))
     for one in summary.direction or ():
         if (one.checkpoint, one.divergence) == (final, "js"):
             found["good"] = percent(_values(one.share_good))
-            found["direction"] = size(_values(one.difference))
     return {f"{name}: {key}": text for key, text in found.items()}
 
 
@@ -177,10 +177,10 @@ def _swaps(summary: ProbeSummary) -> str:
             percent(one.reference.success),
             percent(one.checkpoint.success),
             points(_values(one.effect)),
-            points(_values(one.checkpoint_minus_alternative)),
+            points(_values(one.different_tokens.checkpoint_minus_alternative)),
             str(one.num_different),
         ]
         for one in (summary.causal.selections if summary.causal else ())
     ]
     head = ["position", "rollouts", "right as it is", "with the token of the last model", "less as it is"]
-    return table([*head, "less another token", "where the tokens differ"], rows)
+    return table([*head, "less another token, where its own is not the answer's", "of these"], rows)

@@ -49,7 +49,7 @@ KINDS_QUOTED = ", ".join(f"'{kind}'" for kind in KINDS)
 SHIPPED = (
     "countdown", "demo_addition", "demo_knights_knaves", "distill_addition", "gsm8k", "k_and_k", "k_and_k_cold_start",
     "k_and_k_curriculum", "k_and_k_direct", "k_and_k_distill", "kl_study", "math", "palindrome", "sequence",
-    "spo_gsm8k", "spo_pretraining", "word_problems", "word_problems_sft",
+    "spo_gsm8k", "spo_pretraining", "word_problems", "word_problems_dpo", "word_problems_sft",
 )  # fmt: skip
 
 

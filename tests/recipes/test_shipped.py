@@ -87,10 +87,18 @@ LLAMA_1B = {
 
 
 @pytest.mark.slow
-def test_the_profile_of_one_device_fits_a_model_of_a_billion_parameters(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["gsm8k", "math", "kl_study", "spo_gsm8k", "spo_pretraining", "k_and_k", "k_and_k_curriculum", "k_and_k_direct",
+     "k_and_k_distill", "k_and_k_cold_start"],
+)  # fmt: skip
+def test_published_settings_are_valid_and_one_device_fits_a_model_of_a_billion_parameters(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_1B))
-    needed = predicted_memory(load_config("kl_study", ["profile=one_gpu", f"model.path={tmp_path}"]))
-    assert 10e9 < needed.peak < 80e9
+    assert load_config(name, ["profile=paper"]) == load_config(name)
+    one_gpu = predicted_memory(load_config(name, ["profile=one_gpu", f"model.path={tmp_path}"]))
+    assert 10e9 < one_gpu.peak < 80e9
 
 
 @pytest.mark.parametrize(
