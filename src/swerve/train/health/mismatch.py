@@ -25,7 +25,7 @@ def judge_mismatch(
 
     Args:
         stage: of the records.
-        settings: the bound; None: there is none.
+        settings: the bound; None: no bound.
         records: the stage's lines of metrics.jsonl so far, the last one of the step that was just made.
 
     >>> records = [{"stage_step": step, "logprob_gap": 0.3} for step in (1, 2)]
