@@ -22,6 +22,15 @@ class Interruption:
     signal_number: int | None = None
 
 
+_deferring: list[Interruption] = []
+"""Of the blocks in which signals are deferred at present."""
+
+
+def asked_to_stop() -> int | None:
+    """Return the number of the signal that asked a block of `deferred_signals` for a stop: for work that only waits."""
+    return next((one.signal_number for one in _deferring if one.signal_number is not None), None)
+
+
 @contextmanager
 def deferred_signals() -> Iterator[Interruption]:
     """Record SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU instead of dying inside the block; restore the handlers.
@@ -42,8 +51,10 @@ def deferred_signals() -> Iterator[Interruption]:
         return
     deferred = [one for one in _NOTICES if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
     previous = {number: signal.signal(number, handle) for number in (*_URGENT, *deferred)}
+    _deferring.append(interruption)
     try:
         yield interruption
     finally:
+        _deferring.remove(interruption)
         for number, handler in previous.items():
             signal.signal(number, handler)

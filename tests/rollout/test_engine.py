@@ -35,9 +35,11 @@ def test_the_engine_of_a_configuration_has_its_options(tiny):
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
 
 
-@pytest.fixture(params=["torch", "custom"])
+@pytest.fixture(params=["torch", "custom", "server"])
 def engine(request, tiny, custom_parts):
     """Each engine that ships or is shown in the documentation; what follows holds for any."""
+    if request.param == "server":
+        return request.getfixturevalue("server_engine")
     configs = {
         "torch": TorchEngineConfig(),
         "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from swerve.settings import Choice, Custom, Model, Positive, PositiveInt
+from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Words
 
 
 class TorchEngineConfig(Choice):
@@ -22,12 +23,48 @@ class TorchEngineConfig(Choice):
     Completions whose cache might outgrow it wait."""
 
 
+class ServerEngineConfig(Choice):
+    """vLLM servers, each a process of its own: `swerve serve` starts one."""
+
+    path: ClassVar[str] = "swerve.rollout.server_engine:ServerEngine"
+
+    kind: Literal["server"] = "server"
+    urls: Annotated[Words, Field(min_length=1)] = ("http://127.0.0.1:8000",)
+    """Of the servers; prompts are spread over them, and all of them must be there."""
+    api: Literal["tokens", "completions"] = "tokens"
+    """`tokens`: vLLM's token endpoint, of a server with `--enable-scale-out`; `completions`: `/v1/completions`."""
+    served_model: str | None = None
+    """What the servers call the model; null: the first name that they list."""
+    folder: str | None = None
+    """Where new weights are written for the servers to read, by the same path; null: a folder of yours in the temporary
+    folder of this machine."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type that weights are written in; `auto`: the server's."""
+    patience: NonNegative = 300.0
+    """Seconds to wait for a server that does not answer, at the start or after it died; then the run ends."""
+    timeout: Positive = 1800.0
+    """Seconds that one answer may take: all samples of a prompt, or the loading of new weights."""
+
+    @field_validator("urls")
+    @classmethod
+    def _check_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            try:
+                parts = urlsplit(url)
+                is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            except ValueError:
+                is_url = False
+            if not is_url or parts.query or parts.fragment or parts.username:
+                raise ValueError(f"must have the form http://HOST:PORT, got {url!r:.100}")
+        return tuple(url.rstrip("/") for url in urls)
+
+
 class CustomEngineConfig(Custom):
     """A class of your own that inherits from `swerve.rollout.Engine`."""
 
 
 # An engine: its configuration above, with the class that samples, and its name here.
-EngineConfig = Annotated[TorchEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
+EngineConfig = Annotated[TorchEngineConfig | ServerEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
 
 
 class CheckConfig(Model):

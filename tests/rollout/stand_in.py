@@ -1,0 +1,142 @@
+"""A server that answers as vLLM 0.32 does, in a thread, from a tiny model."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from swerve.rollout.engine import SamplingParams
+from swerve.rollout.torch_engine import TorchEngine
+
+
+class StandIn:
+    """Answers as a vLLM server does; what is wrong with it can be set."""
+
+    def __init__(self, model: Any) -> None:
+        self.given = model
+        self.model = model
+        """What it samples with: after a reload the files' weights."""
+        self.version, self.max_model_len, self.name = "default", 40, "policy"
+        self.info: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"}
+        self.calls: Counter[str] = Counter()
+        self.loaded: list[Path] = []
+        self.broken: dict[str, Callable[[Any], Any]] = {}
+        """By route: what is done in place of answering, with the answer there would be."""
+        self.lock = threading.Lock()
+        self.stopped = threading.Event()
+        self.port = 0
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        stand_in = self
+        self.stopped.clear()
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None: ...
+
+            def do_GET(self) -> None:
+                self._answer({})
+
+            def do_POST(self) -> None:
+                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def _answer(self, body: Any) -> None:
+                with suppress(ConnectionError):
+                    status, answer = stand_in.answer(self.path.partition("?")[0], body)
+                    if status is None:  # died
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content)
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads, block_on_close, allow_reuse_address = True, False, True
+
+        self._server = Server(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def restart(self) -> None:
+        """Come back as another process, with the weights it was first given."""
+        self.model, self.version = self.given, "default"
+        self.start()
+
+    def answer(self, path: str, body: Any) -> tuple[int | None, Any]:
+        with self.lock:
+            if self.stopped.is_set():
+                return None, None
+            self.calls[path] += 1
+            found = self._answer(path, body)
+            return self.broken[path](found) if path in self.broken else (200, found)
+
+    def _answer(self, path: str, body: Any) -> Any:
+        match path:
+            case "/v1/models":
+                return {"data": [{"id": self.name, "max_model_len": self.max_model_len}]}
+            case "/weight_info":
+                return {"weight_version": self.version}
+            case "/server_info":
+                return {"vllm_config": {"model_config": self.info}}
+            case "/update_weight_version":
+                self.version = body["new_version"]
+            case "/collective_rpc":
+                self._reload(Path(body["kwargs"]["weights_path"]))
+            case "/inference/v1/generate":
+                return {"choices": self._sample(body["token_ids"], body["sampling_params"], "tokens")}
+            case "/v1/completions":
+                return {"choices": self._sample(body["prompt"], body, "completions")}
+        return {"success": True}
+
+    def _reload(self, folder: Path) -> None:
+        self.loaded.append(folder)
+        self.model = type(self.given)(self.given.config).eval()
+        self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        self.model.tie_weights()
+
+    def _sample(self, prompt: list[int], sampling: Any, api: str) -> list[Any]:
+        assert sampling["ignore_eos"]
+        assert sampling["n"] == 1 or sampling["temperature"]  # as vLLM wants it
+        params = SamplingParams(
+            num_samples=1,
+            max_new_tokens=sampling["max_tokens"],
+            temperature=sampling["temperature"],
+            stop_ids=tuple(sampling["stop_token_ids"]),
+        )
+        engine = TorchEngine(self.model, pad_id=0, max_rows=1)
+        choices = []
+        for index in range(sampling["n"]):
+            ((completion,),) = engine.generate([prompt], params, seeds=[sampling["seed"] + index])
+            num = len(completion.token_ids)
+            logprobs: Any = {"token_logprobs": completion.logprobs}
+            spans: Any = {}
+            if api == "tokens":
+                logprobs = {"content": [{"logprob": one} for one in completion.logprobs]}
+                spans = {"weight_versions": [{"version": self.version, "start": 0, "end": num}]}
+            choices.append(
+                {"index": index, "token_ids": completion.token_ids, "logprobs": logprobs, **spans}
+                | {"finish_reason": completion.finish_reason}
+            )
+        return choices[::-1]
