@@ -26,6 +26,7 @@ from swerve.cli.listing import config_app, list_runs, recipes_app
 from swerve.cli.options import Json, Out, Overrides, Recipe, Resume, ResumeOrStart, Verify
 from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
+from swerve.cli.serve import serve
 from swerve.cli.study_command import study
 from swerve.errors import ConfigError, DiskFullError, InterruptedRunError, ProblemsError, SwerveError
 from swerve.version import __version__
@@ -89,6 +90,7 @@ app.command()(sample)
 app.command()(probe)
 app.command()(grade)
 app.command()(study)
+app.command()(serve)
 
 
 @app.command(name="export")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from swerve.rollout.server_client import (
     in_parallel,
 )
 from swerve.rollout.vllm_versions import ServerApi
-from swerve.rollout.weights_folder import WeightsFolder, default_folder
+from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
 _LOG = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ class ServerEngine(Engine):
         self._served_model, self._dtype = served_model, dtype
         self._patience, self._timeout = patience, timeout
         self._servers = [_Server(url) for url in urls]
-        self._folder_path = Path(folder).expanduser().absolute() if folder else default_folder()
+        self._folder_name = folder
         self._folder: WeightsFolder | None = None
         self._label = ""
         self._lock = threading.Lock()
@@ -125,7 +124,7 @@ class ServerEngine(Engine):
         }
         label = f"v{version:06d}-{tensors_digest('model', tensors)[:12]}"
         if self._folder is None:
-            self._folder = WeightsFolder(self._folder_path)
+            self._folder = WeightsFolder(weights_path(self._folder_name))
         self._folder.write_missing(label, self._model, tensors)
         self._label = label
         self._everywhere(self._ready)

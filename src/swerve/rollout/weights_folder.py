@@ -25,9 +25,19 @@ _PAUSE = 0.1
 """Seconds between two attempts to lock."""
 
 
-def default_folder() -> Path:
-    """Return a folder of this user for weights that servers on this machine read."""
-    return Path(tempfile.gettempdir()) / f"swerve-weights-{os.getuid()}"
+def weights_path(folder: str | None) -> Path:
+    """Return the folder for weights that a recipe names; None: one of this user that servers on this machine read.
+
+    Raises:
+        EngineError: the latter is somebody else's.
+    """
+    if folder is not None:
+        return Path(folder).expanduser().absolute()
+    path = Path(tempfile.gettempdir()) / f"swerve-weights-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise EngineError(f"{path} belongs to another user; give a folder of yours with rollout.engine.folder")
+    return path
 
 
 class WeightsFolder:
@@ -46,7 +56,7 @@ class WeightsFolder:
         self.path = path
         self._held: dict[Path, IO[bytes]] = {}
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             for left in path.glob(f"*/{_LOCK}"):
                 with left.open("rb") as stream:
                     if _try_lock(stream, fcntl.LOCK_EX):

@@ -96,13 +96,22 @@ def initial_model(config: Config, run: RunDirectory) -> Path | str:
         if path.startswith((".", "/", "~")) and not Path(path).is_dir():
             raise CheckpointError(f"{run.path} began with {path}, which is not there any more; give its copy's folder")
         return path
-    if not (run.initial_path / MANIFEST_NAME).is_file():
+    return tiny_folder(config, run.initial_path)
+
+
+def tiny_folder(config: Config, path: Path) -> Path:
+    """Write the recipe's tiny model with its first weights to `path`, unless it is there; return the path.
+
+    Raises:
+        ArtifactError: the folder cannot be written.
+    """
+    if not (path / MANIFEST_NAME).is_file():
         model, tokenizer = new_tiny_model(config, load_family(config.task))
         digests: dict[str, Any] = {
             "weights_sha256": weights_fingerprint(model),
             "tokenizer_sha256": tokenizer_fingerprint(tokenizer),
         }
-        with atomic_directory(run.initial_path, digests) as folder, quiet_transformers():
+        with atomic_directory(path, digests) as folder, quiet_transformers():
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-    return run.initial_path
+    return path
