@@ -17,11 +17,18 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
 from swerve.config.engines import ServerEngineConfig
 from swerve.errors import EngineError, InterruptedRunError
 from swerve.interruption import deferred_signals
+from swerve.problems import load_family
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.torch_engine import TorchEngine
+from swerve.train import train
+from swerve.train.initial import new_tiny_model
 from tests.rollout.stand_in import StandIn
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
@@ -190,7 +197,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 def test_a_fault_is_one_line_with_the_server(make, server, fault):
     route, broken, message = FAULTS[fault]
     server.broken[route] = broken
-    found = error_of(lambda: sampled(make(server, timeout=0.3)))
+    found = error_of(lambda: sampled(make(server, timeout=0.5 if fault == "cache" else 60.0)))
     assert found.startswith(server.url)
     assert message in found
 
@@ -222,8 +229,9 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(make, server):
     missing.port = free.getsockname()[1]
     free.close()
     assert f"{missing.url} did not answer for 0 s (nothing listens there)" in error_of(lambda: sampled(make(missing)))
-    engine = make(server, timeout=0.1)
+    engine = make(server)
     sampled(engine)
+    engine._timeout = 0.1
     server.broken[ROUTE] = lambda found: (server.stopped.wait(0.5), found)
     assert "was not answered within 0.1 s" in error_of(lambda: sampled(engine))
 
@@ -274,6 +282,58 @@ def test_ctrl_c_does_not_wait_for_an_answer(make, server):
     with pytest.raises(KeyboardInterrupt):
         sampled(engine)
     assert time.monotonic() - started < 1.5
+
+
+RECIPE = """
+name: served
+task: {kind: addition, digits: 2, num_train: 20, num_heldout: 8}
+model: {kind: tiny, hidden_size: 32, intermediate_size: 48}
+max_new_tokens: 31
+stages:
+  - {kind: rl, steps: 3, prompts_per_step: 2, samples_per_prompt: 2, zero_variance: keep, entropy: {coef: 0.1},
+     save_every: 1, optimizer: {lr: 1e-2}}
+rollout: {engine: {kind: server}}
+runtime: {device: cpu, threads: 1}
+"""
+
+
+def test_a_run_continues_after_its_server_was_killed_or_is_somewhere_else(tmp_path, caplog):
+    """Three runs end with the same numbers: without a kill, with one that is waited for, and one that is not."""
+    (tmp_path / "served.yaml").write_text(RECIPE)
+    config = load_config(tmp_path / "served.yaml", [f"rollout.engine.folder={tmp_path / 'weights'}"])
+    server = StandIn(new_tiny_model(config, load_family(config.task))[0])
+
+    def trained(name: str, **options: Any) -> list[Any]:
+        engine = config.rollout.engine.model_copy(update={"urls": (server.url,), "patience": 20.0, **options})
+        changed = config.model_copy(update={"rollout": config.rollout.model_copy(update={"engine": engine})})
+        run = RunDirectory(tmp_path / name)
+        train(changed, run, resume=run.path.exists(), progress=SilentProgress())
+        return [{**one, "seconds": None} for one in read_metrics(run.metrics_path)]
+
+    def die_at(request: int, *, restarts: bool) -> None:
+        def die(found: Any) -> Any:
+            if server.calls[ROUTE] < request:
+                return 200, found
+            del server.broken[ROUTE]
+            threading.Thread(target=lambda: (server.stop(), restarts and server.restart())).start()
+            return None, None
+
+        server.calls.clear()
+        server.broken[ROUTE] = die
+
+    server.start()
+    whole = trained("whole")
+    assert [one["logprob_gap"] < 1e-4 for one in whole] == [True] * 3
+    assert len({path.name.rpartition("-")[0] for path in server.loaded}) == 3
+    die_at(5, restarts=True)
+    assert trained("restarted") == whole
+    assert "answers again" in caplog.text
+    die_at(5, restarts=False)
+    assert "did not answer for 0 s" in error_of(lambda: trained("dead", patience=0.0))
+    server.port = 0
+    server.restart()
+    assert trained("dead") == whole
+    server.stop()
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://", "http://host:x", "http://a?b"])

@@ -85,7 +85,7 @@ def _keys(plan: _Plan) -> str:
 
 
 def _command(plan: _Plan, python: str | None) -> list[str]:
-    from swerve.rollout.vllm_versions import MODULE
+    from swerve.rollout.vllm_server import MODULE
 
     start = ["vllm", "serve", plan.model] if python is None else [python, "-m", MODULE, "--model", plan.model]
     return [*start, *plan.options]
@@ -95,7 +95,7 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
     from swerve.cli.runs import read_recipe
     from swerve.config.engines import ServerEngineConfig
     from swerve.models.model_folder import resolve_device
-    from swerve.rollout import vllm_versions
+    from swerve.rollout import vllm_server
 
     config = read_recipe(recipe, overrides)
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
@@ -104,7 +104,7 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
     model = _model(config, engine)
     port = port or urlsplit(engine.urls[0]).port or 8000
     name = engine.served_model or "policy"
-    options = vllm_versions.server_options(
+    options = vllm_server.server_options(
         name=name,
         port=port,
         dtype=config.runtime.precision if engine.dtype == "auto" else engine.dtype,
@@ -113,7 +113,7 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
         on_cpu=on_cpu,
         num_gpus=len(devices),
     )
-    environment = vllm_versions.server_environment(on_cpu=on_cpu)
+    environment = vllm_server.server_environment(on_cpu=on_cpu)
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return _Plan(
@@ -150,7 +150,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     from swerve.models.sources import max_positions
     from swerve.problems import load_family
     from swerve.prompts import encode_prompts, template_arguments
-    from swerve.rollout.vllm_versions import CPU_HEAD_SIZES
+    from swerve.rollout.vllm_server import CPU_HEAD_SIZES
     from swerve.seeds import derive_seed
 
     shape = load_config(model)
@@ -222,7 +222,7 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
     """
     from swerve.rollout.engine import SamplingParams
     from swerve.rollout.server_client import Calls, RefusedError, UnreachableError, call
-    from swerve.rollout.vllm_versions import ROUTES, request_body
+    from swerve.rollout.vllm_server import ROUTES, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
     body = request_body("completions", plan.name, [0], params, seed=0, max_tokens=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, expla
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
+_PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|patience|timeout)(\.|$)")
+"""Keys on which no result depends: where the servers of an engine are, and how long they are waited for."""
 
 
 def load_config(
@@ -195,14 +198,14 @@ def differing_keys(first: Config, second: Config) -> list[str]:
 
 
 def check_recorded_config(config: Config, run: RunDirectory) -> None:
-    """Check that a configuration is the one that a run began with.
+    """Check that a configuration is the one that a run began with, but for where the servers are that it samples with.
 
     Raises:
         ConfigError: it differs; the message names the keys.
         ArtifactError: the run's own was changed after it began.
     """
     run.read_provenance()
-    keys = differing_keys(load_config(run.config_path), config)
+    keys = [key for key in differing_keys(load_config(run.config_path), config) if not _PLACES.search(key)]
     if keys:
         shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise ConfigError(

@@ -19,7 +19,7 @@ from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
-from swerve.rollout import vllm_versions
+from swerve.rollout import vllm_server
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
@@ -29,7 +29,7 @@ from swerve.rollout.server_client import (
     call,
     in_parallel,
 )
-from swerve.rollout.vllm_versions import ServerApi
+from swerve.rollout.vllm_server import ServerApi
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
@@ -52,7 +52,7 @@ class _Server:
     """Most tokens of prompt and completion."""
     dtype: str | None = None
     packs_head: bool = False
-    """Whether its workers have `vllm_versions.WORKER_EXTENSION`."""
+    """Whether its workers have `vllm_server.WORKER_EXTENSION`."""
     num_open: int = 0
     """Requests that it works at."""
     is_down: bool = False
@@ -151,9 +151,9 @@ class ServerEngine(Engine):
         check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
-        if 0 < params.temperature < vllm_versions.MIN_TEMPERATURE:
+        if 0 < params.temperature < vllm_server.MIN_TEMPERATURE:
             raise EngineError(
-                f"vLLM samples at temperature {vllm_versions.MIN_TEMPERATURE} in place of {params.temperature}; take "
+                f"vLLM samples at temperature {vllm_server.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
         if self._label:
@@ -250,20 +250,20 @@ class ServerEngine(Engine):
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
         try:
-            info = self._call(server, calls, "GET", "/server_info?config_format=json", timeout=60.0)
+            info = self._call(server, calls, "GET", "/server_info?config_format=json")
             self._version(server, calls)
         except RefusedError as error:
             if error.status != 404:
                 raise
             raise EngineError(
                 f"{server.url} cannot be given weights: {error}; start it in developer mode, with "
-                f"VLLM_SERVER_DEV_MODE=1 and vLLM {vllm_versions.TESTED}, as `swerve serve` does"
+                f"VLLM_SERVER_DEV_MODE=1 and vLLM {vllm_server.TESTED}, as `swerve serve` does"
             ) from None
-        vllm_versions.check_served(server.url, info)
-        dtype = vllm_versions.model_entry(info, "dtype")
+        vllm_server.check_served(server.url, info)
+        dtype = vllm_server.model_entry(info, "dtype")
         server.dtype = str(dtype).removeprefix("torch.") if dtype else None
-        extension = vllm_versions.model_entry(info, "worker_extension_cls", section="parallel_config")
-        server.packs_head = extension == vllm_versions.WORKER_EXTENSION
+        extension = vllm_server.model_entry(info, "worker_extension_cls", section="parallel_config")
+        server.packs_head = extension == vllm_server.WORKER_EXTENSION
         server.max_model_len, server.name = served[name], name
 
     def _version(self, server: _Server, calls: Calls) -> str:
@@ -282,8 +282,8 @@ class ServerEngine(Engine):
             raise EngineError(f"the weights {self._label} are no longer in {self._folder.path}; start again")
         post = partial(self._call, server, calls, "POST")
         # A kill in between must not leave the label of weights that the server no longer has.
-        post("/update_weight_version", {"new_version": vllm_versions.LOADING})
-        method = vllm_versions.RELOAD_PACKED if server.packs_head else vllm_versions.RELOAD
+        post("/update_weight_version", {"new_version": vllm_server.LOADING})
+        method = vllm_server.RELOAD_PACKED if server.packs_head else vllm_server.RELOAD
         try:
             post("/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
         except RefusedError as error:
@@ -361,7 +361,7 @@ class ServerEngine(Engine):
     def _check_versions(self, server: _Server, versions: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
         others = {one for one in versions if not _same_weights(one, self._label)}
-        if others & {vllm_versions.UNNAMED, vllm_versions.LOADING}:
+        if others & {vllm_server.UNNAMED, vllm_server.LOADING}:
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
@@ -377,17 +377,17 @@ class ServerEngine(Engine):
             EngineError: it cannot sample, or the answer is wrong.
         """
         params = request.params
-        asked = vllm_versions.asked_samples(params)
-        body = vllm_versions.request_body(
+        asked = vllm_server.asked_samples(params)
+        body = vllm_server.request_body(
             self._api, server.name, request.prompt, params, seed=request.seed, max_tokens=request.budget
         )
-        route = vllm_versions.ROUTES[self._api]
+        route = vllm_server.ROUTES[self._api]
         try:
             answer = self._call(server, calls, "POST", route, body)
         except RefusedError as error:
             raise self._refusal(server, calls, error) from None
         try:
-            sampled, versions = vllm_versions.completions_of(answer, self._api, num_samples=asked)
+            sampled, versions = vllm_server.completions_of(answer, self._api, num_samples=asked)
         except ValueError as error:
             raise EngineError(f"{server.url}: the answer to POST {route} has {error}; see `swerve serve`") from None
         completions = [self._checked(server, request, *one) for one in sampled]
@@ -402,7 +402,7 @@ class ServerEngine(Engine):
         try:
             self._call(server, calls, "GET", "/health", timeout=CONNECT_SECONDS)
         except (UnreachableError, EngineError):
-            return UnreachableError(f"{error}, and it is not healthy")
+            return UnreachableError(f"{str(error).removeprefix(f'{server.url}: ')}, and it is not healthy")
         return EngineError(f"{error}, although /health says 200: it cannot sample; start the server again")
 
     def _checked(

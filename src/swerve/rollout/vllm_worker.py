@@ -6,9 +6,9 @@ from typing import Any
 
 
 class PackedHead:
-    """Reloads weights and packs the output head again.
+    """Reloads weights and packs embeddings and the output head again.
 
-    On a CPU vLLM keeps a packed copy of the head, which `reload_weights` leaves as it was where the head is tied to the
+    On a CPU vLLM keeps a packed copy of them, which `reload_weights` leaves as it was where the head is tied to the
     embeddings: the answer says 200, and log-probabilities are wrong by nats.
     """
 
@@ -16,6 +16,6 @@ class PackedHead:
         """Load the weights of a folder; called over `/collective_rpc`."""
         worker: Any = self
         worker.reload_weights(weights_path=weights_path)
-        head = getattr(worker.model_runner.get_model(), "lm_head", None)
-        if head is not None:
-            head.quant_method.process_weights_after_loading(head)
+        for module in worker.model_runner.get_model().modules():
+            if hasattr(module, "cpu_linear") and hasattr(module, "num_embeddings"):
+                module.quant_method.process_weights_after_loading(module)

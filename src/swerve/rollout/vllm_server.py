@@ -35,6 +35,8 @@ CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """What attention on a CPU supports."""
 WORKER_EXTENSION = "swerve.rollout.vllm_worker.PackedHead"
 """What makes `reload_weights` right for a tied head on a CPU; see there."""
+_CPU_FLAGS = ("enforce-eager", "no-enable-chunked-prefill")
+"""Where a prompt is read in parts, a seed takes back what the part drew, which fails on a CPU and ends the server."""
 _SPACING = 1 << 20
 """Between seeds: sample i of a prompt has seed + i."""
 
@@ -149,7 +151,7 @@ def server_options(
         **({"worker-extension-cls": WORKER_EXTENSION} if on_cpu else {}),
         **({"tensor-parallel-size": num_gpus} if num_gpus > 1 else {}),
     }
-    flags = ["enable-scale-out", "disable-uvicorn-access-log", *(["enforce-eager"] if on_cpu else [])]
+    flags = ["enable-scale-out", "disable-uvicorn-access-log", *(_CPU_FLAGS if on_cpu else ())]
     return [
         *(word for key, value in options.items() for word in (f"--{key}", str(value))),
         *(f"--{one}" for one in flags),
@@ -159,4 +161,4 @@ def server_options(
 def server_environment(*, on_cpu: bool) -> dict[str, str]:
     """Return the variables that such a server needs: of developer mode, whose routes have no authentication."""
     cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} if on_cpu else {}
-    return {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING", **cpu}
+    return {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", **cpu}
