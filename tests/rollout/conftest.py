@@ -10,7 +10,7 @@ import pytest
 
 from swerve.config.engines import ServerEngineConfig
 from swerve.rollout.engine import Engine, make_engine
-from tests.rollout.stand_in import StandIn
+from tests.rollout.servers import StandIn
 
 
 @pytest.fixture

