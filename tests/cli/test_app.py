@@ -414,7 +414,7 @@ def test_what_was_trained_cannot_be_overridden(swerve: Swerve, stages: Stages) -
         2,
         "",
         "swerve: error: override 'seed=1': the run is trained already; "
-        "only keys under eval., probe., report., runtime. can be changed\n",
+        "only keys under eval., probe., report., rollout., runtime. can be changed\n",
     )
 
 

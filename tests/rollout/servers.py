@@ -47,7 +47,6 @@ class StandIn:
 
     def start(self) -> None:
         stand_in = self
-        self.stopped.clear()
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_: Any) -> None: ...
@@ -84,10 +83,16 @@ class StandIn:
             self._server.server_close()
             self._server = None
 
+    def kill(self) -> None:
+        """Break every connection from now on."""
+        self.stopped.set()
+
     def restart(self) -> None:
         """Come back as another process, with the weights it was first given."""
         self.model, self.version = self.given, "default"
-        self.start()
+        if self._server is None:
+            self.start()
+        self.stopped.clear()
 
     def answer(self, path: str, body: Any) -> tuple[int | None, Any]:
         with self.lock:

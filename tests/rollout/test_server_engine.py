@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_refused_before_it_is_asked_for(make, server):
     engine = make(server)
     sampled(engine)
     asked = server.calls[ROUTE]
-    assert "prompt 1 has the token id 99; the model has ids below" in error_of(
+    assert "prompt 1 has the token id 99, and the model has embeddings of the ids 0 to 10" in error_of(
         lambda: sampled(engine, prompts=[[1], [99], [1]])
     )
     assert "temperature 0.01 in place of 0.001" in error_of(
@@ -248,7 +248,8 @@ def test_a_server_that_is_killed_and_started_again_gives_the_same_completions(ma
 
     def die(_: Any) -> tuple[None, None]:
         del server.broken[route]
-        threading.Thread(target=lambda: (server.stop(), time.sleep(0.1), server.restart())).start()
+        server.kill()
+        threading.Timer(0.1, server.restart).start()
         return None, None
 
     server.broken[route] = die
@@ -264,15 +265,15 @@ def test_a_server_that_stays_dead_ends_the_call_after_the_patience(make, server)
     server.stop()
     started = time.monotonic()
     assert "did not answer for 0.2 s (nothing listens there): start it again" in error_of(lambda: sampled(engine))
-    assert 0.2 <= time.monotonic() - started < 2
+    assert 0.2 <= time.monotonic() - started < 10
 
 
 def test_a_signal_ends_the_wait_for_a_server(make, server):
     engine = make(server, patience=60.0)
     sampled(engine)
     server.stop()
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with deferred_signals(), pytest.raises(InterruptedRunError, match="interrupted while waiting for http") as caught:
+        os.kill(os.getpid(), signal.SIGINT)
         sampled(engine)
     assert caught.value.exit_status == 130
 
@@ -280,12 +281,11 @@ def test_a_signal_ends_the_wait_for_a_server(make, server):
 def test_ctrl_c_does_not_wait_for_an_answer(make, server):
     engine = make(server)
     sampled(engine)
-    server.broken[ROUTE] = lambda found: (server.stopped.wait(3), found)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    server.broken[ROUTE] = lambda found: (os.kill(os.getpid(), signal.SIGINT), server.stopped.wait(30), found)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         sampled(engine)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 15
 
 
 RECIPE = """
@@ -301,6 +301,7 @@ runtime: {device: cpu, threads: 1}
 """
 
 
+@pytest.mark.slow
 def test_a_run_continues_after_its_server_was_killed_or_is_somewhere_else(tmp_path, caplog):
     """Three runs end with the same numbers: without a kill, with one that is waited for, and one that is not."""
     (tmp_path / "served.yaml").write_text(RECIPE)
@@ -319,7 +320,9 @@ def test_a_run_continues_after_its_server_was_killed_or_is_somewhere_else(tmp_pa
             if server.calls[ROUTE] < request:
                 return 200, found
             del server.broken[ROUTE]
-            threading.Thread(target=lambda: (server.stop(), restarts and server.restart())).start()
+            server.kill()
+            if restarts:
+                threading.Timer(0.1, server.restart).start()
             return None, None
 
         server.calls.clear()
@@ -334,10 +337,27 @@ def test_a_run_continues_after_its_server_was_killed_or_is_somewhere_else(tmp_pa
     assert "answers again" in caplog.text
     die_at(5, restarts=False)
     assert "did not answer for 0 s" in error_of(lambda: trained("dead", patience=0.0))
+    server.stop()
     server.port = 0
     server.restart()
     assert trained("dead") == whole
     server.stop()
+
+
+def test_closing_ends_a_request_in_another_thread(make, server):
+    engine, errors = make(server), list[str]()
+    sampled(engine)
+    server.broken[ROUTE] = lambda found: (server.stopped.wait(30), found)
+    asked = server.calls[ROUTE]
+    thread = threading.Thread(target=lambda: errors.append(error_of(lambda: sampled(engine))))
+    thread.start()
+    while server.calls[ROUTE] == asked:
+        time.sleep(0.01)
+    engine.close()
+    thread.join(15)
+    assert len(errors) == 1
+    assert "the engine was closed" in errors[0]
+    assert "the engine was closed" in error_of(lambda: sampled(engine))
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://", "http://host:x", "http://a?b"])

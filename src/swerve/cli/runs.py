@@ -18,7 +18,7 @@ from swerve.progress import Progress, SilentProgress
 from swerve.recipes.loader import check_recorded_config, load_config
 
 RUNS = Path("runs")
-_STAGE_SECTIONS = ("eval", "probe", "report", "runtime")
+_STAGE_SECTIONS = ("eval", "probe", "report", "rollout", "runtime")
 
 
 def check_name(name: str) -> str:

@@ -32,6 +32,8 @@ _NUM_MEASURED = 500
 """Problems whose prompts are measured: those with the most characters."""
 _ROOM = 64
 """Tokens beyond the longest of these prompts; the server's limit is a multiple of it."""
+_LEAST = 256
+"""Tokens that the server takes at least, for the prompts with which an engine is checked after new weights."""
 _STOP_SECONDS = 20.0
 
 
@@ -165,7 +167,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     longest = nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
     prompts = encode_prompts(load_tokenizer(model), longest, template_arguments(config))
     needed = max(len(prompt.token_ids) for prompt in prompts) + config.max_new_tokens
-    return min(max_positions(shape) or sys.maxsize, (needed // _ROOM + 2) * _ROOM)
+    return min(max_positions(shape) or sys.maxsize, max(_LEAST, (needed // _ROOM + 2) * _ROOM))
 
 
 def _run(plan: _Plan) -> None:

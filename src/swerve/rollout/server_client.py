@@ -165,12 +165,14 @@ def in_parallel(calls: Calls, tasks: Sequence[Callable[[], T]], num_threads: int
     waiting, done = deque(enumerate(tasks)), queue.SimpleQueue[tuple[int, T | BaseException]]()
 
     def work() -> None:
-        while not calls.ended.is_set():
+        while True:
             try:
                 number, task = waiting.popleft()
             except IndexError:
                 return
             try:
+                if calls.ended.is_set():
+                    raise EngineError("the engine was closed")
                 done.put((number, task()))
             except BaseException as error:
                 done.put((number, error))

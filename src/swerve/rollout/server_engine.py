@@ -108,6 +108,7 @@ class ServerEngine(Engine):
         self._folder: WeightsFolder | None = None
         self._label = ""
         self._lock = threading.Lock()
+        self._calls, self._is_closed = Calls(), False
 
     def load(self, weights: NamedTensors, *, version: int) -> None:
         """Write the weights to a new folder and let every server load them; see `Engine.load`.
@@ -164,7 +165,7 @@ class ServerEngine(Engine):
         requests = [
             _Request(prompt, params, seed, budget) for prompt, seed, budget in zip(prompts, seeds, budgets, strict=True)
         ]
-        calls, found = Calls(), dict[int, tuple[Completion, ...]]()
+        calls, found = self._new_calls(), dict[int, tuple[Completion, ...]]()
         num_threads = max(len(self._servers), ceil(self._max_rows / params.num_samples))
         tasks = [partial(self._sample, request, calls) for request in requests]
         with in_parallel(calls, tasks, num_threads) as results:
@@ -175,13 +176,21 @@ class ServerEngine(Engine):
         return [found[index] for index in range(len(prompts))]
 
     def close(self) -> None:
-        """Remove the weights that were written; the servers keep what they have loaded."""
+        """End what is open, in other threads too, and remove the weights that were written; the servers keep theirs."""
+        self._is_closed = True
+        self._calls.end()
         if self._folder is not None:
             self._folder.keep_only(None)
 
+    def _new_calls(self) -> Calls:
+        self._calls = Calls()
+        if self._is_closed:
+            self._calls.end()
+        return self._calls
+
     def _everywhere(self, act: Callable[[_Server, Calls], None]) -> None:
         """Do something with every server, side by side, and wait for those that do not answer."""
-        calls = Calls()
+        calls = self._new_calls()
         tasks = [partial(self._patiently, server, calls, partial(act, server, calls)) for server in self._servers]
         with in_parallel(calls, tasks, len(tasks)) as results:
             for _ in results:
@@ -222,6 +231,7 @@ class ServerEngine(Engine):
                 has_noted = True
             calls.ended.wait(_PAUSE)
             server.name, failure = "", None  # what answers may be another process
+        raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
 
     def _ready(self, server: _Server, calls: Calls) -> None:
         """Make sure that a server is there, fits, and has the weights."""
@@ -315,7 +325,10 @@ class ServerEngine(Engine):
         num_ids = self._num_ids()
         for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
             if max(prompt) >= num_ids:
-                raise EngineError(f"prompt {index} has the token id {max(prompt)}; the model has ids below {num_ids}")
+                raise EngineError(
+                    f"prompt {index} has the token id {max(prompt)}, and the model has embeddings of the ids 0 to "
+                    f"{num_ids - 1}"
+                )
             for server in self._servers:
                 limit = server.max_model_len
                 if limit is not None and len(prompt) + budget > limit:
