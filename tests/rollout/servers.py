@@ -156,7 +156,7 @@ RECIPE = """
 task: {{kind: addition, num_train: 20, num_heldout: 8}}
 model: {{kind: pretrained, path: {model}}}
 max_new_tokens: 400
-stages: [{{kind: rl, steps: 1}}]
+stages: [{{kind: rl, steps: 1, prompts_per_step: 1, samples_per_prompt: 2, optimizer: {{lr: 1e-4}}}}]
 runtime: {{device: cpu, max_rows: 64}}
 """
 

@@ -16,7 +16,8 @@ Overrides = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, such as seed=1 or stages.rl.steps=40."),
 ]
 StageOverrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report., rollout. or runtime.")
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes under eval., probe., report., rollout. or runtime."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Verify = Annotated[
