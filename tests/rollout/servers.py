@@ -30,7 +30,8 @@ class StandIn:
         self.given = model
         self.model = model
         """What it samples with: after a reload the files' weights."""
-        self.version, self.max_model_len, self.name = "default", 40, "policy"
+        self.version, self.name = "default", "policy"
+        self.max_model_len = getattr(model, "config", None) and model.config.max_position_embeddings
         self.info: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"}
         self.calls: Counter[str] = Counter()
         self.loaded: list[Path] = []
@@ -171,7 +172,7 @@ def vllm_server(model: Path, folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "swerve", "serve", str(folder / "served.yaml"), "--port", str(port), "--run"]
     log = folder / "server.log"
     with log.open("wb") as stream:
-        process = subprocess.Popen([*command, f"rollout.engine.folder={folder}"], stderr=stream, start_new_session=True)
+        process = subprocess.Popen(command, stderr=stream, start_new_session=True)
     try:
         while f"http://127.0.0.1:{port} samples" not in log.read_text():
             assert process.poll() is None, log.read_text()

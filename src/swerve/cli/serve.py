@@ -195,7 +195,7 @@ def _started(plan: _Plan) -> Iterator[subprocess.Popen[bytes]]:
     def leave(*_: object) -> None:
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, leave)
+    previous = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     process = subprocess.Popen(
         _command(plan, sys.executable),
         env={**os.environ, **plan.environment},
@@ -208,12 +208,15 @@ def _started(plan: _Plan) -> Iterator[subprocess.Popen[bytes]]:
     except KeyboardInterrupt:
         sys.stderr.write("swerve: stopping the server\n")
     finally:
+        for number in previous:
+            signal.signal(number, signal.SIG_IGN)  # it ends within some seconds
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
