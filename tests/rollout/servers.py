@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from swerve.config.engines import ServerEngineConfig
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 
@@ -35,6 +37,8 @@ class StandIn:
         self.info: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"}
         self.calls: Counter[str] = Counter()
         self.loaded: list[Path] = []
+        self.keeps_weights = False
+        """Whether a reload does nothing."""
         self.broken: dict[str, Callable[[Any], Any]] = {}
         """By route: what is done in place of answering, with the answer there would be."""
         self.lock = threading.Lock()
@@ -123,7 +127,9 @@ class StandIn:
 
     def _reload(self, folder: Path) -> None:
         self.loaded.append(folder)
-        self.model = type(self.given)(self.given.config).eval()
+        if self.keeps_weights:
+            return
+        self.model = copy.deepcopy(self.given)
         self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
         self.model.tie_weights()
 
@@ -151,6 +157,13 @@ class StandIn:
                 | {"finish_reason": completion.finish_reason}
             )
         return choices[::-1]
+
+
+def stand_in_config(model: Any, folder: Path) -> ServerEngineConfig:
+    """Start a stand-in for a model, for as long as this process lives; return the engine that samples with it."""
+    stand_in = StandIn(model)
+    stand_in.start()
+    return ServerEngineConfig(urls=(stand_in.url,), folder=str(folder), patience=0.0)
 
 
 RECIPE = """

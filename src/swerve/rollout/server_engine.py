@@ -37,6 +37,9 @@ _LOG = logging.getLogger(__name__)
 """Says on stderr what is waited for; rich shows it above its progress."""
 _PAUSE = 0.5
 """Seconds between two looks at a server that is waited for."""
+_BOUND, _COARSE_BOUND = 1e-3, 0.5
+"""Largest difference (nats) of a log-probability from the model's, in float32 and in narrower types."""
+_EXACT = {None, "float32", "torch.float32"}
 _TRIES = 6
 """For a request: each time its server died, and could sample again afterwards."""
 
@@ -157,11 +160,14 @@ class ServerEngine(Engine):
                 f"vLLM samples at temperature {vllm_server.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
-        if self._label:
-            self._everywhere(self._ready)
-        else:
+        has_own_weights = not self._label
+        if has_own_weights:
             self.load(whole_tensors(self._model), version=self.version)
+        else:
+            self._everywhere(self._ready)
         self._check_lengths(prompts, budgets)
+        if has_own_weights:
+            self._everywhere(self._compare)
         requests = [
             _Request(prompt, params, seed, budget) for prompt, seed, budget in zip(prompts, seeds, budgets, strict=True)
         ]
@@ -282,7 +288,10 @@ class ServerEngine(Engine):
         return str(found.get("weight_version")) if isinstance(found, Mapping) else ""
 
     def _has_weights(self, server: _Server, calls: Calls) -> bool:
-        return _same_weights(self._version(server, calls), self._label)
+        version = self._version(server, calls)
+        if version == vllm_server.FAILED:
+            raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
+        return _same_weights(version, self._label)
 
     def _reload(self, server: _Server, calls: Calls) -> None:
         """Let a server load the present weights, and make sure that it samples afterwards."""
@@ -297,6 +306,7 @@ class ServerEngine(Engine):
         try:
             post("/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
         except RefusedError as error:
+            post("/update_weight_version", {"new_version": vllm_server.FAILED})
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
@@ -305,6 +315,27 @@ class ServerEngine(Engine):
         params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
         self._ask(server, _Request([0], params, 0, 1), calls)  # that /health says 200 proves nothing
         post("/update_weight_version", {"new_version": self._label})
+
+    def _compare(self, server: _Server, calls: Calls) -> None:
+        """Check that a server samples with the model's weights, where nobody else does: in evaluation.
+
+        Raises:
+            EngineError: its log-probabilities are not the model's.
+        """
+        prompt = [token % self._num_ids() for token in range(4)]
+        params = SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=())
+        completions, _ = self._ask(server, _Request(prompt, params, 0, params.max_new_tokens), calls)
+        ids = torch.tensor([one.token_ids for one in completions], device=self._model.device)
+        rows = torch.cat([torch.tensor([prompt] * len(ids), device=ids.device), ids], dim=1)
+        with torch.inference_mode():
+            logits = self._model(input_ids=rows, use_cache=False).logits[:, len(prompt) - 1 : -1].float()
+        expected = logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0].cpu()
+        largest = float((expected - torch.tensor([one.logprobs for one in completions])).abs().max())
+        if not largest <= (_BOUND if {server.dtype, str(self._model.dtype)} <= _EXACT else _COARSE_BOUND):
+            raise EngineError(
+                f"{server.url} does not sample with the model's weights: log-probabilities differ by {largest:.3g} "
+                "nats from the model's; start it again, with the options that `swerve serve` prints"
+            )
 
     def _reset_cache(self, server: _Server, calls: Calls) -> None:
         """Empty the prefix cache, which is of the old weights; requests that still run are waited for."""

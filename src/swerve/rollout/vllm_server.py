@@ -28,6 +28,8 @@ UNNAMED = "default"
 """What a server that was just started calls its weights."""
 LOADING = "loading"
 """What they are called by swerve until new ones are whole."""
+FAILED = "failed"
+"""And after new ones could not be loaded: parts of them may have been, and the next load does not mend all of that."""
 RELOAD = "reload_weights"
 RELOAD_PACKED = "reload_weights_and_head"
 MIN_TEMPERATURE = 0.01
