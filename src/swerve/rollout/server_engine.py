@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 """Says on stderr what is waited for; rich shows it above its progress."""
 _PAUSE = 0.5
 """Seconds between two looks at a server that is waited for."""
-_BOUND, _COARSE_BOUND = 1e-3, 0.5
+_BOUND, _COARSE_BOUND = 1e-3, 1.0
 """Largest difference (nats) of a log-probability from the model's, in float32 and in narrower types."""
 _EXACT = {None, "float32", "torch.float32"}
 _TRIES = 6
