@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def _one_torch_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if find_spec("vllm") is None:
+        absent = pytest.mark.skip(reason="needs vLLM, in an environment of its own: make test-vllm")
+        for item in items:
+            if item.get_closest_marker("vllm"):
+                item.add_marker(absent)
 
 
 TwoProcesses = Callable[..., subprocess.CompletedProcess[str]]
