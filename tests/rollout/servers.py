@@ -75,6 +75,7 @@ class StandIn:
                     self.wfile.write(content)
 
         class Server(ThreadingHTTPServer):
+            request_queue_size = 128
             daemon_threads, block_on_close, allow_reuse_address = True, False, True
 
         self._server = Server(("127.0.0.1", self.port), Handler)

@@ -154,6 +154,13 @@ def test_only_the_adapter_is_trained_and_the_reference_is_the_same_base(tiny: An
     assert set(learner.optimizer.state) == set(trained.values())
 
 
+def test_an_engine_that_keeps_no_weight_is_given_all(tiny: Any) -> None:
+    """Sums live only as long as they are read, and the next one may lie where the last one lay."""
+    weights = _learner(_adapted(tiny, scale=0.3), tiny[1]).weights
+    names = [name for name, value in weights.stream_weights() if value is not None]
+    assert sorted(names) == sorted(set(tiny[0].state_dict()) - {"lm_head.weight"})
+
+
 def test_an_engine_is_given_the_sum_and_the_embedded_one_samples_with_it(tiny: Any) -> None:
     model = _adapted(tiny, scale=0.3)
     whole = copy.deepcopy(tiny[0])

@@ -28,7 +28,7 @@ from swerve.artifacts.samples import (
     sampled_problems,
     write_samples,
 )
-from swerve.config.engines import TorchEngineConfig
+from swerve.config.engines import TorchEngineConfig, VllmEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
@@ -42,6 +42,7 @@ from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.decoding import check_samples
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
+from swerve.rollout.vllm_versions import check_vllm
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt
 from swerve.version import __version__
@@ -256,6 +257,8 @@ def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
     checked = source.check()
     if isinstance(settings.rollout.engine, TorchEngineConfig):
         check_samples(checked.config)
+    elif isinstance(settings.rollout.engine, VllmEngineConfig):
+        check_vllm(checked.config)
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
     check_template_arguments(checked.tokenizer, arguments)
     prompts = encode_prompts(checked.tokenizer, problems, arguments)

@@ -27,6 +27,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
@@ -348,6 +349,14 @@ def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dic
     kept = {name: tensor.detach() for name, tensor in weights.items() if name not in ignored}
     stored: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(kept, model))
     return stored
+
+
+def published_weights(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+    """Return whole weights by the names of published files, tied ones once; one at a time where names are the same."""
+    if get_model_conversion_mapping(model, add_legacy=False):
+        return stored_tensors(model, dict(weights)).items()
+    left_out = {*(model._keys_to_ignore_on_save or ()), *model.all_tied_weights_keys}
+    return ((name, value) for name, value in weights if name not in left_out)
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config.engines import EngineConfig
+from swerve.errors import EngineError
 from swerve.recipes.custom import custom_class
 from swerve.types import Completion
 
@@ -142,10 +143,12 @@ def check_request(
 
     Raises:
         ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
+        EngineError: a prompt has an id that the model has no embedding for.
     """
     if not len(prompts) == len(seeds) == len(budgets):
         raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
     limit = getattr(model.config, "max_position_embeddings", None)
+    num_ids = cast(Any, model).get_input_embeddings().num_embeddings
     for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         if not len(prompt):
             raise ValueError(f"prompt {index} is empty; a model needs at least one token")
@@ -155,4 +158,10 @@ def check_request(
             raise ValueError(
                 f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, but the model has {limit} "
                 "positions; lower max_new_tokens"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < num_ids:
+            wrong = next(token for token in prompt if not 0 <= token < num_ids)
+            raise EngineError(
+                f"prompt {index} has the token id {wrong}, and the model has embeddings of the ids 0 to {num_ids - 1}; "
+                "take the tokenizer that belongs to it"
             )

@@ -348,18 +348,12 @@ class ServerEngine(Engine):
                 raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
 
     def _check_lengths(self, prompts: Sequence[Sequence[int]], budgets: Sequence[int]) -> None:
-        """Check what a server would cut off, or read wrongly, without a word.
+        """Check what a server would cut off without a word.
 
         Raises:
-            EngineError: a prompt and its completion do not fit, or a prompt has an id that the model does not have.
+            EngineError: a prompt and its completion do not fit.
         """
-        num_ids = self._num_ids()
         for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-            if max(prompt) >= num_ids:
-                raise EngineError(
-                    f"prompt {index} has the token id {max(prompt)}, and the model has embeddings of the ids 0 to "
-                    f"{num_ids - 1}"
-                )
             for server in self._servers:
                 limit = server.max_model_len
                 if limit is not None and len(prompt) + budget > limit:

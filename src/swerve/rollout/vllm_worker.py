@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from swerve.rollout.vllm_versions import pack_heads
+
 
 class PackedHead:
     """Reloads weights and packs embeddings and the output head again.
@@ -16,6 +18,4 @@ class PackedHead:
         """Load the weights of a folder; called over `/collective_rpc`."""
         worker: Any = self
         worker.reload_weights(weights_path=weights_path)
-        for module in worker.model_runner.get_model().modules():
-            if hasattr(module, "cpu_linear") and hasattr(module, "num_embeddings"):
-                module.quant_method.process_weights_after_loading(module)
+        pack_heads(worker.model_runner.get_model())

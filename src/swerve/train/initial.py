@@ -10,12 +10,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
+from swerve.config.engines import VllmEngineConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import quiet_transformers
 from swerve.problems import ProblemFamily, load_family
 from swerve.rollout.decoding import check_decoding, check_samples
+from swerve.rollout.vllm_versions import check_vllm
 from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
@@ -44,16 +46,19 @@ def pretrained_path(model: PretrainedModel) -> str:
 
 
 def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
-    """Check that a recipe whose training samples with the embedded engine has a model that this can sample from.
+    """Check that a recipe whose training samples has a model that its engine can sample from.
 
     Args:
         config: the recipe; what watches training (`every`) samples with this engine too.
         model: the recipe's, or its configuration, of which less can be told.
 
     Raises:
-        ConfigError: it cannot; see `check_decoding`.
+        ConfigError: it cannot; see `check_decoding` and `check_vllm`.
+        MissingExtraError: the engine is vLLM, which is not installed.
     """
     samples = not all(isinstance(stage, SftStage) for stage in config.stages)
+    if samples and isinstance(config.rollout.engine, VllmEngineConfig):
+        check_vllm(model.config if isinstance(model, PreTrainedModel) else model)
     is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
     if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
         if isinstance(model, PreTrainedModel):

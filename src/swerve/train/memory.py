@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, PretrainedModel
+from swerve.config.engines import VllmEngineConfig
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
@@ -30,7 +31,7 @@ from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter, whole_folder
 from swerve.models.head import head_inputs, model_head
 from swerve.models.hub import refusal
-from swerve.models.model_folder import load_tokenizer
+from swerve.models.model_folder import load_tokenizer, resolve_device
 from swerve.models.packed_attention import use_packed_attention
 from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import load_family
@@ -50,6 +51,8 @@ _PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
 """What the layers of a cache keep."""
 _LEAST_INT8, _INT8_BLOCK = 4096, 256
 """Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
+_VLLM_ON_CPU = 1 << 30
+"""Bytes of its cache, if VLLM_CPU_KVCACHE_SPACE does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class StageMemory:
     optimizer: int
     """AdamW's two moments of the trained weights."""
     frozen: int
-    """A reference or a teacher, as far as it is not in memory already."""
+    """A reference or a teacher, as far as it is not in memory already, and a vLLM that does not sleep."""
     update: int
     """What reading a micro-batch and forming its gradients takes beyond the above."""
     sampling: int
@@ -124,7 +127,7 @@ def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = D
         if memory.update < memory.gradients:
             keys = "the size of the model, of which training holds 16 bytes a weight, or train an adapter (model.lora)"
     else:
-        keys = "rollout.engine.cache_gb or runtime.max_rows"
+        keys = "rollout.engine.cache_gb (of vLLM memory_share) or runtime.max_rows"
     raise ConfigError(
         f"stage '{memory.stage}' needs about {gigabytes(memory.peak)} of {gigabytes(available)} GB"
         f" ({memory.shown()}); lower {keys}"
@@ -154,6 +157,13 @@ def predicted_memory(config: Config, *, available: int | None = None) -> StageMe
     parts = [_stage_memory(config, stage, architecture, prompt) for stage in config.stages]
     if available is not None and getattr(config.rollout.engine, "cache_gb", 0.0) is None:
         parts = [replace(one, sampling=min(one.sampling, max(0, available - one.held) // 2)) for one in parts]
+    if isinstance(engine := config.rollout.engine, VllmEngineConfig):
+        is_gpu = resolve_device(config.runtime.device).startswith("cuda")
+        taken = int(engine.memory_share * (available or 0)) if is_gpu else _VLLM_ON_CPU
+        parts = [
+            replace(one, sampling=taken) if engine.sleep else replace(one, sampling=0, frozen=one.frozen + taken)
+            for one in parts
+        ]
     return max(parts, key=lambda part: part.peak)
 
 

@@ -168,10 +168,8 @@ class ReplicatedModel:
 
         Tied ones come once, under their first name; an adapter is added to its base.
         """
-        seen = set()
         for name, value in whole_tensors(self.model) if has_adapter(self.model) else self.whole_weights().items():
-            if value.data_ptr() not in seen:
-                seen.add(value.data_ptr())
+            if name not in self.model.all_tied_weights_keys:
                 yield name, value
 
     def load_weights(self, other: PreTrainedModel) -> None:
