@@ -456,7 +456,7 @@ def test_recipes_of_every_command_are_listed_shown_and_checked(swerve: Swerve) -
         2,
         "swerve: error: --command 'prob' is not known; did you mean 'probe'? (train, probe, study)\n",
     )
-    assert "reference: rl-10" in swerve("config", "show", "rl_probe", "profile=tiny")[1]
+    assert "word-problems-dpo:rl-10" in swerve("config", "show", "rl_probe", "profile=tiny")[1]
     assert swerve("config", "check", "rl_probe", "reference=step-40")[2] == (
         "swerve: error: override 'reference=step-40': 'reference': there is no model 'step-40'; did you mean "
         "'step-400'?; models are sft, dpo, step-400, step-1200, final\n"

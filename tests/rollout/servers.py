@@ -20,7 +20,6 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from swerve.config.engines import ServerEngineConfig
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.torch_engine import TorchEngine
 
@@ -160,11 +159,13 @@ class StandIn:
         return choices[::-1]
 
 
-def stand_in_config(model: Any, folder: Path) -> ServerEngineConfig:
-    """Start a stand-in for a model, for as long as this process lives; return the engine that samples with it."""
-    stand_in = StandIn(model)
-    stand_in.start()
-    return ServerEngineConfig(urls=(stand_in.url,), folder=str(folder), patience=0.0)
+@contextmanager
+def stand_in(model: Any) -> Iterator[str]:
+    """Start a stand-in for a model; yield its URL."""
+    server = StandIn(model)
+    server.start()
+    yield server.url
+    server.stop()
 
 
 RECIPE = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 
 from swerve.batch import completion_logits, token_batches
 from swerve.config import TinyModel, TorchEngineConfig
-from swerve.config.engines import CustomEngineConfig, ServerEngineConfig, VllmEngineConfig
+from swerve.config.engines import CustomEngineConfig, EngineConfig, ServerEngineConfig, VllmEngineConfig
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -24,7 +24,7 @@ from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
-from tests.rollout.servers import stand_in_config, vllm_server
+from tests.rollout.servers import stand_in, vllm_server
 
 PARAMS = SamplingParams(num_samples=2, max_new_tokens=6, temperature=1.0, stop_ids=(2,))
 
@@ -85,20 +85,6 @@ def _model(seed: int, *, tied: bool) -> Any:
     return build_tiny_model(sizes, tokenizer, seed=seed).eval(), tokenizer
 
 
-def _subject(kind: str, url: str | None, custom_parts: Path, folder: Path) -> Subject:
-    name, _, head = kind.partition(" ")
-    model, tokenizer = _model(1, tied=head != "untied")
-    if name == "server":
-        config = stand_in_config(model, folder) if url is None else ServerEngineConfig(urls=(url,), folder=str(folder))
-    else:
-        config = {
-            "torch": TorchEngineConfig(),
-            "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),
-            "vllm": VllmEngineConfig(),
-        }[name]
-    return Subject(make_engine(config, model, tokenizer, max_rows=64), model)
-
-
 REAL = [
     pytest.param(kind, marks=pytest.mark.vllm) for kind in ("vllm tied", "vllm untied", "server tied", "server untied")
 ]
@@ -107,17 +93,28 @@ REAL = [
 @pytest.fixture(scope="module", params=["torch", "custom", "server", *REAL])
 def subject(request, custom_parts, tmp_path_factory):
     """Each engine that ships or is shown in the documentation; what follows holds for any."""
-    folder = tmp_path_factory.mktemp("weights")
+    name, _, head = request.param.partition(" ")
+    model, tokenizer = _model(1, tied=head != "untied")
+    configs: dict[str, EngineConfig] = {
+        "torch": TorchEngineConfig(),
+        "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),
+        "vllm": VllmEngineConfig(),
+    }
     with ExitStack() as stack:
-        url = None
-        if request.param.startswith("server "):  # a real one; else a stand-in, which answers as vLLM does
-            model, tokenizer = _model(1, tied=request.param != "server untied")
-            model.save_pretrained(folder / "model")
-            tokenizer.save_pretrained(folder / "model")
-            url = stack.enter_context(vllm_server(folder / "model", folder))
-        made = _subject(request.param, url, custom_parts, folder)
-        stack.callback(made.engine.close)
-        yield made
+        if name == "server":
+            folder = tmp_path_factory.mktemp("weights")
+            url = stack.enter_context(_served(model, tokenizer, folder) if head else stand_in(copy.deepcopy(model)))
+            configs["server"] = ServerEngineConfig(urls=(url,), folder=str(folder), patience=20.0)
+        engine = stack.enter_context(closing(make_engine(configs[name], model, tokenizer, max_rows=64)))
+        yield Subject(engine, model)
+
+
+@contextmanager
+def _served(model: Any, tokenizer: Any, folder: Path) -> Iterator[str]:
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    with vllm_server(folder / "model", folder) as url:
+        yield url
 
 
 @pytest.fixture

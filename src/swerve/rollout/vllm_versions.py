@@ -41,7 +41,7 @@ def installed_version() -> str:
     """Return the version of the vLLM that is installed.
 
     Raises:
-        MissingExtraError: there is none.
+        MissingExtraError: it is missing.
         ConfigError: it is not a supported one.
     """
     found = distribution()
@@ -69,8 +69,8 @@ def check_vllm(config: PreTrainedConfig) -> None:
     version = installed_version()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
-            f"{_PURPOSE} samples in a training of one process, not under torchrun; start a server of vLLM for several, "
-            "or leave torchrun out"
+            f"{_PURPOSE} samples in a training of one process, not under torchrun; for several use "
+            "rollout.engine: {kind: server}"
         )
     text = config.get_text_config()
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
