@@ -59,6 +59,8 @@ def numbers(records: Sequence[Record]) -> dict[str, str]:
         found |= probe_numbers(name, summary)
     for name, study in _studies(records).items():
         found[f"{name}: seeds"] = str(len(study.seeds))
+        for one in study.means:
+            found[f"{name}: {one.measure} of {one.variant}, mean"] = _mean(one)
         for one in study.differences:
             key = f"{name}: {one.measure} of {one.variant}"
             found[key] = _difference(one, one.over_seeds)
@@ -142,7 +144,7 @@ def _differences(study: Found) -> str:
 STUDY = Study(
     results="experiments.jsonl",
     page="kl-study.md",
-    other_pages=("docs/rl-probe.md", "docs/findings.md"),
+    other_pages=("docs/rl-probe.md", "docs/k-and-k-study.md", "docs/findings.md"),
     tables=tables,
     numbers=numbers,
 )

@@ -19,6 +19,8 @@ from swerve.config.engines import CustomEngineConfig, EngineConfig, ServerEngine
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
+from swerve.problems import load_family
+from swerve.problems.addition import AdditionTask
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
@@ -78,7 +80,7 @@ class Subject:
 
 
 def _model(seed: int, *, tied: bool) -> Any:
-    tokenizer = build_word_tokenizer(["0", "1", "2", "3", "+", "=", ";"])
+    tokenizer = build_word_tokenizer(load_family(AdditionTask()).words)
     sizes = TinyModel(
         hidden_size=64, num_heads=2, num_kv_heads=1, intermediate_size=48, initializer_range=0.2, tie_embeddings=tied
     )

@@ -141,6 +141,7 @@ def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     kinds = read_evaluations(small_run)[-1].by_kind
     assert found.run.by_kind == {kind: one.accuracy.mean for kind, one in kinds.items()}
     assert len(kinds) > 1
+    assert found.run.values["first_accuracy"] == found.curves["accuracy"][100]
     assert found.run.start_by_kind == {}  # its first evaluation is of a trained model
     assert set(found.curves["accuracy"]) == {100, 220, 222, 224, 226}
     assert set(found.curves["reward"]) == {223, 224, 225, 226}

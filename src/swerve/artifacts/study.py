@@ -28,6 +28,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         "accuracy": Measure(title="greedy accuracy", unit="share"),
         "sampled_accuracy": Measure(title="sampled accuracy", unit="share"),
+        "first_accuracy": Measure(title="first greedy accuracy", unit="share"),
         "best_accuracy": Measure(title="best greedy accuracy", unit="share"),
         "peak_step": Measure(title="step of the best accuracy", unit="count"),
         "entropy": Measure(title="token entropy", unit="nats"),
@@ -43,7 +44,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     }
 )
 """By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
-step that recorded them, and `best_accuracy`, which is of the evaluation that `peak_step` (a global step) names."""
+step that recorded them, `first_accuracy`, which is of the first evaluation, and `best_accuracy`, which is of the one that
+`peak_step` (a global step) names."""
 
 CURVES: Mapping[str, Measure] = MappingProxyType(
     {

@@ -125,6 +125,8 @@ def _values(
     if greedy:
         best = max(greedy, key=lambda one: one.accuracy.mean if one.accuracy else 0.0)
         assert best.accuracy is not None
+        if evaluations[0].accuracy is not None and len(evaluations) > 1:
+            found["first_accuracy"] = evaluations[0].accuracy.mean
         found |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
     for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
         recorded = [value for one in metrics if (value := getattr(one, key)) is not None]
