@@ -191,10 +191,10 @@ def test_contract_what_the_model_has_no_room_or_embedding_for_is_named(subject):
         subject.engine.generate([[1], [1] * (limit - 2)], PARAMS, seeds=[1, 2])
     with pytest.raises(ValueError, match="prompt 0 is empty"):
         subject.engine.generate([[]], PARAMS, seeds=[1])
-    with pytest.raises(
-        EngineError, match="prompt 1 has the token id 11, and the model has embeddings of the ids 0 to 10"
-    ):
-        subject.engine.generate([[1], [1, 11]], PARAMS, seeds=[1, 2])
+    num = subject.model.get_input_embeddings().num_embeddings
+    said = f"prompt 1 has the token id {num}, and the model has embeddings of the ids 0 to {num - 1}"
+    with pytest.raises(EngineError, match=said):
+        subject.engine.generate([[1], [1, num]], PARAMS, seeds=[1, 2])
 
 
 def test_contract_new_weights_are_sampled_with_also_after_a_cached_prompt_and_back_again(subject):

@@ -44,8 +44,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     }
 )
 """By name, in the order of tables. Those of the last evaluated checkpoint, but for the last two, which are of the last
-step that recorded them, `first_accuracy`, which is of the first evaluation, and `best_accuracy`, which is of the one that
-`peak_step` (a global step) names."""
+step that recorded them, `first_accuracy`, which is of the first evaluation, and `best_accuracy`, which is of the one
+that `peak_step` (a global step) names."""
 
 CURVES: Mapping[str, Measure] = MappingProxyType(
     {
