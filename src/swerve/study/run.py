@@ -177,7 +177,7 @@ class _Scheduler:
         if status is None:
             return
         self.running.remove(one)
-        collapsed = one.step == "train" and status == 1 and _has_collapsed(one.job)
+        collapsed = one.step == "train" and status == 1 and _status(one.job) == "collapsed"
         if status != 0 and not collapsed:
             self._end(one.job, f"{_last_words(one.job.log_path, status)}; see {one.job.log_path}")
             return
@@ -212,13 +212,15 @@ def _num_steps(job: Job) -> int:
 
 
 def _steps_done(job: Job) -> int:
-    """Return how many steps of training a run has logged."""
+    """Return how many steps of training a run has logged; all of them, where it ended early."""
+    if _status(job) in ("trained", "collapsed"):
+        return _num_steps(job)
     path = job.run.metrics_path
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
-def _has_collapsed(job: Job) -> bool:
-    return (job.run.path / "run.json").is_file() and job.run.read_provenance().get("status") == "collapsed"
+def _status(job: Job) -> str | None:
+    return job.run.read_provenance().get("status") if (job.run.path / "run.json").is_file() else None
 
 
 def _last_words(log: Path, status: int) -> str:
