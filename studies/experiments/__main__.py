@@ -95,9 +95,8 @@ def _mean(one: StudyMean | None) -> str:
 
 
 def _means(study: Found) -> str:
-    measures = [
-        one for one in study.measures if one not in ("best_accuracy", "peak_step", "truncated", "unparsed", "kl")
-    ]
+    left_out = ("best_accuracy", "peak_step", "reflections", "truncated", "unparsed", "kl")
+    measures = [one for one in study.measures if one not in left_out]
     rows = [
         [variant.name, *(_mean(study.mean_of(one, variant.name)) for one in measures), str(variant.num_collapsed)]
         for variant in study.variants
@@ -144,7 +143,7 @@ def _differences(study: Found) -> str:
 STUDY = Study(
     results="experiments.jsonl",
     page="kl-study.md",
-    other_pages=("docs/rl-probe.md", "docs/k-and-k-study.md", "docs/findings.md"),
+    other_pages=("docs/rl-probe.md", "docs/spo.md", "docs/k-and-k-study.md", "docs/findings.md"),
     tables=tables,
     numbers=numbers,
 )
