@@ -110,6 +110,7 @@ def test_variants_and_seeds_may_be_added_but_not_changed(folder):
         ("seeds: 2", "baseline: noen", "there is no variant 'noen'; did you mean 'none'"),
         ("seeds: 2", "measures: [acuracy]", "there is no measure 'acuracy'; did you mean 'accuracy'"),
         ("seeds: 2", "seeds: [1, 1]", "a seed is given twice"),
+        ("seeds: 2", "seeds: 0", "list of seeds, or how many there are"),
     ],
 )  # fmt: skip
 def test_errors_name_file_variant_and_key(folder, old, new, message):

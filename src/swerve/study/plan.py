@@ -32,7 +32,9 @@ _START = "start"
 
 
 def _counted(value: Any) -> Any:
-    if type(value) is int and 0 < value < 10_000:
+    if type(value) is int:
+        if not 0 < value < 10_000:
+            raise ValueError(f"must be a list of seeds, or how many there are (1 to 9999), got {value}")
         return tuple(range(value))
     return tuple(value) if isinstance(value, list) else value
 
