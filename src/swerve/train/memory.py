@@ -127,7 +127,7 @@ def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = D
         if memory.update < memory.gradients:
             keys = "the size of the model, of which training holds 16 bytes a weight, or train an adapter (model.lora)"
     else:
-        keys = "rollout.engine.cache_gb (of vLLM memory_share) or runtime.max_rows"
+        keys = "rollout.engine.cache_gb or runtime.max_rows (of vLLM: rollout.engine.memory_share)"
     raise ConfigError(
         f"stage '{memory.stage}' needs about {gigabytes(memory.peak)} of {gigabytes(available)} GB"
         f" ({memory.shown()}); lower {keys}"
