@@ -29,6 +29,7 @@ from swerve.rollout.server_client import (
     call,
     in_parallel,
 )
+from swerve.rollout.sync import model_logprobs
 from swerve.rollout.vllm_server import ServerApi
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
@@ -325,11 +326,7 @@ class ServerEngine(Engine):
         prompt = [token % self._num_ids() for token in range(4)]
         params = SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=())
         completions, _ = self._ask(server, _Request(prompt, params, 0, params.max_new_tokens), calls)
-        ids = torch.tensor([one.token_ids for one in completions], device=self._model.device)
-        rows = torch.cat([torch.tensor([prompt] * len(ids), device=ids.device), ids], dim=1)
-        with torch.inference_mode():
-            logits = self._model(input_ids=rows, use_cache=False).logits[:, len(prompt) - 1 : -1].float()
-        expected = logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0].cpu()
+        expected = model_logprobs(self._model, prompt, [one.token_ids for one in completions])
         largest = float((expected - torch.tensor([one.logprobs for one in completions])).abs().max())
         if not largest <= (_BOUND if {server.dtype, str(self._model.dtype)} <= _EXACT else _COARSE_BOUND):
             raise EngineError(

@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, cast
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from swerve.errors import EngineError, SwerveError
+from swerve.functional.logprobs import token_logprobs
 from swerve.recipes.custom import custom_place
+from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams
 from swerve.types import Completion
 
@@ -21,6 +26,20 @@ LONG_PROMPT = 160
 """Tokens of the long prompt: more than a block of any engine's prefix cache, the largest of which has 128."""
 _MEAN_SHARE = 0.1
 """Of the bound on the largest difference, that on the mean."""
+
+
+def model_logprobs(
+    model: PreTrainedModel, prompt: Sequence[int], completions: Sequence[Sequence[int]]
+) -> Float[Tensor, "B T"]:
+    """Return a model's log-probabilities (nats, temperature 1) of completions of one prompt, all T tokens long.
+
+    Teacher forcing without packing, in evaluation mode; on the CPU, float32. For a few tokens: it keeps all logits.
+    """
+    ids = torch.tensor([[*prompt, *one] for one in completions], device=model.device)
+    with evaluating(model), torch.inference_mode():
+        logits = cast(Any, model)(input_ids=ids, use_cache=False).logits[:, len(prompt) - 1 : -1]
+        return token_logprobs(logits.float(), ids[:, len(prompt) :]).cpu()
+
 
 TeacherForced = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], Sequence[float]]
 """(prompt ids, completion ids) pairs -> the trainer's log-probability of every completion token at temperature 1."""
@@ -85,7 +104,7 @@ class EngineCheck:
         """What the engine answered first and last, each with its version."""
 
     def checked(self, engine: Engine) -> Engine:
-        """Return the engine with a look at everything that it samples."""
+        """Return the engine, with checks of everything that it samples."""
         return _CheckedEngine(engine, self._vocab_size)
 
     def compare(self, engine: Engine) -> tuple[float | None, float | None]:

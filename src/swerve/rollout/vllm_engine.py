@@ -16,12 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.errors import ConfigError, EngineError, SwerveError
-from swerve.functional.logprobs import token_logprobs
 from swerve.models.adapter import has_adapter, whole_tensors
 from swerve.models.model_folder import published_weights
 from swerve.models.trial import said_by
-from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
+from swerve.rollout.sync import model_logprobs
 from swerve.rollout.vllm_versions import (
     check_vllm,
     end,
@@ -117,10 +116,7 @@ class VllmEngine(Engine):
         prompt = list(range(min(4, self._num_ids)))
         params = SamplingParams(num_samples=1, max_new_tokens=4, temperature=1.0, stop_ids=())
         ((found,),) = self.generate([prompt], params, seeds=[0])
-        ids = torch.tensor([[*prompt, *found.token_ids]], device=self._model.device)
-        with evaluating(self._model), torch.inference_mode():
-            logits = self._model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
-        own = token_logprobs(logits[None].float(), ids[:, len(prompt) :])[0].cpu()
+        (own,) = model_logprobs(self._model, prompt, [found.token_ids])
         gap = float((own - torch.tensor(found.logprobs)).abs().mean())
         if not gap < _MOST_NATS:
             self.close()
