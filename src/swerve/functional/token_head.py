@@ -248,9 +248,10 @@ class _Gradients:
 
     @classmethod
     def zeros(cls, tensors: tuple[Tensor, Tensor, Tensor | None], needed: tuple[bool, ...], head: _Head) -> _Gradients:
+        types = (tensors[0].dtype, head.dtype, head.dtype)  # nothing is added to a row of hidden once it is written
         buffers = [
-            torch.zeros(tensor.shape, dtype=head.dtype, device=tensor.device) if wanted and tensor is not None else None
-            for tensor, wanted in zip(tensors, needed, strict=True)
+            torch.zeros(tensor.shape, dtype=dtype, device=tensor.device) if wanted and tensor is not None else None
+            for tensor, wanted, dtype in zip(tensors, needed, types, strict=True)
         ]
         return cls(hidden=buffers[0], weight=buffers[1], bias=buffers[2])
 
@@ -260,9 +261,11 @@ class _Gradients:
             self._add_narrow(chunk, gradient.to(weight.dtype), scaled, weight, head)
         else:
             if self.hidden is not None:
-                rows = self.hidden[chunk]
+                rows = self.hidden[chunk].to(head.dtype)
                 for tile, part in _tiles(weight, head.dtype):
                     rows.addmm_(gradient[:, tile], part, alpha=head.multiplier)
+                if self.hidden.dtype != head.dtype:
+                    self.hidden[chunk] = rows
             if self.weight is not None:
                 self.weight.addmm_(gradient.T, scaled)
         if self.bias is not None:

@@ -29,6 +29,7 @@ from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter, whole_folder
+from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import head_inputs, model_head
 from swerve.models.hub import refusal
 from swerve.models.model_folder import load_tokenizer, resolve_device
@@ -216,6 +217,7 @@ def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedCo
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
     num_trained = sum(sizes[name] for name in names)
+    use_fast_layers(model)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
     batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs)

@@ -22,6 +22,7 @@ from swerve.batch import TokenBatch, checked_head, completion_hidden, reads_pack
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import ConfigError, MismatchError, MissingExtraError
 from swerve.models.adapter import has_adapter, sharing_copy, trainable_names, whole_tensors
+from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import Head, head_tolerance
 from swerve.models.packed_attention import use_attention
 from swerve.world import World
@@ -63,6 +64,8 @@ class ReplicatedModel:
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
         if runtime.liger:
             use_liger(model, self.head)
+        else:
+            use_fast_layers(model)
         self.world = world
         self.extra_modules: dict[str, nn.Module] = {}
         """What the stage trains beside the model, by name."""
