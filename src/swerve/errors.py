@@ -71,7 +71,11 @@ class CollapseError(SwerveError):
 
 
 class StalledProcessError(SwerveError):
-    """A process that others wait for does not come: it was stopped, killed or cut off, or it works far longer."""
+    """A process that others wait for failed or does not come: it was stopped, killed, cut off or works far longer."""
+
+
+class ToldElsewhereError(SwerveError):
+    """Another process failed, and yet another one says so: this one ends without a word."""
 
 
 class EngineError(SwerveError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import _exit
 from types import FrameType
 
 _URGENT = (signal.SIGINT, signal.SIGTERM)
@@ -15,15 +16,56 @@ _NOTICES = (signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 """A closed terminal; what schedulers send ahead of a job's end (Slurm's `--signal=USR1@300`); a limit of CPU time, at
 which the signal comes again every second. None of them means haste."""
 
+_FORWARDING_SECONDS = 2.0
+"""Within which torchrun passes a signal on that its processes had from the terminal, too."""
+
 
 class Interruption:
     """The signal that asked for a stop, if any did."""
 
     signal_number: int | None = None
+    asked_at: float = 0.0
+    """When it came, by the monotonic clock; seconds."""
 
 
 _deferring: list[Interruption] = []
 """Of the blocks in which signals are deferred at present."""
+
+
+_checks: list[Callable[[], bool]] = []
+"""What is called at SIGTERM, of the blocks of `checked_sigterm`."""
+
+
+@contextmanager
+def checked_sigterm(check: Callable[[], bool]) -> Iterator[None]:
+    """Call `check` at SIGTERM, also within `deferred_signals`: torchrun sends it where another process failed.
+
+    It may raise, and returns whether the signal has no other meaning. If it has, it works as outside of the block.
+    Outside the main thread `check` is not called.
+    """
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if not check():
+            signal.signal(number, previous)
+            signal.raise_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, handle)
+    _checks.append(check)
+    try:
+        yield
+    finally:
+        _checks.remove(check)
+        signal.signal(signal.SIGTERM, previous)
+
+
+def request_stop() -> None:
+    """Send SIGTERM to the main thread if a block of `checked_sigterm` runs in it."""
+    main = threading.main_thread().ident
+    if _checks and main is not None:
+        signal.pthread_kill(main, signal.SIGTERM)
 
 
 def asked_to_stop() -> int | None:
@@ -35,16 +77,21 @@ def asked_to_stop() -> int | None:
 def deferred_signals() -> Iterator[Interruption]:
     """Record SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU instead of dying inside the block; restore the handlers.
 
-    A second SIGINT or SIGTERM ends the process at once with status 128 + its number. SIGHUP stays ignored where it was,
+    A second SIGINT or SIGTERM ends the process at once with status 128 + its number, but for the one that torchrun
+    sends at Ctrl-C beside the terminal's. SIGHUP stays ignored where it was,
     as under nohup. Outside the main thread, where Python allows no handlers, nothing is deferred.
     """
     interruption = Interruption()
 
     def handle(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and any(check() for check in _checks):
+            return
         if number in _URGENT and interruption.signal_number in _URGENT:
-            _exit(128 + number)
+            if time.monotonic() - interruption.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
+                return
+            os._exit(128 + number)
         if number in _URGENT or interruption.signal_number is None:
-            interruption.signal_number = number
+            interruption.signal_number, interruption.asked_at = number, time.monotonic()
 
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -18,12 +20,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from swerve.errors import StalledProcessError
+from swerve.errors import InterruptedRunError, StalledProcessError, SwerveError, ToldElsewhereError
+from swerve.interruption import checked_sigterm, request_stop
 
 T = TypeVar("T")
 _BEAT_SECONDS = 0.5
+_SILENT_BEATS = 4
+"""So many missing ones are no sign of life."""
 _NAMING_SECONDS = 4.0
 """What it may take to find out who did not come; part of the timeout."""
+_REQUEST_SECONDS = 1.0
+"""Between the requests to leave after another process's fault."""
+_NUM_REQUESTS, _NUM_REQUESTS_MAIN = 2, 15
+"""After so many the process ends at once; the first one keeps the run's status and has longer."""
+_FAULT = "fault"
+_KEY = "runtime.collective_timeout"
+_REMEDY = "the same command continues the work, training with --resume"
+_NO_STORE = f"the first process, or the machine it is on, does not answer; {_REMEDY}"
+_OF_CONNECTIONS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out waiting", "Broken pipe")
+_MAX_SUMMARY = 500
 _JOINS = count()
 """How often this process has joined others; they all have as often."""
 
@@ -43,9 +58,28 @@ class World:
         """Whether this process writes the artifacts."""
         return self.rank == 0
 
+    def doing(self, what: str, place: str | None = None) -> None:
+        """Note what this process does, for the others to name where it fails.
+
+        Args:
+            what: such as `sampling`.
+            place: where, such as `step 3 of rl`; None: as before.
+        """
+        if self.attendance is not None:
+            self.attendance.doing(what, place)
+
     def shard(self, items: Sequence[T]) -> list[T]:
         """Return this process's share: every `size`-th item."""
         return list(items[self.rank :: self.size])
+
+    def dealt_back(self, own: Sequence[Any]) -> list[Any]:
+        """Return what all processes made of their shares, as JSON values in the order of the items that were shared.
+
+        >>> World().dealt_back(World().shard([1, 2, 3]))
+        [1, 2, 3]
+        """
+        parts = self.gather(list(own))
+        return [parts[number % self.size][number // self.size] for number in range(sum(map(len, parts)))]
 
     def sum_(self, tensor: Tensor) -> None:
         """Replace `tensor` by its sum over the processes."""
@@ -95,8 +129,9 @@ class World:
 class Attendance:
     """Signs of life of all processes, from a thread in each, so that those that wait can say who does not come.
 
-    Each process writes a beat that counts up, and how many collective operations it has begun, into the store where
-    the processes met.
+    Each process writes a beat that counts up, how many collective operations it has begun and what it does into the
+    store where the processes met. The first that fails, or finds that another one has, says so there. All others leave
+    their work then, wherever they are.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, timeout: float) -> None:
@@ -109,18 +144,22 @@ class Attendance:
             timeout: seconds after which a collective operation was given up.
         """
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
-        self._num_begun = 0
+        self._num_begun, self._place = 0, ""
+        self._process = os.getpid()
+        self._refused: BaseException | None = None
+        """What a collective operation raised."""
         self._ended = threading.Event()
-        self._set("who", f"process {os.getpid()} on {socket.gethostname()}")
+        self._set("who", f"process {self._process} on {socket.gethostname()}")
         self._beat(0)
         self._thread = threading.Thread(target=self._beat_on, daemon=True)
         self._thread.start()
 
     def _set(self, what: str, value: str) -> None:
-        self._store.set(f"swerve/{what}/{self._rank}", value)
+        self._store.set(f"{what}/{self._rank}", value)
 
     def _get(self, what: str, rank: int) -> str:
-        return str(self._store.get(f"swerve/{what}/{rank}").decode())
+        key = f"{what}/{rank}"
+        return str(self._store.get(key).decode()) if self._store.check([key]) else ""
 
     def _beat(self, number: int) -> None:
         self._set("beat", f"{number} {self._num_begun}")
@@ -131,49 +170,182 @@ class Attendance:
             number += 1
             try:
                 self._beat(number)
+                fault = self._known_fault()
             except RuntimeError:  # the store has gone: the processes end
                 return
+            if fault is not None:
+                self._leave(fault)
+                return
+
+    def _leave(self, fault: _Fault) -> None:
+        """See to it that this process ends, whose main thread may wait where no exception reaches it."""
+        for _ in range(_NUM_REQUESTS_MAIN if self._rank == 0 else _NUM_REQUESTS):
+            if self._ended.wait(_REQUEST_SECONDS):
+                return
+            request_stop()
+        if self._rank == fault.teller(self._size):
+            sys.stderr.write(f"swerve: error: {fault.text}\n")
+            sys.stderr.flush()
+        os._exit(1)
 
     def end(self) -> None:
         """Give no more signs of life."""
         self._ended.set()
         self._thread.join(_BEAT_SECONDS)
 
+    def doing(self, what: str, place: str | None) -> None:
+        """See `World.doing`."""
+        self._place = self._place if place is None else place
+        with suppress(RuntimeError):  # the store has gone: what follows says so
+            self._set("doing", f"{what} {self._place}".strip())
+
     @contextmanager
     def collective(self) -> Iterator[None]:
-        """Do a collective operation in here.
-
-        Raises:
-            StalledProcessError: it failed, and a process is behind the others or gives no sign of life.
-        """
+        """Do a collective operation in here."""
         self._num_begun += 1
         try:
             yield
         except RuntimeError as error:
-            missing = self._missing()
-            if not missing:
-                raise
-            raise StalledProcessError(
-                f"{'; '.join(missing)}; the others waited for up to {self._timeout:g} s (runtime.collective_timeout); "
-                "training continues from its last checkpoint with --resume"
-            ) from error
+            self._refused = error
+            raise
 
-    def _missing(self) -> list[str]:
-        """Return what is wrong with each process that others wait for."""
+    @contextmanager
+    def faults_named(self) -> Iterator[None]:
+        """Do everything that the processes do together in here.
+
+        Raises:
+            StalledProcessError: another process failed, is behind the others or gives no sign of life, and this one is
+                to say so.
+            ToldElsewhereError: likewise, and another process says so.
+        """
+        with checked_sigterm(self._check_signal):
+            try:
+                yield
+            except (StalledProcessError, InterruptedRunError, ToldElsewhereError):
+                raise
+            except Exception as error:
+                fault = self._behind(error)
+                if fault is not None:
+                    raise self._error(fault) from error
+                doing = self._get("doing", self._rank)
+                failed = f"{self._who(self._rank)} failed{doing and f' while {doing}'}"
+                self._declare([self._rank], f"{failed}: {_summary(error)}", has_told=True)
+                raise
+
+    def _check_signal(self) -> bool:
+        """Leave if another process failed, for which torchrun sends SIGTERM to all; return whether that was it.
+
+        Raises:
+            StalledProcessError: it was, and this process is not on its way out yet; ToldElsewhereError likewise.
+        """
+        if os.getpid() != self._process or self._ended.is_set():
+            return False
         try:
-            before = [self._get("beat", rank) for rank in range(self._size)]
-            time.sleep(3 * _BEAT_SECONDS)
-            after = [self._get("beat", rank) for rank in range(self._size)]
-            who = [f"rank {rank} ({self._get('who', rank)})" for rank in range(self._size)]
+            fault = self._known_fault() or self._silent_fault()
         except RuntimeError:
-            return ["the first process, or the machine it is on, does not answer"]
-        silent = [rank for rank in range(self._size) if before[rank] == after[rank] and rank != self._rank]
-        behind = [rank for rank in range(self._size) if int(after[rank].split()[1]) < self._num_begun]
-        # Those that had come may be silent because they have named the missing one and ended.
-        gone = [rank for rank in silent if rank in behind] or silent
-        return [f"{who[rank]} gives no sign of life: it was stopped, killed or cut off" for rank in gone] or [
-            f"{who[rank]} has not come to where the others wait, but is alive" for rank in behind
+            fault = _Fault(ranks=(0,), text=_NO_STORE)
+        if fault is not None and sys.exception() is None:
+            raise self._error(fault)
+        return fault is not None
+
+    def _error(self, fault: _Fault) -> SwerveError:
+        is_told_here = self._rank == fault.teller(self._size)
+        return StalledProcessError(fault.text) if is_told_here else ToldElsewhereError(fault.text)
+
+    def _behind(self, error: Exception) -> _Fault | None:
+        """Return the other process's fault that an error of this one follows from; None: it is this one's own."""
+        if not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):
+            return None
+        try:
+            fault = self._known_fault()
+            if fault is None and (error is self._refused or _is_of_connections(error)):
+                fault = self._silent_fault() or self._late_fault()
+        except RuntimeError:
+            return _Fault(ranks=(0,), text=_NO_STORE)
+        return fault
+
+    def _known_fault(self) -> _Fault | None:
+        return _Fault.read(self._store.get(_FAULT)) if self._store.check([_FAULT]) else None
+
+    def _declare(self, ranks: Sequence[int], text: str, *, has_told: bool = False) -> _Fault | None:
+        """Say in the store what is wrong, unless that has been said; return what stands there."""
+        fault = _Fault(ranks=tuple(ranks), text=f"{text}; {_REMEDY}", has_told=has_told)
+        with suppress(RuntimeError):
+            return _Fault.read(self._store.compare_set(_FAULT, "", json.dumps(asdict(fault))))
+        return fault
+
+    def _who(self, rank: int) -> str:
+        who = self._get("who", rank)
+        return f"rank {rank} ({who})" if who else f"rank {rank}"
+
+    def _waited_for(self, ranks: Sequence[int], why: str) -> _Fault | None:
+        """Declare what is wrong with processes that the others wait for."""
+        doing = {rank: self._get("doing", rank) for rank in ranks}
+        text = "; ".join(f"{self._who(rank)}{f' was {doing[rank]} and' if doing[rank] else ''} {why}" for rank in ranks)
+        return self._declare(ranks, f"{text}; the others waited for up to {self._timeout:g} s ({_KEY})")
+
+    def _silent_fault(self) -> _Fault | None:
+        """Return the fault of the processes without a sign of life; None where all give one."""
+        others = [rank for rank in range(self._size) if rank != self._rank]
+        before = {rank: self._get("beat", rank) for rank in others}
+        until = time.monotonic() + _SILENT_BEATS * _BEAT_SECONDS
+        silent = others
+        while silent and time.monotonic() < until:
+            time.sleep(_BEAT_SECONDS / 4)
+            silent = [rank for rank in silent if self._get("beat", rank) == before[rank]]
+        if not silent:
+            return None
+        _wake(self._get("who", rank) for rank in silent)
+        return self._waited_for(silent, "gives no sign of life: it was stopped, killed or cut off")
+
+    def _late_fault(self) -> _Fault | None:
+        """Return the fault of the processes that are alive, but have not come to where this one waited in vain."""
+        beats = {rank: self._get("beat", rank).split() for rank in range(self._size)}
+        behind = [
+            rank for rank, beat in beats.items() if rank != self._rank and beat and int(beat[1]) < self._num_begun
         ]
+        return self._waited_for(behind, "has not come to where the others wait, but is alive") if behind else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """What went wrong in some processes, for all others to know."""
+
+    ranks: tuple[int, ...]
+    text: str
+    has_told: bool = False
+    """Whether these processes tell the user themselves."""
+
+    @classmethod
+    def read(cls, content: bytes) -> _Fault:
+        found = json.loads(content)
+        return cls(ranks=tuple(found["ranks"]), text=found["text"], has_told=found["has_told"])
+
+    def teller(self, size: int) -> int | None:
+        """Return which of the other processes tells the user: the first, or the next one where that has failed."""
+        others = [rank for rank in range(size) if rank not in self.ranks]
+        return None if not others or (0 in self.ranks and self.has_told) else others[0]
+
+
+def _summary(error: Exception) -> str:
+    """Return an error as a line of no more than some hundred characters."""
+    is_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error)
+    name = "" if isinstance(error, SwerveError) else "out of memory: " if is_memory else f"{type(error).__name__}: "
+    return f"{name}{' '.join(str(error).split())}"[:_MAX_SUMMARY]
+
+
+def _is_of_connections(error: RuntimeError) -> bool:
+    """Whether an error says that other processes did not answer, as those of FSDP2 in the middle of a pass do."""
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in _OF_CONNECTIONS)
+
+
+def _wake(processes: Iterable[str]) -> None:
+    """Let stopped processes of this machine run again, so that they see that they are to end."""
+    for who in processes:
+        _, number, _, host = who.split() if who else ("", "", "", "")
+        if host == socket.gethostname():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(int(number), signal.SIGCONT)
 
 
 @contextmanager
@@ -185,7 +357,7 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         timeout: seconds within which all processes must come to a collective operation, or one is named.
 
     Raises:
-        StalledProcessError: a process did not come.
+        StalledProcessError: a process did not come, or failed; in one of the others ToldElsewhereError.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -204,13 +376,14 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         world_size=size,
         timeout=waiting,
     )
-    store = _connect(timeout=timedelta(seconds=_NAMING_SECONDS))
+    store = _own_part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), join)
     attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
-        yield World(rank=rank, size=size, device=device, attendance=attendance)
+        with attendance.faults_named():
+            yield World(rank=rank, size=size, device=device, attendance=attendance)
     finally:
-        attendance.end()
         dist.destroy_process_group()
+        attendance.end()
 
 
 def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
@@ -220,29 +393,33 @@ def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
     return untyped.TCPStore(address, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
 
 
+def _own_part(store: Any, join: int) -> Any:
+    """Return a part of the store for this time of meeting: at the addresses of an earlier one nobody listens."""
+    untyped: Any = dist
+    return untyped.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}, join {join}", store)
+
+
 def _meet(rank: int, size: int, join: int, *, waiting: timedelta, timeout: float) -> Any:
     """Return the store once all processes have come to it.
 
     Raises:
         StalledProcessError: one has not; the message says which.
     """
-    untyped: Any = dist
     names = [f"swerve/came/{one}" for one in range(size)]
     missing = [0]  # who makes the store
     try:
         is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has made it
         started = time.monotonic()
         shared = _connect(timeout=waiting if is_master else waiting / 2, is_master=is_master)  # torch tries twice
-        # A name of its own for every time: at the addresses of an earlier one nobody listens any more.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = untyped.PrefixStore(f"attempt {attempt}, join {join}", shared)
+        store = _own_part(shared, join)
         store.set(names[rank], "")
         missing = list(range(size))
         store.wait(names, max(waiting - timedelta(seconds=time.monotonic() - started), waiting / 16))
     except RuntimeError as error:
         with suppress(RuntimeError):  # the store has gone
             missing = [one for one in missing if len(missing) == 1 or not store.check([names[one]])]
-        raise StalledProcessError(
+        is_teller = rank == min(set(range(size)) - set(missing), default=rank)
+        raise (StalledProcessError if is_teller else ToldElsewhereError)(
             f"the {size} processes did not all meet within {timeout:g} s (runtime.collective_timeout): "
             f"rank {', '.join(map(str, missing))} did not come; look for why it started late or not at all"
         ) from error

@@ -25,7 +25,7 @@ import swerve
 from tests.campaign.crashes import crash_case, crash_cases
 from tests.campaign.damage import READERS, Damages
 from tests.campaign.lost_writes import lost_write_cases
-from tests.campaign.ranks import rank_cases
+from tests.campaign.ranks import rank_case, rank_cases
 from tests.campaign.worlds import COMMANDS, Case, make_worlds
 
 _WEIGHTS = {"kills": 4, "lost": 2, "damage": 3, "digits": 1, "ranks": 1}
@@ -106,7 +106,9 @@ class Campaign:
         if part == "lost":
             return lost_write_cases(self._worlds, commands)
         if part == "ranks":
-            return rank_cases(self._worlds) if "train" in commands else iter(())
+            if self._given.case:
+                return iter([rank_case(self._worlds, self._given.case)])
+            return rank_cases(self._worlds, self._given.seed) if "train" in commands else iter(())
         kinds = self._damages.digits if part == "digits" else self._damages.files
         return kinds(commands, self._given.seed)
 
@@ -126,7 +128,7 @@ class Campaign:
         """Run a part's cases until the time is up or all are through; return how many failed."""
         counts, num_kills, failed = Counter[str](), 0, 0
         started = said = time.monotonic()
-        is_endless = part == "kills"
+        is_endless = part in ("kills", "ranks")
         cases = self._cases(part, self._commands) if seconds is None or is_endless else self._some(part, seconds)
 
         def figures() -> str:

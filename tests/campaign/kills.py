@@ -125,7 +125,16 @@ def forked(
         kill_after: seconds after which it is killed.
         time_limit: seconds after which it is killed as one that hangs; its status is then that of SIGALRM.
     """
-    outputs = [log.with_name(f"{log.name}.{ending}") for ending in ("out", "err")]
+    child = started(command, log=log, time_limit=time_limit)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)  # waited for below: until then its number is its own
+    return ended(os.waitpid(child, 0)[1], log)
+
+
+def started(command: Callable[[], None], *, log: Path, time_limit: float) -> int:
+    """Start a command in a copy of this process, as `forked` does; return its number."""
+    outputs = _outputs(log)
     child = os.fork()
     if not child:
         status = 70
@@ -144,12 +153,17 @@ def forked(
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-    if kill_after is not None:
-        time.sleep(kill_after)
-        os.kill(child, signal.SIGKILL)  # waited for below: until then its number is its own
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    out, err = (path.read_text(encoding="utf-8", errors="replace") for path in outputs)
-    return Ended(status=status, out=out, err=err)
+    return child
+
+
+def ended(status: int, log: Path) -> Ended:
+    """Return how a copy ended, from what `os.waitpid` says of it."""
+    out, err = (path.read_text(encoding="utf-8", errors="replace") for path in _outputs(log))
+    return Ended(status=os.waitstatus_to_exitcode(status), out=out, err=err)
+
+
+def _outputs(log: Path) -> list[Path]:
+    return [log.with_name(f"{log.name}.{ending}") for ending in ("out", "err")]
 
 
 def killed_at(command: Callable[[], None], number: int, *, root: Path, log: Path) -> bool:

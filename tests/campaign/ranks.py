@@ -1,4 +1,8 @@
-"""Training on two processes of which one is stopped, killed or late: it is named within the timeout."""
+"""Training on two processes of which one is stopped, killed or late: it is named, and the run continues to the same.
+
+Kills at random times are of copies of this process, which begin in an instant; the process that waits for them sends
+SIGTERM to the other one, as torchrun does.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,32 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
+from random import Random
 
-from tests.campaign.worlds import Case, Worlds
+import torch.distributed as dist
+
+from swerve.cli import main
+from tests.campaign.kills import Ended, ended, started
+from tests.campaign.worlds import COMMANDS, Case, Worlds, contents, differences
 
 TIMEOUT = 20
 _TRAIN = ("-m", "swerve", "train")
 _FAULTS = ("stopped", "killed", "late", "late-first")
+_SHORT_TIMEOUT = 8
+"""Of the copies; a process that is stopped costs so much."""
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_NUM_RANKS = 2
+_KILL_SECONDS = 10
 
 
-def torchrun_train(*arguments: object, errors: Path) -> subprocess.Popen[bytes]:
+def torchrun_train(*arguments: object, errors: Path, restarts: int = 0) -> subprocess.Popen[bytes]:
     """Start training on two processes under torchrun, with the timeout; what they say goes into a file."""
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}")
     timeout = f"runtime.collective_timeout={TIMEOUT}"
     command = [sys.executable, *launch, *_TRAIN, *map(str, arguments), timeout]
     with errors.open("w") as stream:
@@ -53,10 +68,148 @@ def seconds_until(said: str, errors: Path, *, limit: float) -> float:
     return time.monotonic() - started
 
 
-def rank_cases(worlds: Worlds) -> Iterator[Case]:
-    """Yield each fault of a rank."""
-    for fault in _FAULTS:
-        yield Case(name=f"ranks/train/{fault}", check=partial(_check, worlds, fault))
+def rank_cases(worlds: Worlds, seed: int) -> Iterator[Case]:
+    """Yield faults of ranks without end: one to three in a row at random times, and now and then one under torchrun.
+
+    `ranks/train/kill1-340ms+stop0-90ms` is rank 1 killed after 340 ms, and rank 0 stopped when it is run again.
+    """
+    rng, faults = Random(seed), cycle(_FAULTS)
+    for number in range(10**9):
+        milliseconds = round(1000 * _undisturbed(worlds)[1])
+        points = [
+            f"{rng.choice(('kill', 'kill', 'kill', 'stop'))}{rng.randrange(_NUM_RANKS)}-{rng.randrange(milliseconds)}ms"
+            for _ in range(rng.randint(1, 3))
+        ]
+        yield rank_case(worlds, f"ranks/train/{'+'.join(points)}")
+        if number % 10 == 9:
+            yield rank_case(worlds, f"ranks/train/{next(faults)}")
+
+
+def rank_case(worlds: Worlds, case: str) -> Case:
+    """Return a case by its name."""
+    point = case.rpartition("/")[2]
+    check = partial(_check, worlds, point) if point in _FAULTS else partial(_check_kills, worlds, point.split("+"))
+    return Case(name=case, check=check)
+
+
+def _check_kills(worlds: Worlds, points: Sequence[str]) -> tuple[list[str], int]:
+    """Return what is wrong after the faults, and how many of them there were."""
+    world, num_kills = worlds.copy(worlds.before["train"]), 0
+    for point in points:
+        fault, _, milliseconds = point.removesuffix("ms").partition("-")
+        rank = int(fault[-1])
+        with _Job(worlds, world) as job:
+            time.sleep(int(milliseconds) / 1000)
+            if job.signal(rank, _SIGNALS[fault[:-1]]):
+                num_kills += 1
+                wrong = job.wrong_after(rank, is_stopped=fault.startswith("stop"))
+                if wrong:
+                    return [f"after {point}: {one}" for one in wrong], num_kills
+    with _Job(worlds, world) as job:
+        statuses = [one.status for one in job.wait(120)]
+    if any(statuses):
+        return [f"statuses {statuses} when run again", *job.said()], num_kills
+    return differences(contents(world), _undisturbed(worlds)[0]), num_kills
+
+
+@cache
+def _undisturbed(worlds: Worlds) -> tuple[Mapping[str, object], float]:
+    """Return what two processes write that nothing happens to, and how many seconds they take."""
+    world, begun = worlds.copy(worlds.before["train"]), time.monotonic()
+    with _Job(worlds, world) as job:
+        assert not any(one.status for one in job.wait(120)), job.said()
+    return contents(world), time.monotonic() - begun
+
+
+class _Job:
+    """Two copies of this process that train together, and a third one that keeps the store, as torchrun would."""
+
+    def __init__(self, worlds: Worlds, world: Path) -> None:
+        self._logs = [worlds.path / f"rank{rank}" for rank in range(_NUM_RANKS)]
+        self._statuses: dict[int, int] = {}
+        reader, writer = os.pipe()
+        self._store = started(partial(_keep_store, writer), log=worlds.path / "store", time_limit=300)
+        os.close(writer)
+        self._port = os.read(reader, 20).decode()
+        os.close(reader)
+        self.processes = [
+            started(self._command(world, rank), log=self._logs[rank], time_limit=200) for rank in range(_NUM_RANKS)
+        ]
+
+    def _command(self, world: Path, rank: int) -> Callable[[], None]:
+        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": _NUM_RANKS, "LOCAL_WORLD_SIZE": _NUM_RANKS}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+        def train() -> None:
+            os.environ.update({name: str(value) for name, value in {**places, **meeting}.items()})
+            os.chdir(world)
+            main([*COMMANDS["train"], f"runtime.collective_timeout={_SHORT_TIMEOUT}"])
+
+        return train
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in [self._store, *(one for one in self.processes if one not in self._statuses)]:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+    def signal(self, rank: int, number: int) -> bool:
+        """Send a signal to a rank; return whether it was still there."""
+        self._look()
+        process = self.processes[rank]
+        if process not in self._statuses:
+            os.kill(process, number)
+        return process not in self._statuses
+
+    def _look(self) -> None:
+        for process in self.processes:
+            if process not in self._statuses:
+                found, status = os.waitpid(process, os.WNOHANG)
+                if found:
+                    self._statuses[process] = status
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Wait until all ranks have ended; the others get SIGTERM once one has failed, and after a while SIGKILL.
+
+        Raises:
+            AssertionError: they have not, in time.
+        """
+        until, asked = time.monotonic() + seconds, 0.0
+        while len(self._statuses) < _NUM_RANKS:
+            assert time.monotonic() < until, ["still running", *self.said()]
+            time.sleep(0.02)
+            self._look()
+            is_late = asked > 0 and time.monotonic() - asked > _KILL_SECONDS
+            if is_late or (any(self._statuses.values()) and not asked):
+                asked = asked or time.monotonic()
+                for rank in range(_NUM_RANKS):
+                    self.signal(rank, signal.SIGKILL if is_late else signal.SIGTERM)
+        return [ended(self._statuses[one], log) for one, log in zip(self.processes, self._logs, strict=True)]
+
+    def said(self) -> list[str]:
+        """Return the lines that the ranks printed."""
+        return [f"rank {rank}: {ended(0, log).err}" for rank, log in enumerate(self._logs)]
+
+    def wrong_after(self, rank: int, *, is_stopped: bool) -> list[str]:
+        """Return what is wrong with how the job ends after a fault of a rank."""
+        try:
+            other = self.wait(_SHORT_TIMEOUT + 20 if is_stopped else 15)[1 - rank]
+        except AssertionError as error:
+            return [str(error)]
+        # It had finished; or SIGTERM came before the two had met.
+        is_named = (
+            f"rank {rank} (process {self.processes[rank]}" in other.err or f"rank {rank} did not come" in other.err
+        )
+        return [] if is_named or other.status in (0, -signal.SIGTERM) else [f"{rank} is not named", *self.said()]
+
+
+def _keep_store(writer: int) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(writer, str(store.port).encode())
+    os.close(writer)
+    time.sleep(300)
 
 
 def _check(worlds: Worlds, fault: str) -> tuple[list[str], int]:

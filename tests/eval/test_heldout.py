@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from swerve.eval import evaluate
 from swerve.eval.heldout import _note_ungraded, sample_diversity, summarise
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
+from swerve.world import World
 
 
 def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
@@ -49,13 +49,7 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
 
     checkpoint = small_run.select_checkpoint("rl")
     rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
-    groups = [
-        SimpleNamespace(
-            prompt=SimpleNamespace(token_ids=row["prompt_ids"]),
-            rollouts=[SimpleNamespace(completion=SimpleNamespace(token_ids=row["completion_ids"]))],
-        )
-        for row in rows
-    ]
+    sequences = [(row["prompt_ids"], row["completion_ids"]) for row in rows]
     sizes = []
     original = Head.__call__
 
@@ -66,7 +60,8 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
     loaded = load_model(checkpoint.path, device="cpu", dtype="float32")
     monkeypatch.setattr(heldout, "rows_per_chunk", lambda _size: 7)
     monkeypatch.setattr(Head, "__call__", counted)
-    assert heldout._mean_entropies(loaded, groups) == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
+    found = heldout._mean_entropies(loaded, sequences, World())
+    assert found == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
     assert max(sizes) == 7
     assert sum(sizes[1:]) == sum(row["num_tokens"] for row in rows)  # the first is the check of the head
 

@@ -368,15 +368,16 @@ def test_tables_of_an_earlier_probe_do_not_stay(tmp_path: Path) -> None:
     ]
 
 
+ALL_CAUSAL = {
+    "cross_sampling": CrossSamplingConfig(max_problems=5, shares=(0.1,), selectors=("js", "random")),
+    "pivots": PivotConfig(max_rollouts=2, gap=0.5, num_continuations=4),
+    "attribution": AttributionConfig(method="gradient_x_input", max_spikes=2),
+}
+
+
 def test_all_causal_tests_together(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    probe = CONFIG.probe.model_copy(
-        update={
-            "cross_sampling": CrossSamplingConfig(max_problems=5, shares=(0.1,), selectors=("js", "random")),
-            "pivots": PivotConfig(max_rollouts=2, gap=0.5, num_continuations=4),
-            "attribution": AttributionConfig(method="gradient_x_input", max_spikes=2),
-        }
-    )
+    probe = CONFIG.probe.model_copy(update=ALL_CAUSAL)
     summary = probe_run(CONFIG.model_copy(update={"probe": probe}), run, progress=SilentProgress())
     assert [one.direction for one in summary.cross_sampling.directions] == [
         "checkpoint_into_reference",
@@ -395,14 +396,18 @@ def test_all_causal_tests_together(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_write_the_same_tables(on_two_processes: TwoProcesses, tmp_path: Path) -> None:
-    recipe = yaml.safe_dump(SMALL_UNITS.model_dump(mode="json"))
+    more = {**ALL_CAUSAL, "tokens_per_batch": 200, "pivots": PivotConfig(max_rollouts=4, gap=0.1, num_continuations=4)}
+    config = CONFIG.model_copy(update={"probe": CONFIG.probe.model_copy(update=more)})
+    recipe = yaml.safe_dump(config.model_dump(mode="json"))
     alone, together = make_run(tmp_path / "alone"), make_run(tmp_path / "together", config_yaml=recipe)
-    probe_run(SMALL_UNITS, alone, progress=SilentProgress())
+    probe_run(config, alone, progress=SilentProgress())
     done = on_two_processes("-m", "swerve", "probe", together.path)
     assert done.stdout.count("Causal test") == 1, done.stdout  # only one process reports
     assert "done in" in done.stderr, done.stderr
     assert "stopped after" not in done.stderr, done.stderr
-    for path in sorted(alone.probe_path.glob("*")):
+    written = sorted(alone.probe_path.glob("*"))
+    assert {"prefix_values.parquet", "cross_samples.parquet", "attributions.parquet"} <= {one.name for one in written}
+    for path in written:
         assert (together.probe_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -160,10 +161,21 @@ class RunDirectory:
         """
         self.check_new()
         digest = hashlib.sha256(config_yaml.encode()).hexdigest()
-        record = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **provenance, "config_sha256": digest}
+        job = _torchrun_job()
+        begun = {"schema_version": RUN_SCHEMA_VERSION, "status": "created", **({"job": job} if job else {})}
+        record = {**begun, **provenance, "config_sha256": digest}
         with new_directory(self.path) as folder:
             (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
             (folder / "run.json").write_text(dump_json(sealed(record)), encoding="utf-8")
+
+    def is_of_this_job(self) -> bool:
+        """Whether this job of torchrun began the run, before it was restarted.
+
+        Raises:
+            ArtifactError: `run.json` is damaged.
+        """
+        job = _torchrun_job()
+        return job is not None and (self.path / "run.json").is_file() and self.read_provenance().get("job") == job
 
     def withdraw(self) -> None:
         """Delete what `create` made, and the directory if nothing else is in it."""
@@ -463,3 +475,9 @@ def _check_offsets(checkpoint: CheckpointRef, stages: Mapping[str, int] | None) 
             f"{checkpoint.path / MANIFEST_NAME} says {checkpoint.label} at step {checkpoint.step}, which the run's "
             f"stages do not have ({', '.join(f'{label}: {steps}' for label, steps in stages.items())})"
         )
+
+
+def _torchrun_job() -> str | None:
+    """Return what names the job of torchrun that this process is of, the same after a restart; None outside of one."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{socket.gethostname()} {os.getppid()}" if name == "none" else name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,15 @@ from swerve.cli.probe_command import probe
 from swerve.cli.sample import sample
 from swerve.cli.serve import serve
 from swerve.cli.study_command import study
-from swerve.errors import ConfigError, DiskFullError, InterruptedRunError, ProblemsError, SwerveError
+from swerve.errors import (
+    ConfigError,
+    DiskFullError,
+    InterruptedRunError,
+    ProblemsError,
+    StalledProcessError,
+    SwerveError,
+    ToldElsewhereError,
+)
 from swerve.version import __version__
 
 app = typer.Typer(
@@ -40,6 +49,9 @@ app = typer.Typer(
     epilog="Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.",
 )
 data_app = typer.Typer(help="Tasks and their problems, and rollouts of other programs.", no_args_is_help=True)
+
+_FIRST_WORD_SECONDS = 2.0
+"""What other processes than torchrun's first wait before they say what it may say too: it then ends them."""
 
 # typer carries its own copy of click in some versions; its public BadParameter is a UsageError in all of them.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -191,11 +203,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
     except (Exception, KeyboardInterrupt) as error:
         line, status = describe_failure(error, debug=debug)
-        sys.stderr.write(line + "\n")
+        if line and _is_other_process() and not isinstance(error, StalledProcessError):
+            time.sleep(_FIRST_WORD_SECONDS)
+        sys.stderr.write(f"{line}\n" if line else "")
     else:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
-            sys.stderr.write(interrupted()[0] + "\n")
+            sys.stderr.write(f"{interrupted()[0]}\n")
     raise SystemExit(status)
+
+
+def _is_said_by_another(error: BaseException) -> bool:
+    is_common = isinstance(error, KeyboardInterrupt | InterruptedRunError) and _is_other_process()
+    return isinstance(error, ToldElsewhereError) or is_common
+
+
+def _is_other_process() -> bool:
+    return os.environ.get("RANK", "0") != "0"
 
 
 def interrupted() -> tuple[str, int]:
@@ -206,13 +229,15 @@ def interrupted() -> tuple[str, int]:
 def describe_failure(error: BaseException, *, debug: bool = False) -> tuple[str, int]:
     """Return what to print on stderr and the exit status; with `debug` the traceback comes first.
 
+    There is no line where several processes work together and another one says it.
+
     >>> from swerve.errors import ConfigError
     >>> describe_failure(ConfigError("unknown recipe 'x'"))
     ("swerve: error: unknown recipe 'x'", 2)
     """
     line, status = _describe(error)
     trace = "".join(traceback.format_exception(error)) if debug else ""
-    return trace + line, status
+    return trace + ("" if _is_said_by_another(error) else line), status
 
 
 def _describe(error: BaseException) -> tuple[str, int]:
@@ -230,6 +255,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return f"swerve: error: {one_line(str(DiskFullError(error.filename or 'a file')))}", 1
     if isinstance(error, OSError) and error.filename is not None:
         return f"swerve: error: {one_line(f'{error.filename}: {error.strerror}')}", 1
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
+        return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts the need", 1
     from swerve.recipes.custom import custom_place
 
     text = one_line(f"{type(error).__name__}: {error}")

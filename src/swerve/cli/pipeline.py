@@ -5,6 +5,7 @@ torch is imported inside the functions, so that wrong usage is reported at once.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -87,10 +88,14 @@ def run_train(
         )
     else:
         config = read_recipe(recipe, overrides)
+    there, progress = RunDirectory(run_path(config, out)), main_progress()
+    if not resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and there.is_of_this_job():
+        or_start = True
+        progress.note("torchrun started the processes again: the run continues")
     if or_start:
-        resume = (run_path(config, out) / "run.json").is_file()
+        resume = (there.path / "run.json").is_file()
     profile = profile_name(overrides)
-    run = _train(config, out, resume=resume, progress=main_progress(), verify=verify, profile=profile)
+    run = _train(config, out, resume=resume, progress=progress, verify=verify, profile=profile)
     if as_json and is_main_process():
         print_json({"run": str(run.path), "checkpoints": [entry.label for entry in run.checkpoints()]})
 

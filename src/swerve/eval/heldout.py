@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -15,7 +15,7 @@ from swerve.artifacts.evaluation import Diversity, Evaluation, HeldoutMetrics, R
 from swerve.artifacts.files import dump_json, read_json, remove, sha256_file
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
-from swerve.batch import checked_head, completion_hidden, token_batches
+from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError
@@ -37,6 +37,7 @@ from swerve.statistics.intervals import mean_interval, share
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
 from swerve.statistics.pass_at_k import sampling_curve
 from swerve.types import Problem, RewardStatus, RolloutGroup
+from swerve.world import World, joined_world
 
 _TOKENS_PER_BATCH = 65536
 Row = Mapping[str, Any]
@@ -49,7 +50,7 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     So is the trained model that the run began with, if it began with one that is still there, at step 0.
 
     Writes `eval/step_*.json` and `.parquet`, and the sampled completions to `eval/samples/`; returns all summaries by
-    step.
+    step. Started by torchrun, the processes share the problems; the first one writes, the others return nothing.
 
     Raises:
         ArtifactError: the run has no checkpoint, or another process holds it.
@@ -67,19 +68,17 @@ def evaluate(config: Config, run: RunDirectory, *, progress: Progress) -> list[E
     family = load_family(config.task)
     problems = heldout_problems(config, family)
     check_graders(problems)
-    settings = evaluation_settings(config, problems)
-    per_checkpoint = len(problems) * (1 + config.eval.samples_per_problem)
-    summaries = []
+    per_problem, summaries = 1 + config.eval.samples_per_problem, list[Evaluation]()
     with (
-        run.lock(),
-        progress.task("evaluate", len(checkpoints) * per_checkpoint) as task,
+        joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
+        run.lock() if world.is_main else nullcontext(),
+        progress.task("evaluate", len(checkpoints) * len(world.shard(problems)) * per_problem) as task,
         bases_kept(bases_of(checkpoint.path for checkpoint in checkpoints)),
     ):
         for checkpoint in checkpoints:
-            known = known_evaluation(run, checkpoint, settings)
-            if known is not None:
-                task.advance(per_checkpoint)
-            summary = known or evaluate_checkpoint(config, run, checkpoint, family, problems, task.advance)
+            summary = evaluate_checkpoint(config, run, checkpoint, family, problems, world, task.advance)
+            if summary is None:
+                continue
             task.advance(
                 0, checkpoint=checkpoint.label, accuracy=round(summary.accuracy.mean, 3) if summary.accuracy else None
             )
@@ -138,14 +137,24 @@ def evaluate_checkpoint(
     checkpoint: CheckpointRef,
     family: ProblemFamily,
     problems: Sequence[Problem],
+    world: World,
     on_finished: Callable[[int], None] = lambda num: None,
-) -> Evaluation:
-    """Evaluate a checkpoint and write what `swerve eval` writes of it; see `evaluation_rows`."""
-    loaded = load_model(checkpoint.path, device=resolve_device(config.runtime.device), dtype=config.runtime.dtype)
+) -> Evaluation | None:
+    """Evaluate a checkpoint with all processes, unless it is evaluated, and write what `swerve eval` writes of it.
+
+    Returns:
+        The evaluation; None in other processes than the first.
+    """
+    known = known_evaluation(run, checkpoint, evaluation_settings(config, problems)) if world.is_main else None
+    if world.any(known is not None):
+        on_finished(len(world.shard(problems)) * (1 + config.eval.samples_per_problem))
+        return known
+    world.doing("evaluating", checkpoint.label)
+    loaded = load_model(checkpoint.path, device=world.device, dtype=config.runtime.dtype)
     max_rows = config.runtime.max_rows
     with closing(make_engine(config.rollout.engine, loaded.model, loaded.tokenizer, max_rows=max_rows)) as engine:
-        rows = evaluation_rows(config, loaded, engine, family, problems, on_finished)
-    return write_evaluation(config, run, checkpoint, family, problems, rows)
+        rows = evaluation_rows(config, loaded, engine, family, problems, on_finished, world=world)
+    return write_evaluation(config, run, checkpoint, family, problems, rows) if world.is_main else None
 
 
 def evaluation_rows(
@@ -155,6 +164,8 @@ def evaluation_rows(
     family: ProblemFamily,
     problems: Sequence[Problem],
     on_finished: Callable[[int], None] = lambda num: None,
+    *,
+    world: World | None = None,
 ) -> list[dict[str, Any]]:
     """Sample and grade problems; return what was measured of each, as JSON values.
 
@@ -165,14 +176,23 @@ def evaluation_rows(
         family: of the problems.
         problems: held-out ones.
         on_finished: called with the number of completions finished since the last call.
+        world: the processes that share the problems, each with the same arguments; None for this one alone.
     """
-    sampler = _Sampler(config, loaded, engine, problems, on_finished)
+    together = World() if world is None else world
+    own = together.shard(problems)
+    rows = _sampled_rows(family, _Sampler(config, loaded, engine, own, on_finished)) if own else []
+    rows = together.dealt_back(rows)
+    entropies = _mean_entropies(loaded, [(row["prompt_ids"], row["completion_ids"]) for row in rows], together)
+    return [{**row, "entropy": mean} for row, mean in zip(rows, entropies, strict=True)]
+
+
+def _sampled_rows(family: ProblemFamily, sampler: _Sampler) -> list[dict[str, Any]]:
+    settings = sampler.config.eval
     greedy = sampler.sample(num_samples=1, temperature=0.0)
-    sampled = sampler.sample(num_samples=config.eval.samples_per_problem, temperature=config.eval.temperature)
-    entropies = _mean_entropies(loaded, greedy)
+    sampled = sampler.sample(num_samples=settings.samples_per_problem, temperature=settings.temperature)
     return [
-        {**_row(family, group, samples, mean_entropy), "samples": _sample_rows(samples)}
-        for group, samples, mean_entropy in zip(greedy, sampled, entropies, strict=True)
+        {**_row(family, group, samples), "samples": _sample_rows(samples)}
+        for group, samples in zip(greedy, sampled, strict=True)
     ]
 
 
@@ -252,23 +272,23 @@ class _Sampler:
         )
 
 
-def _mean_entropies(loaded: LoadedModel, groups: Sequence[RolloutGroup]) -> list[float]:
-    """Return the mean entropy (nats) over each greedy completion's positions."""
-    sequences = [(group.prompt.token_ids, group.rollouts[0].completion.token_ids) for group in groups]
-    means = [0.0] * len(sequences)
+def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], world: World) -> list[float]:
+    """Return the mean entropy (nats) over each completion's positions; the processes share the batches."""
+    means: dict[int, float] = {}
     pad_id = int(loaded.tokenizer.pad_token_id or 0)
     head = checked_head(loaded.model)
     rows = rows_per_chunk(head.vocabulary_size)
     with torch.inference_mode():
-        for batch in token_batches(sequences, pad_id=pad_id, tokens_per_batch=_TOKENS_PER_BATCH):
+        for batch in world.shard(token_batches(sequences, pad_id=pad_id, tokens_per_batch=_TOKENS_PER_BATCH)):
             hidden = completion_hidden(loaded.model, batch.to(loaded.model.device), head)
             per_token = torch.cat([entropy(head(chunk)) for chunk in hidden.split(rows)]).cpu()
             for row, values in zip(batch.rows, per_token.split(batch.mask.sum(1).tolist()), strict=True):
                 means[row] = float(values.mean())
-    return means
+    found = dict(pair for part in world.gather(list(means.items())) for pair in part)
+    return [found[row] for row in range(len(sequences))]
 
 
-def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean_entropy: float) -> dict[str, Any]:
+def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup) -> dict[str, Any]:
     problem, rollout = group.prompt.problem, group.rollouts[0]
     checker = family_of(family, problem)
     marks = checker.check(problem, rollout.text) if checker.checks_steps else None
@@ -288,7 +308,6 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, mean
         "trace_right": None if marks is None else rollout.reward.is_right and not marks,
         "first_mistake": min(marks, key=lambda mark: mark.start).kind if marks else "",
         "num_tokens": len(rollout.completion.token_ids),
-        "entropy": mean_entropy,
         "sampled_reward": sum(values) / len(values),
         "num_samples": len(values),
         "truncated": rollout.completion.finish_reason == "length",

@@ -312,6 +312,7 @@ def _info(
 
 def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> None:
     """Write the files of one model, which is loaded once, and only if there is something to sample."""
+    world.doing("sampling", plans[0].model.source.label)
     load = functools.cache(lambda: replace(plans[0].model.source, device=world.device).load())
     for plan in plans:
         if plan.is_done:

@@ -59,6 +59,8 @@ def execute_in(directory: RunDirectory, plan: ProbePlan, *, progress: Progress, 
 def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) -> ProbeSummary:
     """Do everything a plan asks for; write its tables and, last, `summary.json`; return the summary.
 
+    The processes of a world share the measurements and the causal tests; the others call `worker`.
+
     Raises:
         MismatchError: the models have different tokenizers or vocabularies.
         CheckpointError: a model is missing or damaged.
@@ -70,12 +72,11 @@ def execute(plan: ProbePlan, *, progress: Progress, world: World | None = None) 
 
 
 def worker(plan: ProbePlan, *, world: World) -> None:
-    """Do this process's share of the measurements, for the first process to use."""
-    if plan.runtime.threads is not None:
-        torch.set_num_threads(plan.runtime.threads)
+    """Do this process's share of the measurements and the causal tests, for the first process to use."""
+    apply_runtime(plan.runtime)
     if plan.headline:  # as the first process does: all of them wait for each other in there
         with shared_bases(plan.models):
-            measure_plan(plan, store=plan.states_path, world=world, progress=SilentProgress())
+            _Execution(plan=plan, progress=SilentProgress(), world=world, writes=False).share()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +84,7 @@ class _Execution:
     plan: ProbePlan
     progress: Progress
     world: World
+    writes: bool = True
     written: set[str] = field(default_factory=set)
 
     def run(self) -> ProbeSummary:
@@ -116,15 +118,29 @@ class _Execution:
             fsync(plan.path)  # or a power cut brings them back beside a probe that counts as done
         return summary
 
-    def _measure(self) -> tuple[Measured, Tested]:
-        plan = self.plan
-        measured = measure_plan(plan, store=plan.states_path, world=self.world, progress=self.progress)
-        self._write("tokens", token_table(measured.pairs))
-        # Spikes are found in each checkpoint against the reference, on the headline population.
-        everything = measured.against(plan.reference.label)
-        headline = everything.select(lambda one: one.population == plan.population)
+    def share(self) -> None:
+        """Do the part of a process that is not the first."""
+        measured = self._measured()
+        headline, spikes = self._spikes(measured)
+        self._test(headline, spikes, _tops(measured, headline))
+
+    def _measured(self) -> Measurement:
+        self.world.doing("running the models over the rollouts")
+        return measure_plan(self.plan, store=self.plan.states_path, world=self.world, progress=self.progress)
+
+    def _spikes(self, measured: Measurement) -> tuple[Measurements, SpikeTable]:
+        """Return each checkpoint against the reference on the headline population, and the spikes found there."""
+        headline = measured.against(self.plan.reference.label).select(
+            lambda one: one.population == self.plan.population
+        )
         nulls = {name: measured.null.columns[name][0] for name in DIVERGENCES}
-        spikes = all_spikes(headline, plan.settings.spikes, nulls=nulls)
+        return headline, all_spikes(headline, self.plan.settings.spikes, nulls=nulls)
+
+    def _measure(self) -> tuple[Measured, Tested]:
+        plan, measured = self.plan, self._measured()
+        self._write("tokens", token_table(measured.pairs))
+        everything = measured.against(plan.reference.label)
+        headline, spikes = self._spikes(measured)
         self._write("spikes", spikes.table())
         tops = _tops(measured, headline)
         self._write("topk", topk_table(headline.sequences, tops, measured.pieces))
@@ -136,9 +152,12 @@ class _Execution:
         return entries, self._test(headline, spikes, tops)
 
     def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> Tested:
-        plan = self.plan
-        parts = PartStore(path=plan.states_path / "parts", key=self._key())
-        tests = CausalTests(plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress)
+        plan, world = self.plan, self.world
+        world.doing("testing causes")
+        parts = PartStore(path=plan.states_path / "parts", key=self._key(), world=world)
+        tests = CausalTests(
+            plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress, world=world
+        )
         attributions, attribution = tests.attribution()
         self._write("attributions", attributions)
         if not plan.has_verifier:
@@ -172,7 +191,7 @@ class _Execution:
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
         """Write a table; an optional one only if it has rows."""
-        if name in _ALWAYS or len(rows):
+        if self.writes and (name in _ALWAYS or len(rows)):
             tables.write_table(self.plan.path / f"{name}.parquet", rows, _SCHEMAS[name])
             self.written.add(name)
 

@@ -137,6 +137,7 @@ class Learner:
         Raises:
             NotFiniteError: the loss or a gradient is not finite; the weights are unchanged.
         """
+        self.world.doing("updating in")
         self.weights.begin_update(drops=self._drops)
         self.optimizer.zero_grad(set_to_none=True)
         sums = dict.fromkeys(["loss", *metrics], 0.0)

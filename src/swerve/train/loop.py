@@ -27,8 +27,15 @@ from swerve.config import (
     TinyModel,
     preset_notes,
 )
-from swerve.errors import CollapseError, ConfigError, InterruptedRunError, SwerveError
-from swerve.eval.heldout import evaluate_checkpoint, evaluation_settings, heldout_problems, known_evaluation
+from swerve.errors import (
+    CollapseError,
+    ConfigError,
+    InterruptedRunError,
+    StalledProcessError,
+    SwerveError,
+    ToldElsewhereError,
+)
+from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.interruption import Interruption, deferred_signals
 from swerve.models.adapter import new_adapter
 from swerve.models.model_folder import (
@@ -79,6 +86,7 @@ from swerve.types import Problem
 from swerve.version import __version__
 from swerve.world import World, joined_world
 
+_FAULTS = (StalledProcessError, ToldElsewhereError)
 _STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
 
 
@@ -113,11 +121,13 @@ def train(
         check_unchanged(digests, run)
     apply_runtime(config.runtime)
     with (
+        _marked_failed(run),
         joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
         _holding(config, run, world, _provenance(config, digests, profile), resume=resume),
         _with_base(config, run, world),
     ):
         family = load_family(config.task)
+        world.doing("preparing", run.path.name)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_graders(problems)
         check_watched(config, family)
@@ -135,6 +145,17 @@ def train(
         if world.is_main and point.missing:
             tidy(run, point.newest, config)
         training.run(point.newest, point.state)
+
+
+@contextmanager
+def _marked_failed(run: RunDirectory) -> Iterator[None]:
+    """Say in `run.json` that training failed where the first process was killed, and this one tells of it."""
+    try:
+        yield
+    except StalledProcessError:
+        if (run.path / "run.json").is_file() and not run.is_held():
+            run.set_status("failed")
+        raise
 
 
 @contextmanager
@@ -169,7 +190,8 @@ def _holding(
             try:
                 yield
             except BaseException as error:
-                if is_new and isinstance(error, SwerveError) and not run.metrics_path.exists():
+                is_refused = isinstance(error, SwerveError) and not isinstance(error, _FAULTS)
+                if is_new and is_refused and not run.metrics_path.exists():
                     run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
                     raise
                 run.set_status(_STATUS.get(type(error), "failed"))
@@ -285,10 +307,7 @@ class _Training:
         config, run = self.config, self.run_directory
         (stage,) = [one for one in config.stages if one.label == newest.stage]
         if newest.scheduled and is_evaluated(config, stage, newest.stage_step) and is_that_of_files(config):
-            problems = heldout_problems(config, self.family)
-            if self.world.is_main and known_evaluation(run, newest, evaluation_settings(config, problems)) is None:
-                evaluate_checkpoint(config, run, newest, self.family, problems)
-            self.world.barrier()
+            evaluate_checkpoint(config, run, newest, self.family, heldout_problems(config, self.family), self.world)
 
     def _is_continued(self, stage: StageConfig) -> bool:
         """Whether the stage after this one continues with the optimizer's state."""
@@ -399,10 +418,12 @@ class _Training:
         with self.progress.task(f"train {phase.title}", len(phase.steps), done=done) as task:
             for index in steps:
                 started = time.perf_counter()
+                self.world.doing("beginning", f"step {index + 1} of {stage.label}")
                 torch.manual_seed(context.seed(stage.label, "step", index, self.world.rank))  # for dropout
                 metrics = runner.step(index)
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
+                self.world.doing("evaluating after")
                 for watch in watches:
                     metrics = {**metrics, **watch.measure(index + 1)}
                 if phase.number is not None:
@@ -495,6 +516,7 @@ class _Training:
     def _save(self, position: CheckpointRef, context: StageContext) -> CheckpointRef | None:
         """Write the checkpoint, then drop those before it that are no longer needed; return it in the first process."""
         saved, learner = None, context.learner
+        self.world.doing("saving after")
         weights = learner.weights.whole_weights()  # asked for by all processes, and so is the state
         state = {**trainer_state(learner), **pending_state(context)}
         if self.world.is_main:

@@ -106,6 +106,7 @@ def sample_step(
         meanwhile: updates the policy of the step before, whose weights then sample; called while the first round is
             sampled if the engine allows that, and otherwise not at all.
     """
+    context.world.doing("sampling in")
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     count = stage.prompts_per_step
     with context.awake_engine(step=index if meanwhile is None else index - 1) as engine:

@@ -36,6 +36,7 @@ from swerve.progress import Progress, ProgressTask
 from swerve.rewards.checks import grading_of
 from swerve.rollout.engine import Engine, make_engine
 from swerve.types import Prompt
+from swerve.world import World
 
 _ROLLOUTS_PER_UNIT = 50
 
@@ -54,6 +55,8 @@ class CausalTests:
     """The likeliest tokens at every position of the headline population, by label."""
     parts: PartStore
     progress: Progress
+    world: World = field(default_factory=World)
+    """The processes that share the work; all run the same tests."""
     _loaded: dict[str, LoadedModel] = field(default_factory=dict)
 
     def swaps(self) -> tuple[list[dict[str, Any]], Swaps | None, tuple[Prediction, ...]]:
@@ -213,6 +216,7 @@ class CausalTests:
                 max_new_tokens=self.plan.max_new_tokens,
                 max_rows=self.plan.runtime.max_rows,
                 seed=self.plan.seed,
+                world=self.world,
                 on_finished=task.advance,
             )
             return cross_sampling_rows(samples)
@@ -248,7 +252,8 @@ class CausalTests:
     def _attributed(self, spots: Sequence[Spot], source: ModelSource) -> list[dict[str, Any]]:
         method = self.plan.settings.attribution.method
         assert method != "none", "asked for above"
-        return attribute(self._model(source), spots, method, label=source.label)
+        own = attribute(self._model(source), self.world.shard(spots), method, label=source.label)
+        return self.world.dealt_back(own)
 
     def _highest_spikes(self, count: int) -> list[Spot]:
         """Return the top positions with the largest divergence, at most one per rollout."""
@@ -275,6 +280,7 @@ class CausalTests:
             max_new_tokens=self.plan.max_new_tokens,
             temperature=temperature,
             seed=self.plan.seed,
+            world=self.world,
         )
 
     @property

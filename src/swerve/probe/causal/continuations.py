@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +14,9 @@ from swerve.rollout import Engine, SamplingParams
 from swerve.rollout.groups import BatchGrader, completion_text
 from swerve.seeds import derive_seed
 from swerve.types import Problem
+from swerve.world import World
+
+_Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Prefix:
         )
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    def key(self) -> _Key:
         """What makes two prefixes the same."""
         return self.problem.id, self.prompt_ids, self.completion_ids
 
@@ -116,6 +119,8 @@ class ContinuationSampler:
     seed: int
     grade: BatchGrader = grade_all
     """A success is what it finds right."""
+    world: World = field(default_factory=World)
+    """The processes that share the prefixes; all make the same calls."""
 
     def ends(self, prefix: Prefix) -> bool:
         """Return whether there is nothing to continue."""
@@ -131,7 +136,8 @@ class ContinuationSampler:
     ) -> list[Outcome]:
         """Continue each prefix `num` times; one outcome each, in order.
 
-        All prefixes go to the engine in one call, equal ones once: they have equal outcomes.
+        All prefixes go to the engine in one call, equal ones once: they have equal outcomes. Several processes share
+        them by problem.
 
         Args:
             prefixes: any number.
@@ -145,16 +151,36 @@ class ContinuationSampler:
         if num < 1:
             raise ValueError(f"num must be at least 1, got {num}: a value needs continuations")
         distinct = {prefix.key: prefix for prefix in prefixes}
+        # Those of a problem begin alike, and an engine reads what is common to them once.
+        problems = list(dict.fromkeys(prefix.problem.id for prefix in distinct.values()))
+        mine = set(self.world.shard(problems))
+        own = {key: prefix for key, prefix in distinct.items() if prefix.problem.id in mine}
+        found = self._outcomes(own, num, look, on_finished)
+        if self.world.size > 1:
+            found = self._of_all(distinct, found)
+            if on_finished is not None:
+                everything, share = self.num_continued(prefixes), self.num_continued(list(own.values()))
+                on_finished((everything - share) * num)
+        return [found[prefix.key] for prefix in prefixes]
+
+    def _outcomes(
+        self, distinct: Mapping[_Key, Prefix], num: int, look: int, on_finished: Callable[[int], None] | None
+    ) -> dict[_Key, Outcome]:
         open_ended = [prefix for prefix in distinct.values() if not self.ends(prefix)]
         written = self._continue(open_ended, num, look, on_finished)
         completions = {key: written.get(key, [prefix.completion_ids] * num) for key, prefix in distinct.items()}
         graded = self._graded([(distinct[key].problem, written) for key, written in completions.items()])
-        outcomes = dict(zip(distinct, graded, strict=True))
-        return [outcomes[prefix.key] for prefix in prefixes]
+        return dict(zip(distinct, graded, strict=True))
+
+    def _of_all(self, distinct: Mapping[_Key, Prefix], own: Mapping[_Key, Outcome]) -> dict[_Key, Outcome]:
+        """Return the outcomes that all processes found."""
+        keys = list(distinct)
+        parts = self.world.gather([[index, asdict(own[key])] for index, key in enumerate(keys) if key in own])
+        return {keys[index]: Outcome(**outcome) for part in parts for index, outcome in part}
 
     def _continue(
         self, prefixes: Sequence[Prefix], num: int, look: int, on_finished: Callable[[int], None] | None
-    ) -> dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[tuple[int, ...]]]:
+    ) -> dict[_Key, list[tuple[int, ...]]]:
         """Return whole completions by prefix."""
         if not prefixes:
             return {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from swerve.config import CrossSamplingConfig, SwapSelector
@@ -22,6 +22,7 @@ from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import MixedCompletion, generate_mixed
 from swerve.seeds import derive_seed
 from swerve.types import Prompt, RewardStatus
+from swerve.world import World
 
 Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
 
@@ -107,6 +108,7 @@ def run_cross_sampling(
     max_new_tokens: int,
     max_rows: int,
     seed: int,
+    world: World | None = None,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[CrossSample]:
     """Generate and grade every problem in both directions with every selector at every budget, and at both ends.
@@ -122,6 +124,7 @@ def run_cross_sampling(
         max_new_tokens: longest completion.
         max_rows: completions decoded at a time.
         seed: of the run.
+        world: the processes that share the doses, each with the same arguments; None for this one alone.
         on_finished: called with the number of completions finished since the last call.
 
     Raises:
@@ -133,6 +136,7 @@ def run_cross_sampling(
             "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
         )
     samples: list[CrossSample] = []
+    together = World() if world is None else world
     for direction in settings.directions:
         crossing = _Crossing(
             direction=direction,
@@ -144,9 +148,20 @@ def run_cross_sampling(
             seed=seed,
             on_finished=on_finished,
         )
-        for dose in crossing.doses(pilot):
-            samples += crossing.measure(prompts, dose)
+        doses = crossing.doses(pilot)
+        own = together.shard(doses)
+        measured = [[asdict(one) for one in crossing.measure(prompts, dose)] for dose in own]
+        samples += [_cross_sample(one) for dose in together.dealt_back(measured) for one in dose]
+        if on_finished is not None and len(doses) > len(own):
+            on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
     return samples
+
+
+def _cross_sample(found: Mapping[str, Any]) -> CrossSample:
+    """Return a sample from its fields, which may have been sent as JSON."""
+    completion = found["completion"]
+    sequences = {name: tuple(value) for name, value in completion.items() if isinstance(value, list)}
+    return CrossSample(**{**found, "completion": MixedCompletion(**{**completion, **sequences})})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

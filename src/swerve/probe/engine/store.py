@@ -13,7 +13,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from swerve.artifacts.files import atomic_path, fsync, read_sealed, remove, write_sealed
 from swerve.errors import ArtifactError
 from swerve.version import __version__
+from swerve.world import World
 
 STATES_VERSION = 1
 
@@ -227,6 +228,8 @@ class PartStore:
     """Directory of the files; None: nothing is kept."""
     key: str
     """Fingerprint of everything that all units depend on."""
+    world: World = field(default_factory=World)
+    """The processes that compute units together; the first one keeps them."""
 
     def get(
         self,
@@ -241,17 +244,28 @@ class PartStore:
         Args:
             name: of the kind of work, such as `swaps`.
             depends: what the unit depends on beside the store's key.
-            compute: makes the result.
+            compute: makes the result, which is not None.
             on_found: called where the result was computed before.
         """
         if self.path is None:
             return compute()
         file = self.path / f"{name}-{fingerprint(self.key, name, depends)[:32]}.json"
-        try:
-            result = read_sealed(file)["result"]
-        except (ArtifactError, KeyError):
-            write_sealed(file, {"name": name, "result": compute()})
-            return read_sealed(file)["result"]
-        if on_found is not None:
-            on_found()
-        return result
+        kept = _kept_result(file) if self.world.is_main else None
+        (result,) = self.world.gather(kept)[:1]
+        if result is not None:
+            if on_found is not None:
+                on_found()
+            return result
+        computed = compute()
+        if not self.world.is_main:
+            return computed
+        write_sealed(file, {"name": name, "result": computed})
+        return read_sealed(file)["result"]
+
+
+def _kept_result(file: Path) -> Any:
+    """Return a unit's result; None where there is none, or it is damaged."""
+    try:
+        return read_sealed(file)["result"]
+    except (ArtifactError, KeyError):
+        return None
