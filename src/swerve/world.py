@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -13,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -39,8 +39,7 @@ _REMEDY = "the same command continues the work, training with --resume"
 _NO_STORE = f"the first process, or the machine it is on, does not answer; {_REMEDY}"
 _OF_CONNECTIONS = ("gloo", "NCCL", "Connection closed", "Connection reset", "Timed out waiting", "Broken pipe")
 _MAX_SUMMARY = 500
-_JOINS = count()
-"""How often this process has joined others; they all have as often."""
+_ANSWER_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +226,10 @@ class Attendance:
                 fault = self._behind(error)
                 if fault is not None:
                     raise self._error(fault) from error
-                doing = self._get("doing", self._rank)
-                failed = f"{self._who(self._rank)} failed{doing and f' while {doing}'}"
-                self._declare([self._rank], f"{failed}: {_summary(error)}", has_told=True)
+                with suppress(RuntimeError):  # the store has gone
+                    doing = self._get("doing", self._rank)
+                    failed = f"{self._who(self._rank)} failed{doing and f' while {doing}'}"
+                    self._declare([self._rank], f"{failed}: {_summary(error)}", has_told=True)
                 raise
 
     def _check_signal(self) -> bool:
@@ -368,15 +368,15 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         torch.cuda.set_device(device)
     waiting = timedelta(seconds=max(timeout - _NAMING_SECONDS, timeout / 2))
     rank = int(os.environ["RANK"])
-    join = next(_JOINS)
+    meeting, shared = _meet(rank, size, waiting=waiting, timeout=timeout)
     dist.init_process_group(
         "nccl" if device.startswith("cuda") else "gloo",
-        store=_meet(rank, size, join, waiting=waiting, timeout=timeout),
+        store=shared,
         rank=rank,
         world_size=size,
         timeout=waiting,
     )
-    store = _own_part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), join)
+    store = _part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), meeting)
     attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
         with attendance.faults_named():
@@ -393,34 +393,64 @@ def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:
     return untyped.TCPStore(address, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
 
 
-def _own_part(store: Any, join: int) -> Any:
-    """Return a part of the store for this time of meeting: at the addresses of an earlier one nobody listens."""
+def _part(store: Any, meeting: str) -> Any:
+    """Return the part of the store that belongs to one meeting: at the addresses of an earlier one nobody listens."""
     untyped: Any = dist
-    return untyped.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}, join {join}", store)
+    return untyped.PrefixStore(meeting, store)
 
 
-def _meet(rank: int, size: int, join: int, *, waiting: timedelta, timeout: float) -> Any:
-    """Return the store once all processes have come to it.
+def _meet(rank: int, size: int, *, waiting: timedelta, timeout: float) -> tuple[str, Any]:
+    """Return the name of this meeting and its store, once all processes have come to it.
 
     Raises:
-        StalledProcessError: one has not; the message says which.
+        StalledProcessError: one has not; the message says which. In all but one process ToldElsewhereError.
     """
-    names = [f"swerve/came/{one}" for one in range(size)]
-    missing = [0]  # who makes the store
+    until = time.monotonic() + waiting.total_seconds()
+    names, store = [f"came/{one}" for one in range(size)], None
     try:
         is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun has made it
-        started = time.monotonic()
         shared = _connect(timeout=waiting if is_master else waiting / 2, is_master=is_master)  # torch tries twice
-        store = _own_part(shared, join)
+        own = secrets.token_hex(8)
+        shared.set(f"swerve/came/{rank}", own)
+        meeting = own if rank == 0 else _answer(shared, own, until)
+        store = _part(shared, meeting)
         store.set(names[rank], "")
-        missing = list(range(size))
-        store.wait(names, max(waiting - timedelta(seconds=time.monotonic() - started), waiting / 16))
+        if rank == 0:
+            _answer_all(shared, store, names, meeting, until)
+        store.wait(names, _left(until))
     except RuntimeError as error:
+        missing = [0]  # who makes the store, and answers
         with suppress(RuntimeError):  # the store has gone
-            missing = [one for one in missing if len(missing) == 1 or not store.check([names[one]])]
+            missing = missing if store is None else [one for one in range(size) if not store.check([names[one]])]
         is_teller = rank == min(set(range(size)) - set(missing), default=rank)
         raise (StalledProcessError if is_teller else ToldElsewhereError)(
-            f"the {size} processes did not all meet within {timeout:g} s (runtime.collective_timeout): "
+            f"the {size} processes did not all meet within {timeout:g} s ({_KEY}): "
             f"rank {', '.join(map(str, missing))} did not come; look for why it started late or not at all"
         ) from error
-    return store
+    return meeting, store
+
+
+def _answer(store: Any, own: str, until: float) -> str:
+    """Return the name of the meeting, from the first process."""
+    store.wait([f"swerve/answer/{own}"], _left(until))
+    return str(store.get(f"swerve/answer/{own}").decode())
+
+
+def _answer_all(shared: Any, store: Any, names: Sequence[str], meeting: str, until: float) -> None:
+    """Tell every process the name of the meeting, by the name that it gave itself.
+
+    In the store is also what processes wrote before torchrun started them again, and the machines of a job may count
+    its restarts differently: only a name that is new in each process tells those that are there.
+    """
+    while time.monotonic() < until:
+        missing = [number for number, name in enumerate(names) if not store.check([name])]
+        if not missing:
+            return
+        for number in missing:
+            if shared.check([f"swerve/came/{number}"]):
+                shared.set(f"swerve/answer/{shared.get(f'swerve/came/{number}').decode()}", meeting)
+        time.sleep(_ANSWER_SECONDS)
+
+
+def _left(until: float) -> timedelta:
+    return timedelta(seconds=max(0.1, until - time.monotonic()))

@@ -19,8 +19,9 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import RunDirectory
+from swerve.cli.app import describe_failure
 from swerve.config import Config, ReportConfig
-from swerve.errors import InterruptedRunError, MissingExtraError, SwerveError
+from swerve.errors import InterruptedRunError, MissingExtraError, StalledProcessError, SwerveError, ToldElsewhereError
 from swerve.progress import Progress
 from swerve.recipes import config_hash, dump_yaml, load_config, shipped_recipes
 from swerve.recipes.files import RECIPE_USES
@@ -543,6 +544,40 @@ def test_runs_says_of_a_run_that_trains_no_more_that_it_was_killed(swerve: Swerv
     with run.lock():  # looking does not hold it
         pass
     assert run.read_provenance()["status"] == "training"
+
+
+@pytest.mark.parametrize(
+    ("error", "rank", "said"),
+    [
+        (StalledProcessError("rank 0 was killed"), "1", "swerve: error: rank 0 was killed"),
+        (ToldElsewhereError("rank 2 was killed"), "0", ""),
+        (InterruptedRunError("interrupted", signal_number=2), "1", ""),
+        (InterruptedRunError("interrupted", signal_number=2), "0", "swerve: interrupted"),
+        (
+            MemoryError("3 GiB"),
+            "0",
+            "swerve: error: out of memory: 3 GiB; swerve config check RECIPE predicts it",
+        ),
+    ],
+)
+def test_one_of_several_processes_says_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, rank: str, said: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    assert describe_failure(error)[0] == said
+
+
+def test_a_restarted_job_continues_the_run_that_it_began_and_no_other(
+    swerve: Swerve, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 1")
+    assert swerve("train", "demo_addition")[0] == 0
+    status, _, err = swerve("train", "demo_addition")
+    assert (status, stages.calls[-1][3]) == (0, True)
+    assert "torchrun started the processes again: the run continues" in err
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job 2")
+    status, _, err = swerve("train", "demo_addition")
+    assert (status, "exists; continue it with --resume" in err) == (2, True)
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

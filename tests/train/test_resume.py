@@ -172,6 +172,14 @@ def test_a_second_urgent_signal_ends_the_process_at_once(numbers):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + numbers[-1]
 
 
+def test_what_torchrun_passes_on_of_ctrl_c_is_no_second_signal(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    with deferred_signals() as interruption:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.signal_number == signal.SIGINT
+
+
 def test_a_closed_terminal_is_ignored_under_nohup():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -256,7 +256,7 @@ def _describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.filename is not None:
         return f"swerve: error: {one_line(f'{error.filename}: {error.strerror}')}", 1
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported
-        return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts the need", 1
+        return f"swerve: error: {one_line(f'out of memory: {error}')}; swerve config check RECIPE predicts it", 1
     from swerve.recipes.custom import custom_place
 
     text = one_line(f"{type(error).__name__}: {error}")

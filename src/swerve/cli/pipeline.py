@@ -5,7 +5,6 @@ torch is imported inside the functions, so that wrong usage is reported at once.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ def run_train(
     else:
         config = read_recipe(recipe, overrides)
     there, progress = RunDirectory(run_path(config, out)), main_progress()
-    if not resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and there.is_of_this_job():
+    if not resume and there.is_of_this_job():
         or_start = True
         progress.note("torchrun started the processes again: the run continues")
     if or_start:
