@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Pref
 from swerve.rollout import TorchEngine
 from swerve.statistics import difference_interval, share
 from swerve.types import Problem, Reward
+from swerve.world import World
 
 
 def outcome(num: int, successes: int, failures: int = 0, *, even: int | None = None) -> Outcome:
@@ -67,6 +72,35 @@ def test_equal_prefixes_are_continued_once_and_all_in_one_call(toys) -> None:
     assert [budget for _, _, budget in toy.calls[0]] == [3, 4, 3]
     assert sum(finished) == 15 == 5 * sampler.num_continued(prefixes)
     assert sampler.sample([], 5) == []
+
+
+def test_processes_share_the_prefixes_by_problem_and_know_all_outcomes(toys) -> None:
+    written = [((toys.a,), "p"), ((), "p"), ((toys.b,), "q"), ((toys.a, toys.eos), "q"), ((toys.b,), "r")]
+    prefixes = [toys.prefix(tokens, problem=problem) for tokens, problem in written]
+    parts, met = [None, None], Barrier(2)
+
+    class Two(World):
+        """Of two threads."""
+
+        def gather(self, value):
+            parts[self.rank] = json.loads(json.dumps(value))
+            met.wait()
+            found = list(parts)
+            met.wait()
+            return found
+
+    copies, finished = [toys.random(0), toys.random(0)], ([], [])
+
+    def sample(rank):
+        sampler = replace(copies[rank].sampler(), world=Two(rank=rank, size=2))
+        return sampler.sample(prefixes, 5, on_finished=finished[rank].append)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(sample, range(2))
+    assert first == second == toys.random(0).sampler().sample(prefixes, 5)
+    called = [[written for written, _, _ in call] for copy in copies for call in copy.calls]
+    assert called == [[(toys.a,), (), (toys.b,)], [(toys.b,)]]
+    assert [sum(one) for one in finished] == [20, 20]
 
 
 def test_prefixes_of_one_length_share_random_numbers_and_no_others_do(toys) -> None:
