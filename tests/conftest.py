@@ -16,6 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -49,16 +50,22 @@ TwoProcesses = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def on_two_processes() -> TwoProcesses:
-    """Run Python with some arguments on two processes under torchrun; it must succeed."""
+def on_processes() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run Python with some arguments on so many processes under torchrun; it must succeed."""
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    def run(num: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num}"]
         done = subprocess.run([*launch, *map(str, arguments)], capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def on_two_processes(on_processes: Callable[..., subprocess.CompletedProcess[str]]) -> TwoProcesses:
+    """Run Python with some arguments on two processes under torchrun; it must succeed."""
+    return partial(on_processes, 2)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ This is the only place that shifts by one token: everywhere else position t name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,8 @@ class TokenBatch:
     packed_row: PackedRow | None = None
     """Where the sequences stand, in a packed row."""
     predicts: Int[Tensor, " N"] | None = None
-    """In a packed row: the place whose state predicts each real completion token, one sequence after the other."""
+    """In a packed row: the place whose state predicts each real completion token, one sequence after the other.
+    Also, as none at all, of a batch without a completion."""
     sequences: tuple[TokenSequence, ...] = ()
     """What was packed."""
 
@@ -95,6 +96,52 @@ def token_batches(
     units = [range(start, min(start + together, len(sequences))) for start in range(0, len(sequences), together)]
     if not in_order and not packed:
         units.sort(key=lambda unit: max(sum(map(len, sequences[index])) for index in unit))
+    batches = _rows_of_batches(sequences, units, tokens_per_batch, packed=packed)
+    return [_pack(sequences, rows) if packed else _pad(sequences, rows, pad_id) for rows in batches]
+
+
+def packed_batches(sequences: Sequence[TokenSequence], batches: Sequence[Sequence[int]]) -> list[TokenBatch]:
+    """Return packed batches of the sequences whose numbers are given for each."""
+    return [_pack(sequences, rows) for rows in batches]
+
+
+def packed_tokens(sequences: Iterable[TokenSequence]) -> int:
+    """Return how many tokens a packed batch has; a prompt that follows itself counts once.
+
+    >>> packed_tokens([((1, 2, 3), (4,)), ((1, 2, 3), (5, 6))])
+    6
+    """
+    total, last = 0, None
+    for prompt, completion in sequences:
+        total += len(completion) + (0 if prompt == last else len(prompt))
+        last = prompt
+    return total
+
+
+def empty_batch(*, pad_id: int) -> TokenBatch:
+    """Return a batch without a completion: the model reads one token, and there is no hidden state to learn from.
+
+    >>> batch = empty_batch(pad_id=0)
+    >>> batch.input_ids.shape, batch.mask.shape, batch.rows
+    (torch.Size([1, 1]), torch.Size([0, 0]), ())
+    """
+    one = torch.ones(1, 1, dtype=torch.long)
+    none = torch.zeros(0, 0, dtype=torch.long)
+    return TokenBatch(
+        input_ids=pad_id * one,
+        attention_mask=one,
+        position_ids=0 * one,
+        completion_ids=none,
+        mask=none.bool(),
+        prompt_width=1,
+        predicts=none[0:0].flatten(),
+        rows=(),
+    )
+
+
+def _rows_of_batches(
+    sequences: Sequence[TokenSequence], units: Sequence[range], tokens_per_batch: int | None, *, packed: bool
+) -> list[list[int]]:
     size_of = _packed_size if packed else _padded_size
     batches: list[list[int]] = []
     size = (0, 0, 0)
@@ -106,7 +153,7 @@ def token_batches(
             batches.append([*unit])
             grown = size_of((0, 0, 0), sequences, unit, None)
         size = grown
-    return [_pack(sequences, rows) if packed else _pad(sequences, rows, pad_id) for rows in batches]
+    return batches
 
 
 _Size = tuple[int, int, int]

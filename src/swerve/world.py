@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -51,6 +52,8 @@ class World:
     device: str = "cpu"
     attendance: Attendance | None = None
     """Who has come to where; None where there is one process."""
+    bytes_group: Any = None
+    """The gloo processes that exchange bytes, where the others are NCCL's; None: they are the same."""
 
     @property
     def is_main(self) -> bool:
@@ -97,23 +100,36 @@ class World:
         """Return whether the flag is set in any process."""
         return self.sums({"flag": float(flag)})["flag"] > 0
 
+    def max(self, value: float) -> float:
+        """Return the largest of the processes' values."""
+        largest = torch.tensor(value, dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            with self._collective():
+                dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return float(largest)
+
     def gather(self, value: Any) -> list[Any]:
         """Return every process's JSON value, by rank. Sent as text: nothing is pickled."""
         if self.size == 1:
             return [value]
-        payload = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8).to(self.device)
-        lengths = torch.zeros(self.size, dtype=torch.long, device=self.device)
-        lengths[self.rank] = len(payload)
-        self.sum_(lengths)
-        padded = torch.zeros(int(lengths.max()), dtype=torch.uint8, device=self.device)
-        padded[: len(payload)] = payload
-        received = [torch.empty_like(padded) for _ in range(self.size)]
+        return [json.loads(part) for part in self.exchange([json.dumps(value).encode()] * self.size)]
+
+    def exchange(self, parts: Sequence[bytes]) -> list[bytes]:
+        """Give each process its part, by rank; return what each gave to this one."""
+        if self.size == 1:
+            return list(parts)
+        lengths = [len(part) for part in parts]
+        expected = self._exchanged(torch.tensor(lengths), [1] * self.size, [1] * self.size).tolist()
+        given = torch.from_numpy(np.frombuffer(bytearray(b"".join(parts)), dtype=np.uint8))
+        received = self._exchanged(given, lengths, expected).split(expected)
+        return [part.numpy().tobytes() for part in received]
+
+    def _exchanged(self, given: Tensor, lengths: list[int], expected: list[int]) -> Tensor:
+        """Give each process so many of the elements; return so many as are expected of each."""
+        received = given.new_empty(sum(expected))
         with self._collective():
-            dist.all_gather(received, padded)
-        return [
-            json.loads(part[:length].cpu().numpy().tobytes())
-            for part, length in zip(received, lengths.tolist(), strict=True)
-        ]
+            dist.all_to_all_single(received, given, expected, lengths, group=self.bytes_group)
+        return received
 
     def barrier(self) -> None:
         """Wait for every process."""
@@ -376,11 +392,12 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
         world_size=size,
         timeout=waiting,
     )
+    gloo = dist.new_group(backend="gloo", timeout=waiting) if device.startswith("cuda") else None
     store = _part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), meeting)
     attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
         with attendance.faults_named():
-            yield World(rank=rank, size=size, device=device, attendance=attendance)
+            yield World(rank=rank, size=size, device=device, attendance=attendance, bytes_group=gloo)
     finally:
         dist.destroy_process_group()
         attendance.end()

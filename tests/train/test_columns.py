@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from swerve.train.columns import SignalRecorder, TokenSignals, TokenTable
+from swerve.train.columns import Member, SignalRecorder, TokenSignals, TokenTable
 from swerve.world import World
 
 CASES = Path(__file__).with_name("test_policy_update.py")
@@ -51,20 +51,18 @@ def test_values_of_micro_batches_find_their_tokens_and_the_first_kl_counts():
     assert recorder.mean("clipped").tolist() == [[0.5, 0.5, 1.0], [0.5, 0.0, 0.0], [0.5, 1.0, 0.0]]
 
 
-def test_rows_of_the_table_are_cut_to_their_completions_and_sorted_into_groups():
+def test_rows_of_the_table_are_cut_to_their_completions():
     signals = TokenSignals(
-        groups=[4, 4, 0],
+        members=[Member(4, 0), Member(4, 2), Member(0, 1)],
         mask=torch.tensor([[True, True], [True, False], [True, True]]),
         advantages=torch.tensor([[1.0, 2.0], [3.0, 0.0], [-1.0, -2.0]]),
         kl=None,
         clipped=torch.tensor([[0.0, 0.5], [1.0, 0.0], [0.25, 0.0]]),
     )
-    assert signals.by_group() == {
-        4: [
-            {"advantages": [1.0, 2.0], "kl": None, "clipped": [0.0, 0.5]},
-            {"advantages": [3.0], "kl": None, "clipped": [1.0]},
-        ],
-        0: [{"advantages": [-1.0, -2.0], "kl": None, "clipped": [0.25, 0.0]}],
+    assert signals.by_member() == {
+        (4, 0): {"advantages": [1.0, 2.0], "kl": None, "clipped": [0.0, 0.5]},
+        (4, 2): {"advantages": [3.0], "kl": None, "clipped": [1.0]},
+        (0, 1): {"advantages": [-1.0, -2.0], "kl": None, "clipped": [0.25, 0.0]},
     }
 
 
@@ -85,7 +83,7 @@ def test_micro_batches_do_not_change_what_is_recorded(cases, models, name, chang
         cases.Update(models, cases.stage_of(name, tokens_per_batch=size, **changes), cases.rollouts()).signals
         for size in (65536, 17)
     )
-    assert whole.groups == parts.groups
+    assert whole.members == parts.members
     for field in ("advantages", "kl", "clipped"):
         one, two = getattr(whole, field), getattr(parts, field)
         assert (one is None) == (two is None)
@@ -170,4 +168,4 @@ def test_a_process_without_a_completion_records_nothing(cases, models):
             return {name: value + 1.0 for name, value in figures.items()}
 
     update = cases.Update(models, cases.stage_of("clip"), empty, world=Two())
-    assert update.signals.by_group() == {}
+    assert update.signals.by_member() == {}

@@ -21,7 +21,7 @@ from swerve.train.learner import Learner, new_value_head
 from swerve.train.policy_update import _minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.rollouts import StepRollouts
+from swerve.train.rollouts import StepRollouts, deal_rollouts
 from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
@@ -95,7 +95,8 @@ def rollouts() -> StepRollouts:
             rollouts.append(Rollout(completion=completion, text="", reward=reward, version=0))
         groups.append(RolloutGroup(prompt=prompt, rollouts=tuple(rollouts)))
     rewards = [[float(rollout.reward.value or 0.0) for rollout in group.rollouts] for group in groups]
-    return StepRollouts(groups=groups, numbers=list(range(len(groups))), rewards=rewards)
+    drawn = [group.prompt.problem for group in groups]
+    return StepRollouts(groups=groups, numbers=list(range(len(groups))), rewards=rewards, drawn=drawn)
 
 
 def _reordered(found: StepRollouts) -> StepRollouts:
@@ -137,45 +138,48 @@ def whole(models):
 _config = functools.cache(lambda: load_config("demo_addition"))
 
 
+def context_of(models: Any, stage: Any, world: World, **runtime: Any) -> StageContext:
+    """Return what a stage needs of its surroundings to learn from rollouts, with a copy of the policy."""
+    policy, _, tokenizer = models
+    model = copy.deepcopy(policy)
+    value_head = None
+    if isinstance(stage, RlStage) and stage.advantages.kind == "gae":
+        value_head = new_value_head(model)
+        torch.nn.init.constant_(value_head.weight, 0.05)
+    weights = ReplicatedModel(model, world, runtime=RuntimeConfig(**runtime))
+    optimizer = OptimizerConfig(**stage.optimizer.model_dump())
+    unused: Any = None
+    return StageContext(
+        config=_config(),
+        run=unused,
+        world=world,
+        family=unused,
+        draws=unused,
+        learner=Learner(weights, tokenizer, optimizer, value_head=value_head),
+        engine=unused,
+        stop_ids=(),
+        first_step=0,
+        resumed=False,
+        progress=unused,
+        records=[],
+        stage_start=unused,
+        raise_if_interrupted=unused,
+    )
+
+
 class Update:
     """Prepares and makes one step's updates in float64; holds the figures, the weights after and the last gradient."""
 
     def __init__(
         self, models: Any, stage: RlStage, found: StepRollouts, *, world: World | None = None, **runtime: Any
     ) -> None:
-        world = world or World()
-        policy, reference, tokenizer = models
-        model = copy.deepcopy(policy)
-        value_head = new_value_head(model) if stage.advantages.kind == "gae" else None
-        if value_head is not None:
-            torch.nn.init.constant_(value_head.weight, 0.05)
-        weights = ReplicatedModel(model, world, runtime=RuntimeConfig(**runtime))
-        optimizer = OptimizerConfig(**stage.optimizer.model_dump())
-        learner = Learner(weights, tokenizer, optimizer, value_head=value_head)
-        unused: Any = None
-        context = StageContext(
-            config=_config(),
-            run=unused,
-            world=world,
-            family=unused,
-            draws=unused,
-            learner=learner,
-            engine=unused,
-            stop_ids=(),
-            first_step=0,
-            resumed=False,
-            progress=unused,
-            records=[],
-            stage_start=unused,
-            raise_if_interrupted=unused,
-        )
-        self.context = context
-        frozen = None if stage.kl.kind == "none" else reference
+        self.context = context = context_of(models, stage, world or World(), **runtime)
+        frozen = None if stage.kl.kind == "none" else models[1]
         kl = kl_term(stage.kl, coef=stage.kl.coef, reference=frozen, temperature=stage.temperature)
-        self.step = prepare_step(found, stage, context, kl)
+        self.step = prepare_step(deal_rollouts(found, stage, context), stage, context, kl)
         update = update_policy(self.step, stage, context, 0, kl, stage.entropy.coef)
         self.figures, self.signals = update.figures, update.signals
-        self.parameters = learner.named_parameters()
+        self.parameters = context.learner.named_parameters()
         self.gradient = torch.cat([_grad(parameter).flatten() for parameter in self.parameters.values()])
 
 

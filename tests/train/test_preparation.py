@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from swerve.config import RlStage
-from swerve.train.columns import TokenTable
+from swerve.train.columns import Member, TokenTable
 from swerve.train.preparation import StepAdvantages, step_advantages
 from swerve.world import World
 
 TABLE = TokenTable.of([((1,), (1,) * length) for length in (2, 3, 4, 1)])
-REWARDS = [[1.0, 0.0, 0.0, 0.0]]
+REWARDS = [1.0, 0.0, 0.0, 0.0]
 PENALTY = 0.125 * TABLE.mask  # each completion loses an eighth of its length
 LENGTHS = [2, 3, 4, 1]
 
@@ -24,7 +24,8 @@ def _step(
 ) -> StepAdvantages:
     stage = RlStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}, "samples_per_prompt": 4, **keys})
     penalties = {} if penalty is None else {stage.kl.order: penalty}
-    return step_advantages(stage, rewards, TABLE, World(), values=values, **penalties)
+    members = [Member(0, place) for place in range(4)]
+    return step_advantages(stage, rewards, members, TABLE, World(), values=values, **penalties)
 
 
 def _rows(step: StepAdvantages) -> list[list[float]]:
@@ -133,5 +134,5 @@ def test_gae_is_whitened_but_its_returns_are_not() -> None:
 @pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "rloo", "grpo_loo", "reward"])
 def test_a_process_without_a_group_has_no_advantages_and_no_warning(kind: str) -> None:
     stage = RlStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}, "advantages": {"kind": kind}})
-    step = step_advantages(stage, [], TokenTable.of([]), World())
+    step = step_advantages(stage, [], [], TokenTable.of([]), World())
     assert step.advantages.shape == (0, 0)

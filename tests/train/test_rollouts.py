@@ -18,7 +18,7 @@ from swerve.recipes import load_config
 from swerve.rollout.engine import Engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.train import rollouts
-from swerve.train.columns import TokenSignals
+from swerve.train.columns import Member, TokenSignals
 from swerve.train.curriculum import stage_draws
 from swerve.train.phases import phases_of
 from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
@@ -158,14 +158,14 @@ def test_the_table_of_several_processes_is_the_one_of_a_single_process(tmp_path,
             mine = world.shard(range(len(groups)))
             share = StepRollouts(groups=[groups[one] for one in mine], numbers=mine, rewards=[])
             signals = TokenSignals(
-                groups=[one for one in mine for _ in range(2)],
+                members=[Member(one, place) for one in mine for place in range(2)],
                 mask=torch.ones(2 * len(mine), 2, dtype=torch.bool),
                 advantages=torch.tensor([[one, 0.5] for one in mine for _ in range(2)]).view(-1, 2),
                 kl=None,
                 clipped=None,
             )
             context: Any = SimpleNamespace(world=world, run=run, first_step=7)
-            write_rollouts(share, context, 3, signals)
+            write_rollouts([share], context, 3, signals)
         assert [path.name for path in (run.path / "rollouts").iterdir()] == ["step_000011.parquet"]
         return run.rollouts_path(11)
 

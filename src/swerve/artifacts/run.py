@@ -112,10 +112,6 @@ class RunDirectory:
         """Rollouts that made the update to global step `step`."""
         return self.path / "rollouts" / f"step_{step:06d}.parquet"
 
-    def rollouts_part_path(self, step: int, rank: int) -> Path:
-        """One process's part of them, until the first process has joined the parts; left by a kill, it is removed."""
-        return self.path / "rollouts" / f"{TEMPORARY_PREFIX}step_{step:06d}-{rank}.parquet"
-
     def pairs_path(self, stage: str) -> Path:
         """Preference pairs a stage was trained on."""
         return self.path / "rollouts" / f"{stage}_pairs.parquet"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from swerve.functional.logprobs import at_least_float32
@@ -330,6 +330,7 @@ def reinforce_pp_baseline_advantages(
     rewards: Float[Tensor, "G N"],
     mask: Bool[Tensor, "B T"],
     *,
+    rows: Int[Tensor, " B"] | None = None,
     penalty: Float[Tensor, "B T"] | None = None,
     std: Std = "sample",
     moments: Moments | MomentsOf | None = None,
@@ -340,13 +341,14 @@ def reinforce_pp_baseline_advantages(
 
     Args:
         rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
-        mask: `[B, T]` with B = G N; row g N + n belongs to completion n of group g.
+        mask: `[B, T]`, of the completions in `rows`.
+        rows: `[B]`; g N + n is completion n of group g. None: all G N of them, in this order.
         penalty: `[B, T]`, subtracted from each token before whitening, such as a KL to go; none by default.
         std: `sample` in verl, `population` in OpenRLHF.
         moments: of what is whitened, over the whole update, or a function that returns them; this batch's own without.
 
     Raises:
-        ValueError: groups of one, a mask with other than G N rows, or as `whiten`.
+        ValueError: groups of one, a mask with other than B rows, or as `whiten`.
 
     >>> mask = torch.arange(4) < torch.tensor([2, 3, 4, 1])[:, None]
     >>> advantages = reinforce_pp_baseline_advantages(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), mask, std="population")
@@ -354,6 +356,7 @@ def reinforce_pp_baseline_advantages(
     [2.0, -0.5, -0.5, -0.5]
     """
     per_completion = dr_grpo_advantages(rewards).flatten()
+    per_completion = per_completion if rows is None else per_completion[rows]
     if mask.ndim != 2 or len(mask) != len(per_completion):
         raise ValueError(f"the mask must have {len(per_completion)} rows, one per completion; got {tuple(mask.shape)}")
     values = per_completion[:, None].expand(mask.shape)

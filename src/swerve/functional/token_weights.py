@@ -266,7 +266,9 @@ _CORRECTIONS: Mapping[str, Callable[[Tensor, float, float | None], Tensor]] = {
 """What becomes of the importance weights, by the name that a recipe calls it."""
 
 
-def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> float:
+def entropy_threshold(
+    entropies: Float[Tensor, " N"], *, share: int | float, sum_counts: Callable[[Tensor], Tensor] | None = None
+) -> float:
     """Return the entropy (nats) from which tokens belong to the top share, over all tokens of an update.
 
     The ceil(share N)-th largest entropy. Tokens equal to it are all kept, so ties can keep more than the share.
@@ -274,6 +276,7 @@ def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> 
     Args:
         entropies: `[N]`, nats, of unmasked tokens only.
         share: above 0, at most 1.
+        sum_counts: returns the sums of integers over the processes, where others have tokens too; called five times.
 
     Raises:
         ValueError: no tokens, or share is out of range.
@@ -283,11 +286,30 @@ def entropy_threshold(entropies: Float[Tensor, " N"], *, share: int | float) -> 
     """
     if not 0 < share <= 1:
         raise ValueError(f"share must be above 0 and at most 1, got {share}")
-    num_tokens = entropies.numel()
+    total = torch.tensor(entropies.numel())
+    num_tokens = int(total if sum_counts is None else sum_counts(total))
     if num_tokens == 0:
         raise ValueError("there is no token to rank by entropy; is every mask empty?")
     num_kept = math.ceil(share * num_tokens - 1e-9)  # 0.1 x 30 is a rounding above 3 and must keep 3
-    return float(entropies.detach().flatten().kthvalue(num_tokens - max(num_kept, 1) + 1).values)
+    return _kth_smallest(entropies.detach().flatten(), num_tokens - max(num_kept, 1) + 1, sum_counts)
+
+
+def _kth_smallest(values: Tensor, k: int, sum_counts: Callable[[Tensor], Tensor] | None) -> float:
+    """Return the k-th smallest value of all processes, found byte by byte of its bits in four sums of counts."""
+    if sum_counts is None:
+        return float(values.kthvalue(k).values)
+    bits = values.float().cpu().view(torch.int32).long()
+    keys = torch.where(bits < 0, ~bits & 0xFFFFFFFF, bits | 0x80000000)  # in the order of the values
+    found = 0
+    for shift in (24, 16, 8, 0):
+        digits = (keys >> shift) & 0xFF
+        counts = sum_counts(digits.bincount(minlength=256))
+        below = counts.cumsum(0)
+        digit = int((below < k).sum())
+        k -= int(below[digit] - counts[digit])
+        keys, found = keys[digits == digit], (found << 8) | digit
+    bits = torch.tensor(found ^ 0x80000000 if found & 0x80000000 else ~found)
+    return float(bits.int().view(torch.float32))
 
 
 def top_entropy_mask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -119,6 +120,15 @@ def score_logprobs(
     return score_tokens(weights, batches, compute, table, num_scores=1)[0]
 
 
+class Member(NamedTuple):
+    """Which of a step's completions one is."""
+
+    group: int
+    """Number of its group, over all processes."""
+    place: int
+    """Within the group."""
+
+
 SignalRow = Mapping[str, list[float] | None]
 
 
@@ -126,8 +136,8 @@ SignalRow = Mapping[str, list[float] | None]
 class TokenSignals:
     """What the updates of a step did at each token of this process's completions: recorded columns, `[B, T]`."""
 
-    groups: Sequence[int]
-    """Number of the group of each completion."""
+    members: Sequence[Member]
+    """Which completions they are."""
     mask: Bool[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
     """As they weighed the policy loss; 0 at tokens that it leaves out."""
@@ -136,20 +146,18 @@ class TokenSignals:
     clipped: Float[Tensor, "B T"] | None
     """Share of the updates in which clipping removed the token's gradient; None where the loss does not clip."""
 
-    def by_group(self) -> dict[int, list[SignalRow]]:
-        """Return the columns of the rollouts table, a row for each completion, of each group in the updates."""
+    def by_member(self) -> dict[Member, SignalRow]:
+        """Return the columns of the rollouts table, a row for each completion in the updates."""
         lengths = self.mask.sum(dim=1).tolist()
         columns = {name: getattr(self, name) for name in NO_SIGNAL}
         tables = {name: None if column is None else column.tolist() for name, column in columns.items()}
-        rows: dict[int, list[SignalRow]] = {}
-        for row, (group, length) in enumerate(zip(self.groups, lengths, strict=True)):
-            rows.setdefault(group, []).append(
-                {name: None if table is None else table[row][:length] for name, table in tables.items()}
-            )
-        return rows
+        return {
+            member: {name: None if table is None else table[row][:length] for name, table in tables.items()}
+            for row, (member, length) in enumerate(zip(self.members, lengths, strict=True))
+        }
 
 
-NO_SIGNAL: SignalRow = {field.name: None for field in fields(TokenSignals) if field.name not in ("groups", "mask")}
+NO_SIGNAL: SignalRow = {field.name: None for field in fields(TokenSignals) if field.name not in ("members", "mask")}
 """The signal's columns of a completion that was in no update."""
 
 

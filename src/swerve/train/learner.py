@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +16,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.batch import TokenBatch, TokenSequence, token_batches
+from swerve.batch import TokenBatch, TokenSequence, empty_batch, packed_batches, packed_tokens, token_batches
 from swerve.config import OptimizerConfig
 from swerve.errors import CheckpointError, MissingExtraError, SwerveError
 from swerve.models.model_folder import read_trainer_state
+from swerve.train.balance import Work, WorkEstimate, deal, pieces
 from swerve.train.replicated_model import ReplicatedModel
 
 LossFunction = Callable[[TokenBatch, Tensor], tuple[Tensor, Mapping[str, float]]]
@@ -109,14 +111,63 @@ class Learner:
     def batches(
         self, sequences: Sequence[TokenSequence], *, tokens_per_batch: int, together: int = 1
     ) -> list[TokenBatch]:
-        """Return micro-batches of (prompt ids, completion ids) pairs as the model reads them; see `token_batches`."""
-        return token_batches(
+        """Return micro-batches of (prompt ids, completion ids) pairs as the model reads them; see `token_batches`.
+
+        Where all processes must have as many, all must call this, and batches without a completion fill up.
+        """
+        batches = token_batches(
             sequences,
             pad_id=self.pad_id,
             tokens_per_batch=tokens_per_batch,
             together=together,
             packed=self.weights.packs,
         )
+        if not self.weights.needs_equal_batches:
+            return batches
+        if self.weights.packs:
+            batches = self._even_batches(sequences, len(batches), tokens_per_batch, together)
+        num = int(self.world.max(len(batches)))
+        return batches + [empty_batch(pad_id=self.pad_id)] * (num - len(batches))
+
+    def _even_batches(
+        self, sequences: Sequence[TokenSequence], num: int, tokens_per_batch: int, together: int
+    ) -> list[TokenBatch]:
+        """Return packed batches of equal work, as many in every process as the one that needs most has."""
+        starts = range(0, len(sequences), together)
+        units = [sequences[start : start + together] for start in starts]
+        works = self._works(units)
+
+        def fits(rows: Sequence[int]) -> bool:
+            return packed_tokens(one for row in rows for one in units[row]) <= tokens_per_batch
+
+        num = int(self.world.max(len(pieces(works, num, fits))))
+        rows = [[starts[unit] + one for unit in piece for one in range(together)] for piece in pieces(works, num, fits)]
+        return packed_batches(sequences, rows)
+
+    def work_estimate(self) -> WorkEstimate:
+        """Return how much work the model has with a sequence."""
+        return WorkEstimate.of(self.model.config, packs=self.weights.packs)
+
+    def share(self, units: Sequence[Sequence[TokenSequence]]) -> list[int]:
+        """Return which units this process takes, so that all have equal work.
+
+        Args:
+            units: of all processes: sequences of one prompt, which stay together.
+        """
+        if self.world.size == 1:
+            return list(range(len(units)))
+        ranks = deal(self._works(units), self.world.size)
+        return [number for number, rank in enumerate(ranks) if rank == self.world.rank]
+
+    def _works(self, units: Sequence[Sequence[TokenSequence]]) -> list[Work]:
+        """Return the work of each unit; those that follow one another and have one prompt are a group."""
+        prompts = [unit[0][0] for unit in units]
+        groups = accumulate(int(one != before) for one, before in pairwise([None, *prompts]))
+        estimate = self.work_estimate()
+        return [
+            estimate.row(group, len(unit[0][0]), *(len(completion) for _, completion in unit))
+            for group, unit in zip(groups, units, strict=True)
+        ]
 
     def update(
         self,

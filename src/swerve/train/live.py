@@ -149,7 +149,8 @@ class LiveDivergence:
             )
         with _evaluation_mode(start.model):
             sequences = context.world.gather(self._rollouts(start.model))[0]
-            own = context.world.shard([(tuple(prompt), tuple(completion)) for prompt, completion in sequences])
+            numbers = context.learner.share([[one] for one in sequences])
+            own = [(tuple(prompt), tuple(completion)) for prompt, completion in (sequences[one] for one in numbers)]
             self._batches = context.learner.batches(own, tokens_per_batch=_TOKENS_PER_BATCH)
             self._hidden = [_hidden(start, batch).cpu() for batch in self._batches]
         head = _linear(start.head)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 
 import torch
 from jaxtyping import Bool, Float
@@ -66,7 +67,7 @@ def update_policy(
                 recorder=recorder,
             )
             batches = step.batches
-            if len(rows) < len(step.sequences):
+            if stage.num_minibatches > 1:
                 sequences = [step.sequences[row] for row in rows]
                 batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
             result = context.learner.update(batches, loss, learning_rate=rate, metrics=_PER_TOKEN)
@@ -98,7 +99,7 @@ def gap_figures(gaps: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], world: Wo
         inside = gaps[mask & (quarters == number)]
         sums |= {f"sum{number}": float(inside.sum(dtype=torch.float64)), f"num{number}": float(len(inside))}
     sums = world.sums(sums)
-    largest = max(world.gather(float(gaps.max()) if gaps.numel() else 0.0))
+    largest = world.max(float(gaps.max()) if gaps.numel() else 0.0)
     means = [sums[f"sum{number}"] / sums[f"num{number}"] if sums[f"num{number}"] else None for number in range(4)]
     return dict(zip(_GAPS, [largest, *means], strict=True))
 
@@ -146,7 +147,7 @@ def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, kl: KlT
     if stage.is_selector:
         advantages = advantages.clamp(min=0.0)  # they learn from completions with a positive reward only
     return TokenSignals(
-        groups=step.groups,
+        members=step.members,
         mask=step.table.mask,
         advantages=advantages,
         kl=kl.recorded(step.columns, recorder),
@@ -154,16 +155,22 @@ def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, kl: KlT
     )
 
 
+def minibatches(numbers: set[int], stage: RlStage, context: StageContext, index: int, epoch: int) -> list[set[int]]:
+    """Return the numbers of the groups in each minibatch of an epoch, from those of all processes' groups."""
+    order, count = sorted(numbers), stage.num_minibatches
+    random.Random(context.seed(stage.label, "minibatches", index, epoch)).shuffle(order)
+    return [set(order[start::count]) for start in range(count)]
+
+
 def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index: int, epoch: int) -> list[list[int]]:
     """Return the rows of each minibatch: groups stay together and are dealt out alike on all processes."""
     everything = list(range(len(step.sequences)))
-    count = stage.num_minibatches
-    if count == 1:
+    if stage.num_minibatches == 1:
         return [everything]
-    order = sorted(number for part in context.world.gather(sorted(set(step.groups))) for number in part)
-    random.Random(context.seed(stage.label, "minibatches", index, epoch)).shuffle(order)
-    parts = [set(order[start::count]) for start in range(count)]
-    return [[row for row in everything if step.groups[row] in numbers] for numbers in parts]
+    groups = [member.group for member in step.members]
+    numbers = set(chain.from_iterable(context.world.gather(sorted(set(groups)))))
+    parts = minibatches(numbers, stage, context, index, epoch)
+    return [[row for row in everything if groups[row] in part] for part in parts]
 
 
 def _weighted(

@@ -28,7 +28,7 @@ from swerve.functional.advantages import whiten as whiten_tokens
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
 from swerve.recipes.custom import custom_function
-from swerve.train.columns import TokenColumns, TokenTable, score_tokens
+from swerve.train.columns import Member, TokenColumns, TokenTable, score_tokens
 from swerve.train.kl import KlTerm
 from swerve.train.learner import Learner
 from swerve.train.stages.context import StageContext, StepRollouts
@@ -40,8 +40,8 @@ class PolicyStep:
     """What the updates of one step learn from, on this process: B completions of at most T tokens."""
 
     sequences: Sequence[TokenSequence]
-    groups: Sequence[int]
-    """Number of the group of each completion."""
+    members: Sequence[Member]
+    """Which of the step's completions they are."""
     table: TokenTable
     rewards: Tensor
     """`[B]`."""
@@ -54,12 +54,9 @@ class PolicyStep:
 def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, kl: KlTerm) -> PolicyStep:
     """Return what the updates learn from; all processes must call it, also those without a group."""
     # The step's completions as one table, whatever their groups.
-    completions = [
-        (number, group.prompt.token_ids, rollout.completion)
-        for number, group in zip(rollouts.numbers, rollouts.groups, strict=True)
-        for rollout in group.rollouts
-    ]
-    sequences = [(prompt, completion.token_ids) for _, prompt, completion in completions]
+    completions = [rollout.completion for group in rollouts.groups for rollout in group.rollouts]
+    sequences, members = rollouts.sequences(), rollouts.members()
+    rewards = [value for values in rollouts.rewards for value in values]
     table = TokenTable.of(sequences)
     batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
     # What policy, sampler and reference say of each token.
@@ -68,14 +65,14 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         weights=table.mask.float(),
         policy_weights=table.mask.float(),
         advantages=table.zeros(),
-        sampler_logprobs=table.fill([completion.logprobs for _, _, completion in completions]),
+        sampler_logprobs=table.fill([completion.logprobs for completion in completions]),
         ref_logprobs=kl.ref_logprobs(batches, table),
         **_policy_scores(stage, kl, context.learner, batches, table),
     )
 
     def estimate(**penalties: Tensor) -> TokenColumns:
         values = columns.values
-        advantages = step_advantages(stage, rollouts.rewards, table, context.world, values=values, **penalties)
+        advantages = step_advantages(stage, rewards, members, table, context.world, values=values, **penalties)
         return replace(columns, **advantages._asdict())
 
     # Rewards become advantages; then some tokens may be left out.
@@ -85,9 +82,9 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         columns = replace(columns, policy_weights=chosen)
     return PolicyStep(
         sequences=sequences,
-        groups=[number for number, _, _ in completions],
+        members=members,
         table=table,
-        rewards=torch.tensor([value for values in rollouts.rewards for value in values]),
+        rewards=torch.tensor(rewards),
         columns=columns,
         batches=batches,
     )
@@ -123,8 +120,13 @@ def _policy_scores(
 
 def _top_entropy(entropies: Tensor, share: float, table: TokenTable, world: World) -> Tensor:
     """Return 1.0 at the tokens of highest entropy over all processes, 0.0 elsewhere."""
-    parts = world.gather(entropies[table.mask].tolist())
-    threshold = entropy_threshold(torch.tensor([value for part in parts for value in part]), share=share)
+
+    def sum_counts(counts: Tensor) -> Tensor:
+        counts = counts.to(world.device)
+        world.sum_(counts)
+        return counts.cpu()
+
+    threshold = entropy_threshold(entropies[table.mask], share=share, sum_counts=sum_counts)
     return top_entropy_mask(entropies, table.mask, share=share, threshold=threshold).float()
 
 
@@ -137,7 +139,8 @@ class StepAdvantages(NamedTuple):
 
 def step_advantages(
     stage: RlStage,
-    rewards: Sequence[Sequence[float]],
+    rewards: Sequence[float],
+    members: Sequence[Member],
     table: TokenTable,
     world: World,
     *,
@@ -145,12 +148,15 @@ def step_advantages(
     after: Float[Tensor, "B T"] | None = None,
     values: Float[Tensor, "B T"] | None = None,
 ) -> StepAdvantages:
-    """Return the advantages of the completions whose rewards are given, a row per group; all processes must call it.
+    """Return the advantages of this process's completions; all processes must call it.
+
+    A completion is compared with the others of its group wherever they are.
 
     Args:
         stage: with the estimator.
-        rewards: of this process's groups.
-        table: the shape of their completions, one after the other.
+        rewards: of each completion.
+        members: which of the step's completions they are.
+        table: their shape.
         world: the processes whose tokens are whitened together.
         before: `[B, T]`, subtracted from each token's reward before the baseline.
         after: `[B, T]`, the same after it: a token loses its own and the later ones.
@@ -160,10 +166,11 @@ def step_advantages(
     after = table.zeros() if after is None else after
     # The rewards in every form that an estimator may take them in.
     flat = torch.tensor(rewards, dtype=torch.float32)
-    size = stage.samples_per_prompt
+    grouped, rows = _whole_groups(flat - before.sum(dim=1), members, stage.samples_per_prompt, world)
     scores = _Scores(
-        grouped=flat.view(-1, size) - before.sum(dim=1).view(-1, size),
-        token_rewards=_at_last_token(flat.view(-1), table) - before - after,
+        grouped=grouped,
+        rows=rows,
+        token_rewards=_at_last_token(flat, table) - before - after,
         to_go=reward_to_go(after, table.mask),
         mask=table.mask,
         values=values,
@@ -172,8 +179,8 @@ def step_advantages(
     estimator = stage.advantages
     group_estimator = group_advantages(estimator)
     if group_estimator is not None:
-        per_completion = group_estimator(scores.grouped, **estimator.keywords)
-        return StepAdvantages(per_completion.reshape(-1, 1) * table.mask - scores.to_go)
+        per_completion = group_estimator(scores.grouped, **estimator.keywords).flatten()[rows]
+        return StepAdvantages(per_completion[:, None] * table.mask - scores.to_go)
     return TOKEN_ADVANTAGES[estimator.kind](scores, **estimator.keywords)
 
 
@@ -192,7 +199,9 @@ class _Scores(NamedTuple):
     """The rewards of a step in the forms that estimators take, with the penalties subtracted."""
 
     grouped: Tensor
-    """`[G, N]`, those after the baseline not subtracted."""
+    """`[G, N]`, of all processes' groups, those after the baseline not subtracted."""
+    rows: Tensor
+    """`[B]`, which of the G N this process's completions are."""
     token_rewards: Tensor
     """`[B, T]`, the completion's reward at its last token."""
     to_go: Tensor
@@ -201,6 +210,15 @@ class _Scores(NamedTuple):
     values: Tensor | None
     moments: MomentsOf
     """Over all processes."""
+
+
+def _whole_groups(values: Tensor, members: Sequence[Member], size: int, world: World) -> tuple[Tensor, Tensor]:
+    """Return the values `[G, N]` of all processes' groups, and which of them the own ones are."""
+    own = [[*member, value] for member, value in zip(members, values.tolist(), strict=True)]
+    everybody = sorted((Member(group, place), value) for part in world.gather(own) for group, place, value in part)
+    numbers = {member: number for number, (member, _) in enumerate(everybody)}
+    grouped = torch.tensor([value for _, value in everybody], dtype=values.dtype).view(-1, size)
+    return grouped, torch.tensor([numbers[member] for member in members], dtype=torch.long)
 
 
 def _at_last_token(rewards: Tensor, table: TokenTable) -> Tensor:
@@ -224,7 +242,7 @@ def _reinforce_pp(scores: _Scores, **keywords: Any) -> StepAdvantages:
 def _reinforce_pp_baseline(scores: _Scores, **keywords: Any) -> StepAdvantages:
     return StepAdvantages(
         reinforce_pp_baseline_advantages(
-            scores.grouped, scores.mask, penalty=scores.to_go, moments=scores.moments, **keywords
+            scores.grouped, scores.mask, rows=scores.rows, penalty=scores.to_go, moments=scores.moments, **keywords
         )
     )
 

@@ -8,7 +8,7 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,9 @@ class ReplicatedModel:
 
     All processes must call the methods that name weights or gradients, in the same order.
     """
+
+    needs_equal_batches: ClassVar[bool] = False
+    """Whether all processes must make the same number of forward and backward passes."""
 
     def __init__(
         self,

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,8 +16,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from swerve.artifacts.files import remove
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.files import TEMPORARY_PREFIX, remove
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
 from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.prompts import encode_prompts, template_arguments
@@ -24,7 +24,8 @@ from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
 from swerve.rollout.groups import response_metrics
-from swerve.train.columns import NO_SIGNAL, TokenSignals
+from swerve.train.balance import deal
+from swerve.train.columns import NO_SIGNAL, Member, SignalRow, TokenSignals
 from swerve.train.health.ungraded import outcome_figures
 from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
@@ -33,6 +34,8 @@ from swerve.world import World
 SamplingStage = RlStage | DistillStage
 PENDING = "rollouts"
 """The trainer's state that holds rollouts which were sampled ahead."""
+_ORDER = ("group", "place")
+"""Of the rows of the rollouts table."""
 _SYNC = ("seconds", "mean_difference", "max_difference")
 
 
@@ -129,6 +132,80 @@ def sample_step(
     return replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
 
 
+def deal_rollouts(
+    found: StepRollouts,
+    stage: SamplingStage,
+    context: StageContext,
+    *,
+    parts: Callable[[set[int]], list[set[int]]] = lambda numbers: [numbers],
+) -> StepRollouts:
+    """Return the completions that this process learns from, so that all have equal work; all processes must call it.
+
+    Args:
+        found: the whole groups that this process sampled; completions move from there to other processes.
+        stage: with the reward of failures.
+        context: the stage's.
+        parts: divides the numbers of the groups into those whose work is dealt out by itself.
+    """
+    world = context.world
+    if world.size == 1:
+        return found
+    rows = list(zip(found.members(), ((group, one) for group in found.groups for one in group.rollouts), strict=True))
+    targets = _targets(found, context, parts)
+    sent: list[list[dict[str, Any]]] = [[] for _ in range(world.size)]
+    mine: list[tuple[Member, Prompt, Rollout]] = []
+    for member, (group, rollout) in rows:
+        if targets[member] == world.rank:
+            mine.append((member, group.prompt, rollout))
+        else:
+            sent[targets[member]].append(_row(member, group.prompt, rollout, NO_SIGNAL))
+    problems = {one.id: one for one in found.drawn}
+    for row in chain.from_iterable(_from_bytes(part) for part in world.exchange([_to_bytes(rows) for rows in sent])):
+        prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
+        mine.append((Member(row["group"], row["place"]), prompt, _rollout(row)))
+    mine.sort(key=itemgetter(0))
+    by_group = [list(part) for _, part in groupby(mine, key=lambda one: one[0].group)]
+    groups = [RolloutGroup(prompt=part[0][1], rollouts=tuple(one for *_, one in part)) for part in by_group]
+    return replace(
+        found,
+        groups=groups,
+        numbers=[part[0][0].group for part in by_group],
+        rewards=_rewards(groups, stage),
+        places=[[member.place for member, *_ in part] for part in by_group],
+    )
+
+
+def _targets(
+    found: StepRollouts, context: StageContext, parts: Callable[[set[int]], list[set[int]]]
+) -> dict[Member, int]:
+    """Return the process that learns from each completion of all processes."""
+    lengths = [[len(prompt), len(completion)] for prompt, completion in found.sequences()]
+    own = [[*member, *two] for member, two in zip(found.members(), lengths, strict=True)]
+    # In the order of the processes that have them, so that few have to move.
+    everybody = [row for part in context.world.gather(own) for row in part]
+    estimate, targets = context.learner.work_estimate(), {}
+    for numbers in parts({group for group, *_ in everybody}):
+        rows = [row for row in everybody if row[0] in numbers]
+        works = [estimate.row(group, prompt, completion) for group, _, prompt, completion in rows]
+        for (group, place, *_), rank in zip(rows, deal(works, context.world.size), strict=True):
+            targets[Member(group, place)] = rank
+    return targets
+
+
+def _to_bytes(rows: list[dict[str, Any]]) -> bytes:
+    if not rows:
+        return b""
+    buffer, schema = pa.BufferOutputStream(), _with_numbers(ROLLOUTS_SCHEMA, _ORDER)
+    with pa.ipc.new_stream(buffer, schema) as stream:
+        stream.write_table(pa.Table.from_pylist(rows, schema=schema))
+    sent: bytes = buffer.getvalue().to_pybytes()
+    return sent
+
+
+def _from_bytes(part: bytes) -> list[dict[str, Any]]:
+    return pa.ipc.open_stream(part).read_all().to_pylist() if part else []
+
+
 class _Beside(Engine):
     """An engine that samples in another thread while something else is done in this one."""
 
@@ -147,15 +224,18 @@ class _Beside(Engine):
 def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     """Return the rollouts that were sampled ahead, as a checkpoint holds them; all processes must call it.
 
-    They are JSON in UTF-8, rows of the rollouts table by group, of weights that are then gone.
+    They are JSON in UTF-8, rows of the rollouts table by group, of weights that are then gone. The first process, which
+    writes the checkpoint, gets those of all, the others nothing.
     """
     if not context.pending:
         return {}
     (found,) = context.pending.values()
-    parts = context.world.gather(
-        [{name: row[name] for name in row.keys() - NO_SIGNAL.keys()} for row in _rows(found, None)]
-    )
-    rows = sorted((row for part in parts for row in part), key=lambda row: int(row["group"]))
+    left_out = {*NO_SIGNAL, "place"}
+    own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(found, None)]
+    parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
+    rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
+    if not rows:
+        return {}
     content = json.dumps(rows, sort_keys=True).encode()
     return {PENDING: {"json": torch.frombuffer(bytearray(content), dtype=torch.uint8)}}
 
@@ -187,26 +267,27 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
 
 def _group(problem: Problem, rows: Sequence[Mapping[str, Any]]) -> RolloutGroup:
     """Return the group of rows of the rollouts table."""
-    rollouts = tuple(
-        Rollout(
-            completion=Completion(
-                token_ids=tuple(row["completion_ids"]),
-                logprobs=tuple(row["logprobs"]),
-                finish_reason=row["finish_reason"],
-            ),
-            text=row["text"],
-            reward=Reward(
-                value=row["reward"],
-                status=row["status"],
-                parts=json.loads(row["parts"]),
-                extracted=row["extracted"],
-                detail=row["detail"],
-            ),
-            version=row["version"],
-        )
-        for row in rows
+    prompt = Prompt(problem=problem, token_ids=tuple(rows[0]["prompt_ids"]))
+    return RolloutGroup(prompt=prompt, rollouts=tuple(map(_rollout, rows)))
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    return Rollout(
+        completion=Completion(
+            token_ids=tuple(row["completion_ids"]),
+            logprobs=tuple(row["logprobs"]),
+            finish_reason=row["finish_reason"],
+        ),
+        text=row["text"],
+        reward=Reward(
+            value=row["reward"],
+            status=row["status"],
+            parts=json.loads(row["parts"]),
+            extracted=row["extracted"],
+            detail=row["detail"],
+        ),
+        version=row["version"],
     )
-    return RolloutGroup(prompt=Prompt(problem=problem, token_ids=tuple(rows[0]["prompt_ids"])), rollouts=rollouts)
 
 
 def _rewards(groups: Sequence[RolloutGroup], stage: SamplingStage) -> list[list[float]]:
@@ -246,59 +327,82 @@ def reward_value(reward: Reward, stage: SamplingStage) -> float:
     return stage.failure_reward if reward.value is None else reward.value
 
 
-def write_rollouts(found: StepRollouts, context: StageContext, index: int, signals: TokenSignals | None = None) -> None:
+def write_rollouts(
+    found: Sequence[StepRollouts], context: StageContext, index: int, signals: TokenSignals | None = None
+) -> None:
     """Write the step's rollouts of all processes to the run directory; all processes must call it.
 
     Args:
-        found: this process's rollouts.
+        found: this process's rollouts, in several parts perhaps.
         context: the stage's.
         index: 0-based number of the step in the stage.
-        signals: what the step's updates did at their tokens; groups that are not in it were left out.
+        signals: what the step's updates did at their tokens; completions that are not in it were left out.
     """
-    step, world = context.first_step + index + 1, context.world
-    rows = sorted(_rows(found, signals), key=lambda row: row["group"])
-    if world.size == 1:
-        write_table(context.run.rollouts_path(step), rows, ROLLOUTS_SCHEMA)
-        return
-
-    # Each process writes its own rows, the first one joins them.
-    write_table(context.run.rollouts_part_path(step, world.rank), rows, ROLLOUTS_SCHEMA)
-    world.barrier()
-    if world.is_main:
-        _join_parts(context.run, step, world.size)
+    rows = [row for part in found for row in _rows(part, signals)]
+    path = context.run.rollouts_path(context.first_step + index + 1)
+    write_together(path, rows, ROLLOUTS_SCHEMA, context.world, order=_ORDER)
 
 
-def _join_parts(run: RunDirectory, step: int, num_parts: int) -> None:
-    """Write the rollouts table of a step from the processes' parts, by group; remove the parts."""
-    paths = [run.rollouts_part_path(step, rank) for rank in range(num_parts)]
-    joined = pa.concat_tables([read_table(path, ROLLOUTS_SCHEMA) for path in paths]).sort_by("group")
-    write_table(run.rollouts_path(step), joined.combine_chunks(), ROLLOUTS_SCHEMA)
-    for path in paths:
-        remove(path)
+def write_together(
+    path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, world: World, *, order: Sequence[str]
+) -> None:
+    """Write one table of the rows of all processes, which must all call it.
+
+    Args:
+        path: the file; there once the first process has returned.
+        rows: this process's.
+        schema: of the table.
+        world: the processes.
+        order: numbers by which the rows are sorted; those that the schema does not have are left out of the table.
+    """
+    wide = _with_numbers(schema, order)
+    table = pa.Table.from_pylist(list(rows), schema=wide)
+    paths = [path.with_name(f"{TEMPORARY_PREFIX}{path.stem}-{rank}.parquet") for rank in range(world.size)]
+    if world.size > 1:  # Each process writes its own rows, the first one joins them.
+        write_table(paths[world.rank], table, wide)
+        world.barrier()
+        if not world.is_main:
+            return
+        table = pa.concat_tables([read_table(part, wide) for part in paths])
+    joined = table.sort_by([(name, "ascending") for name in order])
+    write_table(path, joined.combine_chunks(), schema)
+    for part in paths:
+        remove(part)
+
+
+def _with_numbers(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the schema with columns of integers, where it lacks them."""
+    return pa.schema([*schema, *(pa.field(name, pa.int32()) for name in names if name not in schema.names)])
 
 
 def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, Any]]:
-    recorded = {} if signals is None else signals.by_group()
+    recorded = {} if signals is None else signals.by_member()
+    rollouts = ((group.prompt, rollout) for group in found.groups for rollout in group.rollouts)
     return [
-        {
-            "group": number,
-            "problem_id": group.prompt.problem.id,
-            "prompt_ids": list(group.prompt.token_ids),
-            "completion_ids": list(rollout.completion.token_ids),
-            "logprobs": list(rollout.completion.logprobs),
-            "text": rollout.text,
-            "reward": rollout.reward.value,
-            "parts": json.dumps(dict(rollout.reward.parts)),
-            "status": rollout.reward.status,
-            "extracted": rollout.reward.extracted,
-            "detail": rollout.reward.detail,
-            "finish_reason": rollout.completion.finish_reason,
-            "version": rollout.version,
-            **(recorded[number][place] if number in recorded else NO_SIGNAL),
-        }
-        for number, group in zip(found.numbers, found.groups, strict=True)
-        for place, rollout in enumerate(group.rollouts)
+        _row(member, prompt, rollout, recorded.get(member, NO_SIGNAL))
+        for member, (prompt, rollout) in zip(found.members(), rollouts, strict=True)
     ]
+
+
+def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) -> dict[str, Any]:
+    """Return a row of the rollouts table, with the completion's place."""
+    return {
+        "group": member.group,
+        "place": member.place,
+        "problem_id": prompt.problem.id,
+        "prompt_ids": list(prompt.token_ids),
+        "completion_ids": list(rollout.completion.token_ids),
+        "logprobs": list(rollout.completion.logprobs),
+        "text": rollout.text,
+        "reward": rollout.reward.value,
+        "parts": json.dumps(dict(rollout.reward.parts)),
+        "status": rollout.reward.status,
+        "extracted": rollout.reward.extracted,
+        "detail": rollout.reward.detail,
+        "finish_reason": rollout.completion.finish_reason,
+        "version": rollout.version,
+        **signal,
+    }
 
 
 def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:

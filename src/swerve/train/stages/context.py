@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from transformers import PreTrainedModel
 
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.run import RunDirectory
+from swerve.batch import TokenSequence
 from swerve.config.curricula import SuccessRateCurriculum
 from swerve.config.recipe import Config
 from swerve.problems import ProblemFamily
@@ -18,6 +19,7 @@ from swerve.progress import Progress
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
+from swerve.train.columns import Member
 from swerve.train.curriculum import Draws, SolveRates
 from swerve.train.learner import Learner
 from swerve.train.phases import Phase
@@ -30,13 +32,15 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRollouts:
-    """This process's groups of one step."""
+    """This process's groups of one step: those that it sampled, or what it learns from, which may be parts of some."""
 
     groups: Sequence[RolloutGroup]
     numbers: Sequence[int]
     """Each group's number within the step, over all processes."""
     rewards: Sequence[Sequence[float]]
     """The reward training uses of each completion of each group."""
+    places: Sequence[Sequence[int]] = ()
+    """Of each completion within its whole group; none: the groups are whole."""
     num_refills: int = 0
     """Rounds of sampling after the first."""
     drawn: Sequence[Problem] = ()
@@ -47,6 +51,24 @@ class StepRollouts:
     def varied(self) -> list[bool]:
         """Return whether each group's rewards differ."""
         return [len(set(values)) > 1 for values in self.rewards]
+
+    def members(self) -> list[Member]:
+        """Return which of the step's completions these are, one group after the other."""
+        places = self.places or [range(len(group.rollouts)) for group in self.groups]
+        return [Member(number, place) for number, own in zip(self.numbers, places, strict=True) for place in own]
+
+    def sequences(self) -> list[TokenSequence]:
+        """Return prompt and completion ids, one group after the other."""
+        return [(group.prompt.token_ids, one.completion.token_ids) for group in self.groups for one in group.rollouts]
+
+    def whole(self, kept: Sequence[int]) -> StepRollouts:
+        """Return some of the groups, which must be whole."""
+        return replace(
+            self,
+            groups=[self.groups[index] for index in kept],
+            numbers=[self.numbers[index] for index in kept],
+            rewards=[self.rewards[index] for index in kept],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from swerve.functional.kl_divergence import exact_kl
 from swerve.functional.logprobs import entropy
 from swerve.train.frozen import load_frozen
 from swerve.train.learner import learning_rate
-from swerve.train.rollouts import RolloutSchedule, rollout_metrics, write_rollouts
+from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
 from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 
 
@@ -33,12 +33,8 @@ class DistillRunner:
     def _update(self, found: StepRollouts, index: int) -> Metrics:
         stage, context = self._stage, self._context
         if stage.keep_rollouts:
-            write_rollouts(found, context, index)
-        sequences = [
-            (group.prompt.token_ids, rollout.completion.token_ids)
-            for group in found.groups
-            for rollout in group.rollouts
-        ]
+            write_rollouts([found], context, index)
+        sequences = deal_rollouts(found, stage, context).sequences()
         num_tokens = context.world.sums({"n": sum(len(completion) for _, completion in sequences)})["n"]
         teacher = self._teacher
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from swerve.artifacts.tables import PAIRS_SCHEMA, read_table, write_table
-from swerve.batch import TokenBatch
+from swerve.artifacts.tables import PAIRS_SCHEMA, read_table
+from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.stages import DpoStage
 from swerve.errors import SwerveError
 from swerve.functional.logprobs import token_logprobs
@@ -20,8 +21,9 @@ from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
 from swerve.train.learner import learning_rate
+from swerve.train.rollouts import write_together
 from swerve.train.stages.context import Metrics, StageContext
-from swerve.types import RolloutGroup
+from swerve.types import RewardStatus, RolloutGroup
 
 _PROMPTS_AT_A_TIME = 64
 
@@ -35,18 +37,16 @@ class DpoRunner:
         path = context.run.pairs_path(stage.label)
         if not context.resumed:
             pairs = self._with_reference(self._collect())
-            if context.world.is_main:
-                write_table(path, pairs, PAIRS_SCHEMA)
+            write_together(path, pairs, PAIRS_SCHEMA, context.world, order=("slot",))
             context.world.barrier()
         self._pairs: list[dict[str, Any]] = read_table(path, PAIRS_SCHEMA).to_pylist()
 
     def step(self, index: int) -> Metrics:
         """See `StageRunner.step`."""
-        stage, world = self._stage, self._context.world
+        stage, learner = self._stage, self._context.learner
         size = stage.batch_size
-        pairs = world.shard(
-            [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
-        )
+        drawn = [self._pairs[number % len(self._pairs)] for number in range(index * size, (index + 1) * size)]
+        pairs = [drawn[number] for number in learner.share([_sequences(pair) for pair in drawn])]
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
             sums = self._completion_logprobs(batch, hidden)
@@ -58,9 +58,8 @@ class DpoRunner:
             return per_pair.sum() / size, {"margin": float(margin.detach().sum()), "wins": float((margin > 0).sum())}
 
         rate = learning_rate(stage.optimizer, index, stage.steps)
-        result = self._context.learner.update(
-            self._pair_batches(pairs), loss, learning_rate=rate, metrics=("margin", "wins")
-        )
+        batches = self._pair_batches(pairs)
+        result = learner.update(batches, loss, learning_rate=rate, metrics=("margin", "wins"))
         return {
             "loss": result.loss,
             "grad_norm": result.grad_norm,
@@ -71,10 +70,14 @@ class DpoRunner:
         }
 
     def _collect(self) -> list[dict[str, Any]]:
-        """Return one pair for each sampled prompt that has a right and a wrong completion, until there are enough."""
+        """Return a pair of each prompt that this process sampled and that has a right and a wrong completion.
+
+        There is one `slot` for each prompt; sampling ends when all processes together have enough pairs.
+        """
         stage, context = self._stage, self._context
         wanted = stage.steps * stage.batch_size
-        pairs: list[dict[str, Any]] = []
+        own: list[dict[str, Any]] = []
+        slots_of_pairs: list[int] = []
         outcomes: Counter[str] = Counter()
         with (
             context.awake_engine(step=0) as engine,
@@ -84,28 +87,31 @@ class DpoRunner:
                 context.raise_if_interrupted()
                 slots = range(start, min(start + _PROMPTS_AT_A_TIME, stage.max_prompts))
                 # Pairs are trained on in their order: the next ones are those of the step after the pairs so far.
-                found, statuses = self._sample_pairs(engine, slots, pool_step=len(pairs) // stage.batch_size)
-                pairs += found
-                outcomes += statuses
-                task.advance(min(len(found), wanted - len(pairs) + len(found)))
-                if len(pairs) >= wanted:
+                num = len(slots_of_pairs)
+                groups = self._sample(engine, slots, pool_step=num // stage.batch_size)
+                pairs = {slot: pair for slot, group in groups.items() if (pair := _pair(group)) is not None}
+                own += [{"slot": slot, **pair} for slot, pair in pairs.items()]
+                slots_of_pairs += sorted(chain.from_iterable(context.world.gather(list(pairs))))
+                outcomes += self._outcomes(groups)
+                task.advance(min(len(slots_of_pairs), wanted) - num)
+                if len(slots_of_pairs) >= wanted:
                     break
-        if not pairs:
+        num = len(slots_of_pairs)
+        if not num:
             raise SwerveError(
                 f"stage '{stage.label}': none of {stage.max_prompts} prompts had both a right and a wrong completion "
                 f"among {stage.samples_per_prompt} samples ({_counted(outcomes)}); train the stage before it longer, "
                 f"or raise stages.{stage.label}.samples_per_prompt or .max_prompts"
             )
-        if len(pairs) < wanted:
+        if num < wanted:
             context.progress.note(
-                f"{stage.label}: {len(pairs)} pairs from {stage.max_prompts} prompts for {wanted} wanted; they repeat"
+                f"{stage.label}: {num} pairs from {stage.max_prompts} prompts for {wanted} wanted; they repeat"
             )
-        return pairs[:wanted]
+        kept = set(slots_of_pairs[:wanted])
+        return [pair for pair in own if pair["slot"] in kept]
 
-    def _sample_pairs(
-        self, engine: Engine, slots: range, *, pool_step: int
-    ) -> tuple[list[dict[str, Any]], Counter[str]]:
-        """Return the pairs that the prompts of some slots give, and how many completions had each outcome."""
+    def _sample(self, engine: Engine, slots: range, *, pool_step: int) -> dict[int, RolloutGroup]:
+        """Return the groups of this process's prompts of some slots."""
         stage, context = self._stage, self._context
         problems = dict(zip(slots, context.draw(slots, step=0, pool_step=pool_step), strict=True))
         mine = context.world.shard(slots)
@@ -119,16 +125,16 @@ class DpoRunner:
             seeds=[context.seed(stage.label, "rollout", slot) for slot in mine],
             grade=grade_all,
         )
-        local = [
-            [slot, _pair(group), [rollout.reward.status for rollout in group.rollouts]]
-            for slot, group in zip(mine, groups, strict=True)
-        ]
-        gathered = sorted((entry for part in context.world.gather(local) for entry in part), key=lambda entry: entry[0])
-        outcomes = Counter(status for _, _, statuses in gathered for status in statuses)
-        return [pair for _, pair, _ in gathered if pair is not None], outcomes
+        return dict(zip(mine, groups, strict=True))
+
+    def _outcomes(self, groups: Mapping[int, RolloutGroup]) -> Counter[str]:
+        """Return how many completions of all processes had each outcome."""
+        own = Counter(rollout.reward.status for group in groups.values() for rollout in group.rollouts)
+        totals = self._context.world.sums({name: own[name] for name in get_args(RewardStatus)})
+        return Counter({name: int(total) for name, total in totals.items() if total})
 
     def _with_reference(self, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add the completions' log-probabilities under the policy the stage begins with."""
+        """Add the completions' log-probabilities under the policy the stage begins with; all processes must call it."""
         model = self._context.learner.model
         model.eval()
         totals = torch.zeros(2 * len(pairs))
@@ -149,11 +155,13 @@ class DpoRunner:
         per_token = self._context.learner.head.map(
             hidden, lambda logits, rows: token_logprobs(logits, ids[rows])[:, None]
         )[:, 0]
+        if not batch.rows:
+            return per_token
         return torch.stack([part.sum() for part in torch.split(per_token, batch.mask.sum(dim=1).tolist())])
 
     def _pair_batches(self, pairs: Sequence[Mapping[str, Any]]) -> list[TokenBatch]:
         """Batches in which row 2i is a pair's chosen completion and row 2i + 1 its rejected one."""
-        sequences = [(pair["prompt_ids"], pair[name]) for pair in pairs for name in ("chosen_ids", "rejected_ids")]
+        sequences = [sequence for pair in pairs for sequence in _sequences(pair)]
         return self._context.learner.batches(sequences, tokens_per_batch=self._stage.tokens_per_batch, together=2)
 
 
@@ -168,6 +176,10 @@ def _pair(group: RolloutGroup) -> dict[str, Any] | None:
         "chosen_ids": list(right[0].completion.token_ids),
         "rejected_ids": list(wrong[0].completion.token_ids),
     }
+
+
+def _sequences(pair: Mapping[str, Any]) -> list[TokenSequence]:
+    return [(pair["prompt_ids"], pair[name]) for name in ("chosen_ids", "rejected_ids")]
 
 
 def _counted(outcomes: Counter[str]) -> str:

@@ -63,7 +63,7 @@ class SftRunner:
         """See `StageRunner.step`."""
         stage, learner = self._stage, self._context.learner
         batch_sequences, drawn = self._draw(index)
-        sequences = self._context.world.shard(batch_sequences)
+        sequences = self._share(batch_sequences)
         num_tokens = self._num_tokens(sequences)
 
         def loss(batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
@@ -83,6 +83,10 @@ class SftRunner:
             **drawn,
             **self._validate(index),
         }
+
+    def _share(self, sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
+        """Return those of all processes' sequences that this one reads."""
+        return [sequences[number] for number in self._context.learner.share([[one] for one in sequences])]
 
     def _draw(self, index: int) -> tuple[Sequence[TokenSequence], Metrics]:
         """Return the sequences of a step, of all processes, and what to log of them."""
@@ -135,7 +139,7 @@ class SftRunner:
     def _validation_loss(self) -> float:
         """Return the mean loss per token of the validation examples, without dropout."""
         stage, learner = self._stage, self._context.learner
-        sequences = self._context.world.shard(self._validation)
+        sequences = self._share(self._validation)
         learner.model.eval()
         total = 0.0
         with torch.inference_mode():
