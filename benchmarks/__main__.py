@@ -30,8 +30,8 @@ def texts() -> dict[str, str]:
     graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
         read_records(results / f"{name}.jsonl") for name in names
     )
-    layers, precisions, places = (
-        read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision", "places")
+    layers, precisions, places, shares = (
+        read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision", "places", "balance")
     )
     answers = {
         "equivalence": equivalence.shown(maths),
@@ -39,7 +39,7 @@ def texts() -> dict[str, str]:
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places)}
+    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places), **_shares(shares)}
     memory = {**_peaks(peaks), **_layers(layers)}
     return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory, **_precisions(precisions)}
 
@@ -131,6 +131,25 @@ def _places(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     rows = [[line["lengths"], f"{line['tokens']:,}", *(f"{line[way]:.2f}" for way in ways)] for line in lines[1:]]
     head = ["lengths", "tokens", "padded", "packed", "packed, a group's prompt once", "the same, in attention"]
     return {"places": table(head, rows), "places: tokens": f"{lines[0]['tokens']:,}"}
+
+
+def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    names = ("by_number", "dealt", "by_number_batches", "dealt_batches")
+    rows = [
+        [
+            line["lengths"],
+            str(line["ranks"]),
+            *(f"{line[name]:.2f}" for name in names),
+            f"{line['work']:.2f}",
+            f"{100 * line['moved']:.0f}%",
+        ]
+        for line in lines[1:]
+    ]
+    head = ["lengths", "processes", "by number", "dealt", "by number, per micro-batch", "dealt, per micro-batch"]
+    return {
+        "balance": table([*head, "work of all", "completions moved"], rows),
+        "balance: tokens": f"{lines[0]['tokens']:,}",
+    }
 
 
 def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

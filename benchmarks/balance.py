@@ -5,9 +5,9 @@
 Steps of three distributions of lengths (those of `benchmarks.update`) for a model of Qwen 2.5's 1.5B layout.
 `by_number` and `dealt` are the work of the slowest process over the mean, in all; `_batches` the same added up over
 micro-batches of `--tokens` tokens at most, at each of which sharded processes wait for one another: filled one after
-the other where rows are dealt by number, of equal work where they are dealt by work. `read_again` is in how many more
-processes than one a group's prompt is read, `moved` the share of completions that another process sampled. All are
-means over seeds, but for `most`, the largest `dealt`.
+the other where rows are dealt by number, of equal work where they are dealt by work. `work` is what all do together,
+dealt by work over by number; `read_again` is in how many more processes than one a group's prompt is read, `moved`
+the share of completions that another process sampled. All are means over seeds, but for `most`, the largest `dealt`.
 """
 
 from __future__ import annotations
@@ -46,20 +46,19 @@ def balance(profile: Mapping[str, Any], num_ranks: int, *, tokens: int, seed: in
     by_home = sorted(range(len(rows)), key=lambda row: ranks[row])
     dealt = dict(zip(by_home, deal([works[row] for row in by_home], num_ranks), strict=True))
     found: dict[str, float] = {}
+    totals: list[list[int]] = []
     for name, chosen in (("by_number", ranks), ("dealt", [dealt[row] for row in range(len(rows))])):
         shares = [[row for row in range(len(rows)) if chosen[row] == rank] for rank in range(num_ranks)]
-        found[name] = _slowest([total_work(works[row] for row in share) for share in shares])
+        totals.append([total_work(works[row] for row in share) for share in shares])
+        found[name] = max(totals[-1]) / fmean(totals[-1])
         batches = _batches(rows, works, shares, tokens, even=name == "dealt")
         loads = [[total_work(works[row] for row in batch) for batch in some] for some in batches]
         together = list(zip_longest(*loads, fillvalue=0))
         found[f"{name}_batches"] = sum(map(max, together)) / (sum(map(sum, together)) / num_ranks)
+    found["work"] = sum(totals[1]) / sum(totals[0])
     found["read_again"] = len({(groups[row], dealt[row]) for row in dealt}) / profile["groups"] - 1
     found["moved"] = fmean(dealt[row] != ranks[row] for row in dealt)
     return found
-
-
-def _slowest(loads: Sequence[int]) -> float:
-    return max(loads) / fmean(loads)
 
 
 def _batches(

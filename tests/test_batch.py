@@ -19,9 +19,17 @@ from transformers import (
 )
 
 from swerve import batch as batches
-from swerve.batch import checked_head, completion_hidden, completion_logits, reads_packed_rows, token_batches
+from swerve.batch import (
+    checked_head,
+    completion_hidden,
+    completion_logits,
+    empty_batch,
+    reads_packed_rows,
+    token_batches,
+)
 from swerve.errors import ConfigError, MismatchError
 from swerve.models import packed_attention
+from swerve.models.head import model_head
 from swerve.models.packed_attention import NAME
 
 WINDOWED = ["sliding_attention", "full_attention"]
@@ -81,6 +89,16 @@ def test_logits_predict_the_completion_token_at_their_position(tiny):
                 for position in range(len(completion)):
                     expected = full[len(prompt) + position - 1]
                     assert torch.allclose(logits[index, position], expected, atol=1e-5)
+
+
+def test_a_batch_without_a_completion_is_read_and_has_no_states(tiny):
+    model = copy.deepcopy(tiny[0])
+    hidden = completion_hidden(model, empty_batch(pad_id=3), model_head(model))
+    assert hidden.shape == (0, 32)
+    hidden.sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert gradients
+    assert not any(gradient.any() for gradient in gradients)
 
 
 def test_a_packed_row_has_no_padding_and_a_repeated_prompt_once():

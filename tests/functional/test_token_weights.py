@@ -215,6 +215,23 @@ def test_a_threshold_of_the_whole_update_makes_the_mask_independent_of_the_split
     assert torch.equal(torch.cat(parts), whole)
 
 
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.77, 1.0])
+def test_the_threshold_of_several_processes_is_found_exactly_from_sums_of_counts(share):
+    values = torch.cat(
+        [torch.randn(150) * 10.0 ** torch.arange(-20, 10).repeat(5), torch.tensor([0.0, -0.0, 1.0, 1.0])]
+    )
+    num_sums = []
+
+    def sum_counts(counts):
+        num_sums.append(1)
+        return counts
+
+    assert entropy_threshold(values, share=share, sum_counts=sum_counts) == entropy_threshold(values, share=share)
+    assert len(num_sums) == 5
+    twice = entropy_threshold(values, share=share, sum_counts=lambda counts: 2 * counts)
+    assert twice == entropy_threshold(values.repeat(2), share=share)
+
+
 def test_an_empty_mask_or_share_is_an_error():
     mask = torch.zeros(1, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="is every mask empty"):

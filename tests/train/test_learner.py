@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import OptimizerConfig, TinyModel
+from swerve.config import OptimizerConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError
 from swerve.models.model_folder import load_model, save_checkpoint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -25,6 +25,25 @@ def _update(learner):
         return logits + (learner.value_head(hidden) - 1.0).square().sum(), {}
 
     return learner.update(learner.batches(SEQUENCES, tokens_per_batch=64), loss, learning_rate=1e-2)
+
+
+@pytest.mark.parametrize("rows", ["packed", "padded"])
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_batches_are_as_many_as_another_process_has_and_keep_pairs_together(tiny, monkeypatch, rows, tokens):
+    monkeypatch.setattr(ReplicatedModel, "needs_equal_batches", True)
+    monkeypatch.setattr(World, "max", lambda _world, value: max(value, 6.0))
+    runtime = RuntimeConfig(rows=rows)
+    learner = Learner(
+        ReplicatedModel(copy.deepcopy(tiny[0]), World(), runtime=runtime), tiny[1], OptimizerConfig(lr=1e-2)
+    )
+    pairs = [((1,) * (1 + one % 2), (2,) * length) for one in range(4) for length in (1 + one, 2)]
+    batches = learner.batches(pairs, tokens_per_batch=tokens, together=2)
+    assert len(batches) == 6
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(8))
+    for batch in batches:
+        assert [row + 1 for row in batch.rows[::2]] == list(batch.rows[1::2])
+        assert batch.input_ids.numel() <= tokens or len(batch.rows) == 2 or not batch.rows
+    assert len(learner.batches([], tokens_per_batch=tokens)) == 6
 
 
 def _learner(model, tokenizer):

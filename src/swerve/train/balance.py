@@ -69,8 +69,7 @@ class WorkEstimate:
         own = sum(num_completion) * (self.per_token + self.per_completion_token)
         own += self.per_pair * sum(length * (length + 1) // 2 for length in lengths)
         prompt = num_prompt * self.per_token
-        again = len(num_completion) - 1 if self.shares_prompts else len(num_completion)
-        return Work(group, prompt if self.shares_prompts else 0, own + again * prompt)
+        return Work(group, prompt, own) if self.shares_prompts else Work(group, 0, own + len(lengths) * prompt)
 
 
 class _Share:
@@ -140,7 +139,7 @@ def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool
 
     >>> works = [Work(row, 0, own) for row, own in enumerate([1, 2, 4, 3])]
     >>> pieces(works, 2, lambda rows: True)
-    [[2, 0], [1, 3]]
+    [[0, 2], [1, 3]]
     >>> pieces(works, 2, lambda rows: len(rows) < 2)
     [[2], [3], [1], [0]]
     """
