@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 CASES = Path(__file__).with_name("test_policy_update.py")
-LONE = "dr_grpo with one group"
+LONE, ONE = "dr_grpo with one group", "reward with one completion"
 RUNS: dict[str, dict[str, Any]] = {
     "dr_grpo": {},
     "clip, KL in the loss": {
@@ -53,16 +53,25 @@ def _cases() -> Any:
     return module
 
 
-def _share(cases: Any, world: Any, numbers: list[int]) -> Any:
-    return replace(cases.rollouts().whole(numbers[world.rank :: world.size]))
+def _share(cases: Any, world: Any, numbers: Sequence[int]) -> Any:
+    """Return the groups that a process has sampled."""
+    return cases.rollouts().whole(numbers[world.rank :: world.size])
+
+
+def _first_of(share: Any) -> Any:
+    """Return only the first completion of each group."""
+    groups = [replace(group, rollouts=group.rollouts[:1]) for group in share.groups]
+    return replace(share, groups=groups, rewards=[values[:1] for values in share.rewards])
 
 
 def _updates(cases: Any, models: Any, world: Any) -> dict[str, dict[str, Any]]:
     """Return gradient, figures and recorded signals of every variant's update, made by the processes of `world`."""
     found: dict[str, dict[str, Any]] = {}
-    for name in [*cases.VARIANTS, LONE]:
-        share = _share(cases, world, [1] if name == LONE else list(range(len(cases.SIZES))))
-        stage = cases.stage_of(name.split(" with ")[0], tokens_per_batch=24)
+    for name in [*cases.VARIANTS, LONE, ONE]:
+        share = _share(cases, world, [1] if name in (LONE, ONE) else range(len(cases.SIZES)))
+        changes = {"samples_per_prompt": 1, "zero_variance": "keep"} if name == ONE else {}
+        share = _first_of(share) if name == ONE else share
+        stage = cases.stage_of(name.split(" with ")[0], tokens_per_batch=24, **changes)
         update = cases.Update(models, stage, share, world=world)
         own = [[*member, row] for member, row in update.signals.by_member().items()]
         signals = sorted((one for part in world.gather(own) for one in part), key=lambda one: one[:2])
@@ -128,7 +137,7 @@ def _runs(cases: Any, models: Any, world: Any, folder: Path) -> dict[str, list[d
     for name in RUNS:
         stage = _stage(name, cases)
         runner = _runner(name, stage, cases, models, world, folder)
-        whole = _share(cases, world, list(range(len(cases.SIZES))))
+        whole = _share(cases, world, range(len(cases.SIZES)))
         learn = getattr(runner, "_update", lambda _whole, index, runner=runner: runner.step(index))
         found[name] = [dict(learn(whole, index)) for index in range(STEPS)]
     return found
