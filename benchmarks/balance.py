@@ -73,10 +73,9 @@ def _batches(
         found = pieces([works[row] for row in share], num, partial(fits, share))
         return [[share[row] for row in piece] for piece in found]
 
-    filled = [_filled(rows, share, tokens) for share in shares]
     if not even:
-        return filled
-    num = max(len(cut(share, len(some))) for share, some in zip(shares, filled, strict=True))
+        return [_filled(rows, share, tokens) for share in shares]
+    num = max(len(cut(share, packed_tokens(rows[row] for row in share) // tokens + 1)) for share in shares)
     return [cut(share, num) for share in shares]
 
 

@@ -43,8 +43,8 @@ class TokenBatch:
     packed_row: PackedRow | None = None
     """Where the sequences stand, in a packed row."""
     predicts: Int[Tensor, " N"] | None = None
-    """In a packed row: the place whose state predicts each real completion token, one sequence after the other.
-    Also, as none at all, of a batch without a completion."""
+    """In a packed row: the place whose state predicts each real completion token, one sequence after the other. Empty
+    where the batch has no completion."""
     sequences: tuple[TokenSequence, ...] = ()
     """What was packed."""
 
@@ -134,7 +134,7 @@ def empty_batch(*, pad_id: int) -> TokenBatch:
         completion_ids=none,
         mask=none.bool(),
         prompt_width=1,
-        predicts=none[0:0].flatten(),
+        predicts=none.flatten(),
         rows=(),
     )
 

@@ -148,7 +148,7 @@ def pieces(works: Sequence[Work], num: int, fits: Callable[[Sequence[int]], bool
         found = [[row for row, rank in enumerate(ranks) if rank == number] for number in range(num)]
         if all(len(rows) < 2 or fits(rows) for rows in found):
             break
-        num += 1
+        num += 1 + num // 16
     else:
         found = [[row] for row in range(len(works))]
     return sorted((rows for rows in found if rows), key=lambda rows: -total_work(works[row] for row in rows))

@@ -115,22 +115,18 @@ class Learner:
 
         Where all processes must have as many, all must call this, and batches without a completion fill up.
         """
-        batches = token_batches(
-            sequences,
-            pad_id=self.pad_id,
-            tokens_per_batch=tokens_per_batch,
-            together=together,
-            packed=self.weights.packs,
-        )
-        if not self.weights.needs_equal_batches:
-            return batches
-        if self.weights.packs:
-            batches = self._even_batches(sequences, len(batches), tokens_per_batch, together)
-        num = int(self.world.max(len(batches)))
+        packs, must_be_equal = self.weights.packs, self.weights.needs_equal_batches
+        if packs and must_be_equal:
+            batches = self._even_batches(sequences, tokens_per_batch, together)
+        else:
+            batches = token_batches(
+                sequences, pad_id=self.pad_id, tokens_per_batch=tokens_per_batch, together=together, packed=packs
+            )
+        num = int(self.world.max(len(batches))) if must_be_equal else len(batches)
         return batches + [empty_batch(pad_id=self.pad_id)] * (num - len(batches))
 
     def _even_batches(
-        self, sequences: Sequence[TokenSequence], num: int, tokens_per_batch: int, together: int
+        self, sequences: Sequence[TokenSequence], tokens_per_batch: int, together: int
     ) -> list[TokenBatch]:
         """Return packed batches of equal work, as many in every process as the one that needs most has."""
         starts = range(0, len(sequences), together)
@@ -140,7 +136,8 @@ class Learner:
         def fits(rows: Sequence[int]) -> bool:
             return packed_tokens(one for row in rows for one in units[row]) <= tokens_per_batch
 
-        num = int(self.world.max(len(pieces(works, num, fits))))
+        least = math.ceil(packed_tokens(sequences) / tokens_per_batch)
+        num = int(self.world.max(len(pieces(works, least, fits))))
         rows = [[starts[unit] + one for unit in piece for one in range(together)] for piece in pieces(works, num, fits)]
         return packed_batches(sequences, rows)
 

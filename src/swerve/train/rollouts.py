@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -150,20 +150,7 @@ def deal_rollouts(
     world = context.world
     if world.size == 1:
         return found
-    rows = list(zip(found.members(), ((group, one) for group in found.groups for one in group.rollouts), strict=True))
-    targets = _targets(found, context, parts)
-    sent: list[list[dict[str, Any]]] = [[] for _ in range(world.size)]
-    mine: list[tuple[Member, Prompt, Rollout]] = []
-    for member, (group, rollout) in rows:
-        if targets[member] == world.rank:
-            mine.append((member, group.prompt, rollout))
-        else:
-            sent[targets[member]].append(_row(member, group.prompt, rollout, NO_SIGNAL))
-    problems = {one.id: one for one in found.drawn}
-    for row in chain.from_iterable(_from_bytes(part) for part in world.exchange([_to_bytes(rows) for rows in sent])):
-        prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
-        mine.append((Member(row["group"], row["place"]), prompt, _rollout(row)))
-    mine.sort(key=itemgetter(0))
+    mine = sorted(_moved(found, _targets(found, context, parts), world), key=itemgetter(0))
     by_group = [list(part) for _, part in groupby(mine, key=lambda one: one[0].group)]
     groups = [RolloutGroup(prompt=part[0][1], rollouts=tuple(one for *_, one in part)) for part in by_group]
     return replace(
@@ -173,6 +160,24 @@ def deal_rollouts(
         rewards=_rewards(groups, stage),
         places=[[member.place for member, *_ in part] for part in by_group],
     )
+
+
+def _moved(
+    found: StepRollouts, targets: Mapping[Member, int], world: World
+) -> Iterator[tuple[Member, Prompt, Rollout]]:
+    """Send completions to the processes that learn from them; yield those of this one."""
+    sent: list[list[dict[str, Any]]] = [[] for _ in range(world.size)]
+    rollouts = ((group.prompt, rollout) for group in found.groups for rollout in group.rollouts)
+    for member, (prompt, rollout) in zip(found.members(), rollouts, strict=True):
+        if targets[member] == world.rank:
+            yield member, prompt, rollout
+        else:
+            sent[targets[member]].append(_row(member, prompt, rollout, NO_SIGNAL))
+    problems = {one.id: one for one in found.drawn}
+    for part in world.exchange([_to_bytes(rows) for rows in sent]):
+        for row in _from_bytes(part):
+            prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
+            yield Member(row["group"], row["place"]), prompt, _rollout(row)
 
 
 def _targets(
