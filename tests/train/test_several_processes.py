@@ -143,18 +143,18 @@ def _runs(cases: Any, models: Any, world: Any, folder: Path) -> dict[str, list[d
     return found
 
 
-def _assert_close(found: Any, expected: Any, place: Any) -> None:
+def _assert_close(found: Any, expected: Any, place: Any, *, abs_tol: float = 1e-7) -> None:
     """Check JSON values, numbers up to rounding."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys(), place
         for key, value in expected.items():
-            _assert_close(found[key], value, (place, key))
+            _assert_close(found[key], value, (place, key), abs_tol=abs_tol)
     elif isinstance(expected, list | tuple):
         assert len(found) == len(expected), place
         for number, value in enumerate(expected):
-            _assert_close(found[number], value, (place, number))
+            _assert_close(found[number], value, (place, number), abs_tol=abs_tol)
     elif isinstance(expected, float) and found is not None:
-        assert math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-6), (place, found, expected)
+        assert math.isclose(found, expected, rel_tol=1e-5, abs_tol=abs_tol), (place, found, expected)
     else:
         assert found == expected, place
 
@@ -182,7 +182,7 @@ def test_several_processes_make_the_updates_of_one(num, on_processes, tmp_path):
         other = tmp_path / "together" / path.relative_to(tmp_path / "alone")
         one, two = (read_table(table, ROLLOUTS_SCHEMA).to_pylist() for table in (path, other))
         assert len(one) == cases.GROUP * len(cases.SIZES)
-        _assert_close(two, one, str(other))
+        _assert_close(two, one, str(other), abs_tol=5e-6)  # KL: differences of log-probs in float32
 
 
 @contextmanager
