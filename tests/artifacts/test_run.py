@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from swerve.artifacts.files import atomic_directory
+from swerve.artifacts.files import atomic_directory, part_path
 from swerve.artifacts.metrics import append_metrics, cut_back, read_metrics, synced_extent, truncate_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import SPIKES_SCHEMA, read_table, write_table
@@ -298,7 +298,7 @@ def test_another_table_version_is_refused(tmp_path, monkeypatch):
 
 def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
     for rank in (0, 1):
-        part = run.rollouts_part_path(5, rank)
+        part = part_path(run.rollouts_path(5), rank)
         part.parent.mkdir(exist_ok=True)
         part.write_text("part")
     run.rollouts_path(4).write_text("whole")

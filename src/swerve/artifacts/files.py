@@ -49,6 +49,11 @@ def _temporary_name(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
 
 
+def part_path(path: Path, rank: int) -> Path:
+    """Return where a process writes its part of a file, until all are joined; left by a kill, it is removed."""
+    return path.with_name(f"{TEMPORARY_PREFIX}{path.stem}-{rank}{path.suffix}")
+
+
 def remove(path: Path) -> None:
     """Delete a file or a directory with its content; nothing happens where neither is."""
     if path.is_dir():

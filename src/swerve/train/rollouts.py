@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, remove
+from swerve.artifacts.files import part_path, remove
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
 from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.prompts import encode_prompts, template_arguments
@@ -362,7 +362,7 @@ def write_together(
     """
     wide = _with_numbers(schema, order)
     table = pa.Table.from_pylist(list(rows), schema=wide)
-    paths = [path.with_name(f"{TEMPORARY_PREFIX}{path.stem}-{rank}.parquet") for rank in range(world.size)]
+    paths = [part_path(path, rank) for rank in range(world.size)]
     if world.size > 1:  # Each process writes its own rows, the first one joins them.
         write_table(paths[world.rank], table, wide)
         world.barrier()
