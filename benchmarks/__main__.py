@@ -12,7 +12,9 @@ from studies.markdown import fill_page, table
 from studies.study import read_records
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / name for name in ("graders.md", "k-and-k.md", "maths-answers.md", "performance.md"))
+PAGES = tuple(
+    ROOT / "docs" / f"{name}.md" for name in ("graders", "k-and-k", "many-processes", "maths-answers", "performance")
+)
 _WAYS = {
     "math_verify": "math-verify {version} alone, one process, no limits",
     "in_process": "the grader of swerve, one process, no limits",
@@ -30,8 +32,9 @@ def texts() -> dict[str, str]:
     graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
         read_records(results / f"{name}.jsonl") for name in names
     )
-    layers, precisions, places, shares = (
-        read_records(results / f"{name}.jsonl") for name in ("update_layers", "precision", "places", "balance")
+    layers, precisions, places, shares, divided, devices = (
+        read_records(results / f"{name}.jsonl")
+        for name in ("update_layers", "precision", "places", "balance", "divided", "devices")
     )
     answers = {
         "equivalence": equivalence.shown(maths),
@@ -40,7 +43,7 @@ def texts() -> dict[str, str]:
         "rewritten-golds: made": _made(golds[0]),
     }
     speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places), **_shares(shares)}
-    memory = {**_peaks(peaks), **_layers(layers)}
+    memory = {**_peaks(peaks), **_layers(layers), **_divided(divided), **_devices(devices)}
     return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory, **_precisions(precisions)}
 
 
@@ -176,6 +179,36 @@ def _layers(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "layers: places": f"{few['places']:,}",
         "layers: made": _made(lines[0]),
     }
+
+
+def _divided(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what each of some processes holds of a model."""
+    held, peaks = ("weights", "gradients", "optimizer"), ("loading", "updating", "saving", "resuming")
+    rows = [[str(line["processes"]), *(f"{line[part] / 1e6:.0f} MB" for part in (*held, *peaks))] for line in lines[1:]]
+    return {
+        "divided": table(["processes", *held, *peaks], rows),
+        "divided: made": f"{_made(lines[0])}, {lines[0]['parameters'] / 1e6:.0f} million parameters",
+    }
+
+
+def _devices(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what 8 to 64 devices would need, by arithmetic."""
+
+    def shown(value: float | None, scale: float, unit: str) -> str:
+        return "-" if value is None else f"{value / scale:.3g} {unit}"
+
+    rows = [
+        [
+            line["model"],
+            str(line["devices"]),
+            *(shown(line[name], 1e9, "GB") for name in ("held", "update", "sampling", "received_bytes")),
+            *(shown(line[f"{name}_seconds"], 1, "s") for name in ("sampling", "update", "traffic")),
+        ]
+        for line in lines[1:]
+    ]
+    memory = ("held", "in an update", "while sampling", "received in an update")
+    heads = ["parameters", "devices", *memory, "sampling", "computing the update", "its traffic"]
+    return {"devices": table(heads, rows)}
 
 
 def _precisions(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:

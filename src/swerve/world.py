@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from swerve.errors import InterruptedRunError, StalledProcessError, SwerveError, ToldElsewhereError
+from swerve.errors import ConfigError, InterruptedRunError, StalledProcessError, SwerveError, ToldElsewhereError
 from swerve.interruption import checked_sigterm, request_stop
 
 T = TypeVar("T")
@@ -52,8 +52,6 @@ class World:
     device: str = "cpu"
     attendance: Attendance | None = None
     """Who has come to where; None where there is one process."""
-    bytes_group: Any = None
-    """The gloo processes that exchange bytes, where the others are NCCL's; None: they are the same."""
 
     @property
     def is_main(self) -> bool:
@@ -82,6 +80,23 @@ class World:
         """
         parts = self.gather(list(own))
         return [parts[number % self.size][number // self.size] for number in range(sum(map(len, parts)))]
+
+    def mesh(self, replicas: int = 1) -> Any:
+        """Return torch's mesh of the processes: `[size]`, or `[replicas, size / replicas]`.
+
+        Raises:
+            ConfigError: they cannot be divided into so many groups.
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+
+        if self.size % replicas:
+            raise ConfigError(
+                f"runtime.sharding.replicas={replicas} does not divide the {self.size} processes; choose a divisor"
+            )
+        kind, number = self.device.partition(":")[0], self.size // replicas
+        if replicas == 1:
+            return init_device_mesh(kind, (number,), mesh_dim_names=("shard",))
+        return init_device_mesh(kind, (replicas, number), mesh_dim_names=("replicate", "shard"))
 
     def sum_(self, tensor: Tensor) -> None:
         """Replace `tensor` by its sum over the processes."""
@@ -128,7 +143,7 @@ class World:
         """Give each process so many of the elements; return so many as are expected of each."""
         received = given.new_empty(sum(expected))
         with self._collective():
-            dist.all_to_all_single(received, given, expected, lengths, group=self.bytes_group)
+            dist.all_to_all_single(received, given, expected, lengths)  # on the CPU, by gloo
         return received
 
     def barrier(self) -> None:
@@ -139,6 +154,10 @@ class World:
 
     def _collective(self) -> AbstractContextManager[None]:
         return nullcontext() if self.attendance is None else self.attendance.collective()
+
+
+ALONE = World()
+"""One process."""
 
 
 class Attendance:
@@ -365,19 +384,27 @@ def _wake(processes: Iterable[str]) -> None:
 
 
 @contextmanager
-def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
+def joined_world(device: str, *, timeout: float = 1800.0, also_alone: bool = False) -> Iterator[World]:
     """Join the processes that torchrun started (it sets RANK, WORLD_SIZE and LOCAL_RANK), or be alone.
 
     Args:
         device: `cpu`, `cuda` (this process's own) or `cuda:N`.
         timeout: seconds within which all processes must come to a collective operation, or one is named.
+        also_alone: whether a single process is a group of torch's, too, which a divided model needs.
 
     Raises:
         StalledProcessError: a process did not come, or failed; in one of the others ToldElsewhereError.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(device=device)
+        if also_alone:
+            untyped: Any = dist
+            dist.init_process_group(_backend(device), store=untyped.HashStore(), rank=0, world_size=1)
+        try:
+            yield World(device=device)
+        finally:
+            if also_alone:
+                dist.destroy_process_group()
         return
     if device == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -386,21 +413,25 @@ def joined_world(device: str, *, timeout: float = 1800.0) -> Iterator[World]:
     rank = int(os.environ["RANK"])
     meeting, shared = _meet(rank, size, waiting=waiting, timeout=timeout)
     dist.init_process_group(
-        "nccl" if device.startswith("cuda") else "gloo",
+        _backend(device),
         store=shared,
         rank=rank,
         world_size=size,
         timeout=waiting,
     )
-    gloo = dist.new_group(backend="gloo", timeout=waiting) if device.startswith("cuda") else None
     store = _part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), meeting)
     attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
         with attendance.faults_named():
-            yield World(rank=rank, size=size, device=device, attendance=attendance, bytes_group=gloo)
+            yield World(rank=rank, size=size, device=device, attendance=attendance)
     finally:
         dist.destroy_process_group()
         attendance.end()
+
+
+def _backend(device: str) -> str:
+    """Return what moves tensors of a device, and those on the CPU, between processes."""
+    return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
 
 
 def _connect(*, timeout: timedelta, is_master: bool = False) -> Any:

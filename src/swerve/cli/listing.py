@@ -103,6 +103,9 @@ def check_config(
             "--memory", metavar="GB", min=0.001, max=1e6, help="Of the device to train on.  [default: this machine's]"
         ),
     ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=1, max=4096, help="That torchrun will start, a device each.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe is valid, what its presets leave out, and how much memory its training needs."""
@@ -120,12 +123,12 @@ def check_config(
         custom_digests(config)
     digest = config_hash(config)
     notes = preset_notes(config.stages)
-    needed, line = _memory(config, memory)
+    needed, line = _memory(config, memory, processes)
     found = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes, "memory": needed}
     print_result(found, "\n".join([f"{recipe}: valid, configuration {digest}", *notes, line]), as_json=as_json)
 
 
-def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] | None, str]:
+def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
     """Return what training needs, for JSON and as a line; None where the recipe leaves its model open."""
     from swerve.models.model_folder import resolve_device
     from swerve.train.initial import has_open_model
@@ -135,9 +138,10 @@ def _memory(config: Config, available_gb: float | None) -> tuple[dict[str, Any] 
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
     device = resolve_device(config.runtime.device)
     available = device_memory(device) if available_gb is None else int(available_gb * 1e9)
-    needed = predicted_memory(config, available=available)
+    needed = predicted_memory(config, available=available, processes=processes)
     check_memory(needed, available, config.runtime)
-    line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB, in stage {needed.stage}"
+    each = "" if processes == 1 else f" in each of {processes} processes"
+    line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage}"
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"
 
 

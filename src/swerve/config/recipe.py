@@ -45,6 +45,19 @@ class ReportConfig(Model):
     """Rollouts shown token by token."""
 
 
+class ShardingConfig(Model):
+    """How the weights of a model in training are divided over torchrun's processes."""
+
+    kind: Literal["none", "fsdp"] = "none"
+    """none: each process has all of them; fsdp: weights, gradients and optimizer states are divided (torch's FSDP2)."""
+    reshard: bool = True
+    """Whether a layer's gathered weights are dropped after its forward pass, and gathered again for its gradients."""
+    replicas: PositiveInt = 1
+    """Groups of processes that each hold all weights; the model is divided within a group, for fast links there."""
+    offload: bool = False
+    """Whether weights, gradients and optimizer states stay in the memory of the CPU, for a CUDA device."""
+
+
 class RuntimeConfig(Model):
     """Where and how the work runs; it changes results by their rounding at most."""
 
@@ -57,6 +70,8 @@ class RuntimeConfig(Model):
     activation_checkpointing: Literal["none", "every_second", "full"] = "none"
     """Of which decoder layers the update keeps the inputs alone and runs them again for the gradients: less memory, for
     up to a third more time."""
+    sharding: ShardingConfig = ShardingConfig()
+    """How training divides a model over processes."""
     liger: bool = False
     """Whether training uses the layers of Liger Kernel (a package that is an extra, on a CUDA device) where it has some
     for the architecture; that states and gradients stay the same is checked first."""
@@ -74,6 +89,9 @@ class RuntimeConfig(Model):
     """CPU time an isolated grader may take for one answer."""
     grader_memory_mb: PositiveInt = 1024
     """Memory (address space, MiB) an isolated grader may take."""
+    save_beside: bool = False
+    """Whether training goes on while a checkpoint is written, from copies in the CPU's memory: of each process those of
+    the files that it writes. Checkpoints at the end of a stage are waited for."""
     collective_timeout: PositiveInt = 1800
     """Seconds that torchrun's processes wait for each other before one that does not come is named."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = ()
@@ -164,6 +182,16 @@ class Config(Model):
         if self.attention.startswith("flash") and self.runtime.precision != "bfloat16":
             raise ValueError(
                 f"model.attention {self.attention} has no float32; set runtime.precision: bfloat16, or take sdpa"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_sharding(self) -> Config:
+        narrow = [stage.label for stage in self.stages if stage.optimizer.moments == "int8"]
+        if self.runtime.sharding.kind == "fsdp" and narrow:
+            raise ValueError(
+                f"runtime.sharding.kind fsdp divides float32 moments only, and stage '{narrow[0]}' has "
+                "optimizer.moments int8; leave one of the two out"
             )
         return self
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,17 @@ from swerve.models.adapter import (
     with_adapter,
 )
 from swerve.models.hub import local_folder
-from swerve.models.shards import read_shards, shards_digest, tensors_digest, write_shards
+from swerve.models.shards import (
+    map_shards,
+    read_shards,
+    shard_files,
+    shards_digest,
+    tensors_digest,
+    verify_shards,
+    whole_tensor,
+    write_shards,
+    write_shards_later,
+)
 from swerve.models.trial import (
     check_readable,
     check_reads_a_token,
@@ -60,6 +71,7 @@ from swerve.models.trial import (
 )
 from swerve.prompts import limit_ids
 from swerve.version import __version__
+from swerve.world import ALONE, World
 
 _WEIGHTS = "model"
 _GENERATION = "generation_config.json"
@@ -113,8 +125,10 @@ def bases_of(paths: Iterable[Path | str]) -> list[str]:
     return [adapter_base(folder) for folder in folders if is_adapter(folder)]
 
 
-def load_base(path: Path | str, *, device: str, dtype: str) -> PreTrainedModel:
+def load_base(path: Path | str, *, device: str, dtype: str, mapped_by: World | None = None) -> PreTrainedModel:
     """Return a model for adapters to share the frozen weights of; a model with an adapter is merged first.
+
+    Args: see `load_model`.
 
     Raises:
         CheckpointError: see `load_model`.
@@ -125,14 +139,14 @@ def load_base(path: Path | str, *, device: str, dtype: str) -> PreTrainedModel:
         if is_adapter(folder):
             model = merged(sharing_copy(load_base(adapter_base(folder), device=device, dtype=dtype)), folder)
         else:
-            model = _load_whole(path, device=device, dtype=dtype).model
+            model = _load_whole(path, device=device, dtype=dtype, mapped_by=mapped_by).model
         model.eval().requires_grad_(False)
         if folder in _bases:
             _bases[folder] = model
     return model
 
 
-def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
+def load_model(path: Path | str, *, device: str, dtype: str, mapped_by: World | None = None) -> LoadedModel:
     """Load a causal model and its tokenizer from a folder or from the hub.
 
     Where the folder has a manifest, what is read is compared with it on the way. A LoRA adapter is loaded with its
@@ -141,7 +155,8 @@ def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     Args:
         path: folder in the Hugging Face layout or of a peft adapter, or a hub name with an optional `#revision`.
         device: `cpu`, `cuda`, `cuda:1`, ...
-        dtype: `float32` or `bfloat16`.
+        dtype: `float32` or `bfloat16`; `auto` is the type in the files.
+        mapped_by: processes that each take a part of the weights: these stay in their files until they do.
 
     Raises:
         CheckpointError: a file is missing or damaged, a tensor is missing, unexpected or not finite; an adapter has no
@@ -150,17 +165,17 @@ def load_model(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     """
     folder = local_folder(path)
     if is_adapter(folder):
-        return _load_with_adapter(path, device=device, dtype=dtype)
+        return _load_with_adapter(path, device=device, dtype=dtype, mapped_by=mapped_by)
     if folder.resolve() in _bases:
         model = sharing_copy(load_base(path, device=device, dtype=dtype))
         return LoadedModel(model=model, tokenizer=load_tokenizer(folder))
-    return _load_whole(path, device=device, dtype=dtype)
+    return _load_whole(path, device=device, dtype=dtype, mapped_by=mapped_by)
 
 
-def _load_with_adapter(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
+def _load_with_adapter(path: Path | str, *, device: str, dtype: str, mapped_by: World | None) -> LoadedModel:
     folder = local_folder(path)
     listed = _listed_weights(folder)
-    base = load_base(adapter_base(folder), device=device, dtype=dtype)
+    base = load_base(adapter_base(folder), device=device, dtype=dtype, mapped_by=mapped_by)
     tokenizer = load_tokenizer(folder)
     try:
         tensors = read_shards(listed) if listed else load_file(folder / ADAPTER_WEIGHTS)
@@ -176,17 +191,22 @@ def _load_with_adapter(path: Path | str, *, device: str, dtype: str) -> LoadedMo
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
-def _load_whole(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
+def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World | None = None) -> LoadedModel:
     folder = local_folder(path)
     weights = _listed_weights(folder)
     try_to_build(folder)
     tokenizer = load_tokenizer(folder)
     auto_model: Any = AutoModelForCausalLM
-    load = {"dtype": getattr(torch, dtype), "use_safetensors": True, "output_loading_info": True}
-    tensors = read_shards(weights)
+    stored = "auto" if dtype == "auto" else getattr(torch, dtype)
+    load = {"dtype": stored, "use_safetensors": True, "output_loading_info": True}
+    if mapped_by is None:
+        tensors = read_shards(weights)
+    else:
+        verify_shards(weights, mapped_by)
+        tensors = map_shards(weights or shard_files(folder, _WEIGHTS))
     try:
         with quiet_transformers():
-            if weights:
+            if tensors:
                 model, info = _from_tensors(folder, tensors, load)
             else:
                 model, info = auto_model.from_pretrained(str(folder), trust_remote_code=False, **load)
@@ -196,9 +216,11 @@ def _load_whole(path: Path | str, *, device: str, dtype: str) -> LoadedModel:
     embeddings: Any = model.get_input_embeddings()
     check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
     del tensors
-    _own_memory(model)
-    model.to(device).eval()
-    check_reads_a_token(path, model)
+    if mapped_by is None:
+        _own_memory(model)
+        model.to(device)
+        check_reads_a_token(path, model)
+    model.eval()
     return LoadedModel(model=model, tokenizer=tokenizer)
 
 
@@ -344,7 +366,14 @@ def weights_fingerprint(model: PreTrainedModel) -> str:
 
 
 def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a model's weights as its folder has them: tied ones once, by the names of the published files."""
+    """Return a model's weights as its folder has them: tied ones once, by the names of the published files.
+
+    Divided ones stay divided, where the files have the names of the model's own.
+    """
+    if any(hasattr(one, "full_tensor") for one in weights.values()):
+        if not get_model_conversion_mapping(model, add_legacy=False):
+            return dict(published_weights(model, weights.items()))
+        weights = {name: whole_tensor(one) for name, one in weights.items()}
     ignored = set(model._keys_to_ignore_on_save or ())
     kept = {name: tensor.detach() for name, tensor in weights.items() if name not in ignored}
     stored: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(kept, model))
@@ -367,57 +396,132 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     return digest.hexdigest()
 
 
-def save_checkpoint(
-    checkpoint: CheckpointRef,
-    *,
-    model: PreTrainedModel,
-    weights: Mapping[str, Tensor] | None = None,
-    tokenizer: PreTrainedTokenizerBase,
-    trainer_state: Mapping[str, Mapping[str, Tensor]],
-    provenance: dict[str, Any],
-    base: Path | str | None = None,
-) -> CheckpointRef:
+def save_checkpoint(checkpoint: CheckpointRef, **content: Any) -> CheckpointRef:
     """Write a checkpoint at `checkpoint.path`, as a whole or not at all; return it with the digest of its weights.
 
-    Of a model with an adapter that is the adapter alone, and what names its base.
-
-    Args:
-        checkpoint: where, and what it is.
-        model: its configuration is written, and its weights.
-        weights: these instead of the model's own: whole ones, of a model that is sharded over processes.
-        tokenizer: written beside the model.
-        trainer_state: what resuming needs besides, by file name and tensor name.
-        provenance: further entries of the manifest.
-        base: of a model with an adapter: the folder or hub name of its base.
-
-    Raises:
-        DiskFullError: no room; earlier checkpoints are intact.
-        ArtifactError: the operating system refuses.
+    The arguments, and what is raised, are those of `CheckpointWriting`.
     """
-    weights = model.state_dict() if weights is None else weights
-    stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
-    position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
-    manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
-    if base is not None:
-        manifest["base_sha256"] = base_digest(base)
-    with atomic_directory(checkpoint.path, manifest, **position, swerve_version=__version__) as folder:
-        with quiet_transformers():
-            tokenizer.save_pretrained(folder)
-            if base is None:
-                model.save_pretrained(folder, state_dict={})  # its configuration
-                model.config.dtype = _widest(stored)
-                model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
-            else:
-                entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
-                (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
-        digests = write_shards(folder, _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem, stored)
-        manifest["weights_sha256"] = shards_digest(digests)
-        (folder / STATE_NAME).mkdir()
-        for stem, tensors in trainer_state.items():
-            state = write_shards(folder / STATE_NAME, stem, tensors)
-            digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state.items()}
-        manifest["files"] = digests
-    return replace(checkpoint, weights_sha256=manifest["weights_sha256"])
+    return CheckpointWriting(checkpoint, **content).finish()
+
+
+class CheckpointWriting:
+    """A checkpoint on its way to the disk: it is there, as a whole, when `finish` returns.
+
+    Of a model with an adapter it is the adapter alone, and what names its base.
+    """
+
+    def __init__(
+        self,
+        checkpoint: CheckpointRef,
+        *,
+        model: PreTrainedModel,
+        weights: Mapping[str, Tensor] | None = None,
+        tokenizer: PreTrainedTokenizerBase,
+        trainer_state: Mapping[str, Mapping[str, Tensor]],
+        provenance: dict[str, Any],
+        base: Path | str | None = None,
+        world: World = ALONE,
+        later: bool = False,
+    ) -> None:
+        """Begin to write.
+
+        Args:
+            checkpoint: where, and what it is.
+            model: its configuration is written, and its weights.
+            weights: these instead of the model's own; they may be divided over the processes.
+            tokenizer: written beside the model.
+            trainer_state: what resuming needs besides, by file name and tensor name.
+            provenance: further entries of the manifest.
+            base: of a model with an adapter: the folder or hub name of its base.
+            world: the processes that write it together, on one file system; all must call this, and what follows,
+                with the same arguments.
+            later: whether tensors are copied, and written in another thread: the model may learn meanwhile.
+
+        Raises:
+            DiskFullError: no room; earlier checkpoints are intact.
+            ArtifactError: the operating system refuses.
+        """
+        self._pool = ThreadPoolExecutor(max_workers=1) if later else None
+        self._files: list[Future[dict[str, str]]] = []
+        weights = model.state_dict() if weights is None else weights
+        stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
+        position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
+        manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
+        if base is not None:
+            manifest["base_sha256"] = base_digest(base)
+        about = {**position, "swerve_version": __version__}
+        self._checkpoint, self._manifest = checkpoint, manifest
+        with ExitStack() as stack:
+            folder = stack.enter_context(_directory_of_all(checkpoint.path, manifest, about, world))
+            if world.is_main:
+                (folder / STATE_NAME).mkdir()
+                with quiet_transformers():
+                    tokenizer.save_pretrained(folder)
+                    if base is None:
+                        model.save_pretrained(folder, state_dict={})  # its configuration
+                        model.config.dtype = _widest(stored)
+                        model.config.save_pretrained(folder)  # with the type of these weights, not of the model's own
+                    else:
+                        entry = dump_json(adapter_entry(model, _name_in(checkpoint.path, base)))
+                        (folder / ADAPTER_CONFIG).write_text(entry, encoding="utf-8")
+            world.barrier()  # the folder is there
+            stem = _WEIGHTS if base is None else Path(ADAPTER_WEIGHTS).stem
+            self._weights = self._write(folder, stem, stored, world)
+            self._states = [
+                self._write(folder / STATE_NAME, stem, tensors, world) for stem, tensors in trainer_state.items()
+            ]
+            self._stack = stack.pop_all()
+
+    def _write(
+        self, folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World
+    ) -> Callable[[], dict[str, str]]:
+        """Write tensors, or begin to; return what gives the digests of their files."""
+        if self._pool is None:
+            digests = write_shards(folder, stem, tensors, world)
+            return lambda: digests
+        file, found = write_shards_later(folder, stem, tensors, world, self._pool)
+        self._files.append(file)
+        return found
+
+    @property
+    def is_written(self) -> bool:
+        """Whether this process has written its files."""
+        return all(one.done() for one in self._files)
+
+    def finish(self) -> CheckpointRef:
+        """Wait until everything is on the disk, and put it into its place."""
+        with self._stack:
+            digests = self._weights()
+            self._manifest["weights_sha256"] = shards_digest(digests)
+            for state in self._states:
+                digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state().items()}
+            self._manifest["files"] = digests
+        self._end()
+        return replace(self._checkpoint, weights_sha256=self._manifest["weights_sha256"])
+
+    def give_up(self) -> None:
+        """Leave nothing behind: something else has failed."""
+        self._end()
+        with suppress(InterruptedError), self._stack:
+            raise InterruptedError
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+@contextmanager
+def _directory_of_all(
+    path: Path, manifest: Mapping[str, Any], provenance: Mapping[str, Any], world: World
+) -> Iterator[Path]:
+    """Let processes write into one `atomic_directory`; the first one finishes it when all have left the block."""
+    if world.is_main:
+        with atomic_directory(path, manifest, **provenance) as folder:
+            world.gather(folder.name)
+            yield folder  # until all have been asked for their digests
+    else:
+        yield path.with_name(world.gather(None)[0])
+    world.barrier()
 
 
 def _widest(weights: Mapping[str, Tensor]) -> torch.dtype:
@@ -433,20 +537,28 @@ def _name_in(checkpoint: Path, base: Path | str) -> str:
     return os.path.relpath(folder, checkpoint.absolute()) if run in folder.parents else str(folder)
 
 
-def read_trainer_state(path: Path) -> dict[str, dict[str, Tensor]]:
+def read_trainer_state(path: Path, mapped_by: World | None = None) -> dict[str, dict[str, Tensor]]:
     """Return the trainer's state of the checkpoint at `path`; every file is compared with its digest on the way.
+
+    Args:
+        path: the checkpoint.
+        mapped_by: see `load_model`.
 
     Raises:
         CheckpointError: a file is missing or damaged.
     """
     state: dict[str, dict[str, Tensor]] = {}
     try:
-        for name, digest in read_manifest(path)["files"].items():
-            if name.startswith(f"{STATE_NAME}/") and name.endswith(".safetensors"):
-                stem = re.sub(r"-\d{5}-of-\d{5}$", "", Path(name).stem)
-                state.setdefault(stem, {}).update(read_shards({path / name: digest}))
-            elif name.startswith(f"{STATE_NAME}/"):
+        listed = {name: one for name, one in read_manifest(path)["files"].items() if name.startswith(f"{STATE_NAME}/")}
+        files = {path / name: digest for name, digest in listed.items() if name.endswith(".safetensors")}
+        for name, digest in listed.items():
+            if path / name not in files:
                 verify_file(path / name, digest)
+        if mapped_by is not None:
+            verify_shards(files, mapped_by)
+        for file, digest in files.items():
+            read = read_shards({file: digest}) if mapped_by is None else map_shards([file])
+            state.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), {}).update(read)
     except ArtifactError as error:
         raise CheckpointError(str(error)) from error
     return state

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
+from swerve.artifacts.files import sha256_file
 from swerve.errors import CheckpointError
+from swerve.world import ALONE, World
 
 SHARD_BYTES = 5 * 10**9
 """Largest file; a larger tensor has a file of its own."""
@@ -24,28 +31,109 @@ _TYPES = {
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
-def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def write_shards(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World = ALONE) -> dict[str, str]:
     """Write tensors to `STEM.safetensors`, or to several such files with an index; return the SHA-256 of each of them.
 
-    Tensors must be contiguous or not share memory; they are copied to the CPU one at a time.
+    Tensors must be contiguous or not share memory; they are copied to the CPU one at a time. The processes of a world
+    write the files side by side, each file by one; a tensor that is divided over them is whole in memory only while it
+    is written. The files are the same for any number of processes.
     """
     shards = _shards(stem, tensors)
-    digests = {}
-    for name, shard in shards.items():
-        digest = hashlib.sha256()
-        with (folder / name).open("wb") as stream:
-            for part in _serialised(shard):
-                digest.update(part)
-                stream.write(part)
-        digests[name] = digest.hexdigest()
+    names, own = list(shards), dict[str, str]()
+    for start in range(0, len(names), world.size):
+        own |= _write_side_by_side(folder, {name: shards[name] for name in names[start : start + world.size]}, world)
+    if world.is_main:
+        _write_index(folder, stem, shards)
+    return _of_all(own, world)
+
+
+def write_shards_later(
+    folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World, pool: ThreadPoolExecutor
+) -> tuple[Future[dict[str, str]], Callable[[], dict[str, str]]]:
+    """Begin to do what `write_shards` does; tensors may change as soon as this returns.
+
+    Of each file the process that writes it holds a copy in the CPU's memory.
+
+    Returns:
+        What is done once this process has written its files, and what then returns the digests of all: all processes
+        must call it.
+    """
+    shards, own = _shards(stem, tensors), dict[str, list[tuple[str, Tensor]]]()
+    for number, (file, shard) in enumerate(shards.items()):
+        for name, tensor in _ordered(shard):
+            whole = whole_tensor(tensor)  # by all processes
+            if number % world.size == world.rank:
+                own.setdefault(file, []).append((name, whole.to("cpu", copy=True)))
+    if world.is_main:
+        _write_index(folder, stem, shards)
+    writing = pool.submit(lambda: {file: _write_file(folder / file, ordered) for file, ordered in own.items()})
+    return writing, lambda: _of_all(writing.result(), world)
+
+
+def _write_file(file: Path, ordered: Sequence[tuple[str, Tensor]]) -> str:
+    """Write a file, until it is on the disk; return its digest."""
+    digest = hashlib.sha256()
+    with file.open("wb") as stream:
+        _write(_header(ordered), stream, digest)
+        for _, tensor in ordered:
+            _write(tensor, stream, digest)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return digest.hexdigest()
+
+
+def _of_all(own: Mapping[str, str], world: World) -> dict[str, str]:
+    return {name: digest for part in world.gather(own) for name, digest in part.items()}
+
+
+def _write_index(folder: Path, stem: str, shards: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Write which of several files has which tensor."""
     if len(shards) > 1:
-        index = {
-            "metadata": {"total_size": sum(map(_num_bytes, tensors.values()))},
-            "weight_map": {key: name for name, shard in shards.items() for key in shard},
-        }
+        sizes = (_num_bytes(tensor) for shard in shards.values() for tensor in shard.values())
+        places = {key: name for name, shard in shards.items() for key in shard}
+        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": places}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / f"{stem}.safetensors.index.json").write_text(text, encoding="utf-8")
-    return digests
+
+
+def _write_side_by_side(folder: Path, shards: Mapping[str, Mapping[str, Tensor]], world: World) -> dict[str, str]:
+    """Write one file in each process, as many as there are; return the digest of this process's own by its name."""
+    files = [(name, _ordered(shard)) for name, shard in shards.items()]
+    digest, own = hashlib.sha256(), files[world.rank] if world.rank < len(files) else None
+    with ExitStack() as stack:
+        if own is not None:
+            stream = stack.enter_context((folder / own[0]).open("wb"))
+            # The next tensors are gathered while one is written.
+            pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+            _write(_header(own[1]), stream, digest)
+        writing: deque[Future[None]] = deque()
+        for place in range(max(len(tensors) for _, tensors in files)):
+            for rank, (_, tensors) in enumerate(files):
+                if place >= len(tensors):
+                    continue
+                whole = whole_tensor(tensors[place][1])  # by all processes
+                if rank == world.rank:
+                    if len(writing) > 1:
+                        writing.popleft().result()
+                    writing.append(pool.submit(_write, whole, stream, digest))
+        for one in writing:
+            one.result()
+        if own is not None and world.size > 1:
+            stream.flush()
+            os.fsync(stream.fileno())  # the first process, which waits for all files, may be on another machine
+    return {} if own is None else {own[0]: digest.hexdigest()}
+
+
+def _write(content: Tensor | bytes, stream: BinaryIO, digest: Any) -> None:
+    for part in [content] if isinstance(content, bytes) else _pieces(content):
+        digest.update(part)
+        stream.write(part)
+
+
+def whole_tensor(tensor: Any) -> Tensor:
+    """Return a tensor that may be divided over processes (torch's DTensor) whole; all must ask."""
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole
 
 
 def shards_digest(digests: Mapping[str, str]) -> str:
@@ -57,9 +145,11 @@ def tensors_digest(stem: str, tensors: Mapping[str, Tensor]) -> str:
     """Return what `shards_digest` says of tensors when they are written, without writing them."""
     digests = {}
     for name, shard in _shards(stem, tensors).items():
-        digest = hashlib.sha256()
-        for part in _serialised(shard):
-            digest.update(part)
+        ordered = _ordered(shard)
+        digest = hashlib.sha256(_header(ordered))
+        for _, tensor in ordered:
+            for part in _pieces(tensor):
+                digest.update(part)
         digests[name] = digest.hexdigest()
     return shards_digest(digests)
 
@@ -79,6 +169,29 @@ def read_shards(files: Mapping[Path, str]) -> dict[str, Tensor]:
         CheckpointError: a file is missing, or another than was written; the message names it.
     """
     return {name: tensor for file, digest in files.items() for name, tensor in _read(file, digest).items()}
+
+
+def map_shards(files: Iterable[Path]) -> dict[str, Tensor]:
+    """Return the tensors in files, whose content stays there until it is used."""
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+
+
+def verify_shards(files: Mapping[Path, str], world: World) -> None:
+    """Compare files with their SHA-256; each process of a world reads some of them, and all learn what is wrong.
+
+    Raises:
+        CheckpointError: a file is missing, or another than was written.
+    """
+    found = None
+    try:
+        for file, expected in world.shard(sorted(files.items())):
+            if not file.is_file() or sha256_file(file) != expected:
+                raise CheckpointError(f"{file} is missing or damaged: its SHA-256 is not the one in its manifest")
+    except (OSError, CheckpointError) as error:
+        found = str(error)
+    for message in world.gather(found):
+        if message is not None:
+            raise CheckpointError(message)
 
 
 def _read(file: Path, expected: str) -> dict[str, Tensor]:
@@ -135,9 +248,13 @@ def _shards(stem: str, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Ten
     }
 
 
-def _serialised(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a safetensors file in pieces: the header, and the tensors with the widest types first."""
-    ordered: Sequence[tuple[str, Tensor]] = sorted(tensors.items(), key=lambda one: (-one[1].element_size(), one[0]))
+def _ordered(tensors: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """Return the tensors of a file in their order in it: those with the widest types first."""
+    return sorted(tensors.items(), key=lambda one: (-one[1].element_size(), one[0]))
+
+
+def _header(ordered: Sequence[tuple[str, Tensor]]) -> bytes:
+    """Return what a safetensors file begins with."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     place = 0
     for name, tensor in ordered:
@@ -146,8 +263,11 @@ def _serialised(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         place = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for _, tensor in ordered:
-        data = _bytes_of(tensor.cpu().contiguous())
-        for start in range(0, len(data), _HASHED):
-            yield data[start : start + _HASHED]
+    return len(text).to_bytes(8, "little") + text
+
+
+def _pieces(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor."""
+    data = _bytes_of(tensor.cpu().contiguous())
+    for start in range(0, len(data), _HASHED):
+        yield data[start : start + _HASHED]

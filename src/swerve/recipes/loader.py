@@ -23,8 +23,9 @@ from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, expla
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
-_PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|patience|timeout)(\.|$)")
-"""Keys on which no result depends: where the servers of an engine are, and how long they are waited for."""
+_PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|patience|timeout)(\.|$)|^runtime\.sharding\.")
+"""Keys that may change on resuming: where the servers of an engine are, how long they are waited for, and how a model
+is divided over processes, on which results depend by rounding as on the number of processes."""
 
 
 def load_config(
@@ -198,7 +199,7 @@ def differing_keys(first: Config, second: Config) -> list[str]:
 
 
 def check_recorded_config(config: Config, run: RunDirectory) -> None:
-    """Check that a configuration is the one that a run began with, but for where the servers are that it samples with.
+    """Check that a configuration is the one that a run began with, but for `_PLACES`.
 
     Raises:
         ConfigError: it differs; the message names the keys.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any, cast
@@ -177,12 +177,19 @@ class PolicyEngine:
         """Of the last time it was woken; None for an engine that samples with the trained model itself."""
 
     @contextmanager
-    def awake(self, weights: NamedTensors, *, version: int) -> Iterator[Engine]:
+    def awake(
+        self,
+        weights: NamedTensors,
+        *,
+        version: int,
+        gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Iterator[Engine]:
         """Yield the engine with the policy's weights; it sleeps afterwards.
 
         Args:
             weights: the policy's; read where the engine has another version.
             version: updates behind the weights.
+            gathered: holds the trained model whole, for an engine that samples with it.
 
         Raises:
             EngineError: it fails, or does not sample with these weights.
@@ -206,7 +213,8 @@ class PolicyEngine:
                 mean, largest = check.compare(engine)
                 seconds = time.perf_counter() - started
                 self.report = SyncReport(seconds=seconds, mean_difference=mean, max_difference=largest)
-            yield engine if check is None else check.checked(engine)
+            with gathered() if engine.shares_weights else nullcontext():
+                yield engine if check is None else check.checked(engine)
         finally:
             engine.sleep()
 

@@ -15,9 +15,10 @@ from swerve.batch import TokenBatch
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import MismatchError
 from swerve.models.head import Head
-from swerve.models.model_folder import LoadedModel, load_model, tokenizer_fingerprint
+from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
+from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages.context import StageContext
 from swerve.world import World
 
@@ -33,7 +34,7 @@ class FrozenModel:
         cls, model: PreTrainedModel, world: World, runtime: RuntimeConfig = DEFAULT_RUNTIME, *, attention: str = "auto"
     ) -> FrozenModel:
         """Freeze a model; it must not be trained any more."""
-        weights = ReplicatedModel(model, world, runtime=runtime, attention=attention, is_trained=False)
+        weights = model_class(runtime)(model, world, runtime=runtime, attention=attention, is_trained=False)
         return cls(weights=weights.frozen())
 
     @property
@@ -58,7 +59,7 @@ class FrozenModel:
 
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
-    if context.resumed:
+    if context.resumed or context.learner.weights.needs_equal_batches:  # a divided model cannot be copied
         return _frozen(context.stage_start(), context)
     return FrozenModel(weights=context.learner.weights.frozen_copy())
 
@@ -72,7 +73,7 @@ def load_named(name: str, context: StageContext) -> LoadedModel:
     stages = [stage.label for stage in context.config.stages]
     of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
     path = context.run.select_checkpoint(name).path if of_this_run else name
-    return load_model(path, device=context.world.device, dtype="float32")
+    return load_for(context.config.runtime, path, context.world)
 
 
 def load_frozen(name: str, context: StageContext) -> FrozenModel:

@@ -76,10 +76,16 @@ class Learner:
         self._config = config
         self._drops = drops
         self._value_head = value_head
-        matrices = [parameter for parameter in self.named_parameters().values() if parameter.dim() >= 2]
-        vectors = [parameter for parameter in self.named_parameters().values() if parameter.dim() < 2]
+        # A divided model's parameters and others cannot be updated in one call.
+        beside = {id(one) for module in weights.extra_modules.values() for one in module.parameters()}
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        for parameter in self.named_parameters().values():
+            groups.setdefault((parameter.dim() < 2, id(parameter) in beside), []).append(parameter)
         self.optimizer = optimizer_class(config)(
-            [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+            [
+                {"params": group, "weight_decay": 0.0 if is_vector else config.weight_decay}
+                for (is_vector, _), group in groups.items()
+            ],
             lr=config.lr,
             betas=(config.beta1, config.beta2),
             eps=config.eps,

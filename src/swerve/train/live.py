@@ -29,6 +29,7 @@ from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import make_engine
 from swerve.train.replicated_model import ReplicatedModel
+from swerve.train.sharded_model import model_class
 from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
@@ -144,17 +145,18 @@ class LiveDivergence:
         start = context.learner.weights
         if model is not None:
             config = context.config
-            start = ReplicatedModel(
+            start = model_class(config.runtime)(
                 model, context.world, runtime=config.runtime, attention=config.attention, is_trained=False
             )
         with _evaluation_mode(start.model):
-            sequences = context.world.gather(self._rollouts(start.model))[0]
+            with start.gathered():
+                sequences = context.world.gather(self._rollouts(start.model))[0]
             numbers = context.learner.share([[one] for one in sequences])
             own = [(tuple(prompt), tuple(completion)) for prompt, completion in (sequences[one] for one in numbers)]
             self._batches = context.learner.batches(own, tokens_per_batch=_TOKENS_PER_BATCH)
             self._hidden = [_hidden(start, batch).cpu() for batch in self._batches]
-        head = _linear(start.head)
-        self._head = _moved(head, "cpu", copy=True)
+            with start.gathered():
+                self._head = _moved(_linear(start.head), "cpu", copy=True)
 
     def _rollouts(self, model: PreTrainedModel) -> list[TokenSequence]:
         context = self._context
@@ -172,12 +174,12 @@ class LiveDivergence:
         every, weights = self._context.config.probe.every, self._context.learner.weights
         if every is None or stage_step % every:
             return {}
-        head = _linear(weights.head)
-        reference = _moved(self._head, head.weight.device)
+        reference = _moved(self._head, weights.model.device)
         sums = dict.fromkeys(["tokens", *_STATISTICS], 0.0)
         with _evaluation_mode(weights.model):
             for batch, start in zip(self._batches, self._hidden, strict=True):
                 hidden = _hidden(weights, batch)
+                head = _linear(weights.head)  # of a divided model it is there after a forward pass
                 ids = batch.completion_ids[batch.mask].to(hidden.device)
                 stats = head_divergence(hidden, start.to(hidden.device), head, reference, ids).stats
                 sums["tokens"] += len(ids)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -39,12 +39,11 @@ from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.interruption import Interruption, deferred_signals
 from swerve.models.adapter import new_adapter
 from swerve.models.model_folder import (
+    CheckpointWriting,
     bases_kept,
     load_base,
-    load_model,
     load_tokenizer,
     resolve_device,
-    save_checkpoint,
     stop_ids,
 )
 from swerve.models.runtime import apply_runtime
@@ -78,6 +77,7 @@ from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
 from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
 from swerve.train.rollouts import PENDING, pending_state, restore_pending
+from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
 from swerve.train.stages.custom_parts import check_unchanged, custom_digests
@@ -122,7 +122,11 @@ def train(
     apply_runtime(config.runtime)
     with (
         _marked_failed(run),
-        joined_world(resolve_device(config.runtime.device), timeout=config.runtime.collective_timeout) as world,
+        joined_world(
+            resolve_device(config.runtime.device),
+            timeout=config.runtime.collective_timeout,
+            also_alone=config.runtime.sharding.kind != "none",
+        ) as world,
         _holding(config, run, world, _provenance(config, digests, profile), resume=resume),
         _with_base(config, run, world),
     ):
@@ -135,7 +139,7 @@ def train(
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
                 progress.note(note)
-        point = resume_point(config, run, progress, device=world.device, verify=verify)
+        point = resume_point(config, run, progress, world=world, verify=verify)
         world.barrier()
         if world.is_main:
             cut_back_to(run, point.newest, config)
@@ -161,7 +165,7 @@ def _marked_failed(run: RunDirectory) -> Iterator[None]:
 @contextmanager
 def _with_base(config: Config, run: RunDirectory, world: World) -> Iterator[None]:
     """Keep the base of an adapter that is trained in memory, in the type that it computes in: all copies share it."""
-    if config.model.lora is None:
+    if config.model.lora is None or config.runtime.sharding.kind == "fsdp":
         yield
         return
     if world.is_main:
@@ -228,6 +232,16 @@ def _provenance(config: Config, digests: Mapping[str, str | None], profile: str 
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saving:
+    """A checkpoint that is being written."""
+
+    writing: CheckpointWriting
+    position: CheckpointRef
+    evaluation: LiveEvaluation | None
+    """Of its weights."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Training:
     """One call of `train`: what does not change while it runs."""
@@ -242,6 +256,8 @@ class _Training:
     """What the run's checkpoints are marked with."""
     last_step: int | None = None
     """Global step to stop after; None: the end."""
+    saving: list[_Saving] = field(default_factory=list)
+    """The checkpoint that is being written while training goes on; at most one."""
 
     def run_elsewhere(self, directory: RunDirectory, start: CheckpointRef | None, last_step: int) -> None:
         """Train from a checkpoint until a global step, writing to another directory."""
@@ -253,7 +269,7 @@ class _Training:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished; `state` is in it."""
         config, done = self.config, newest.step if newest else 0
         if newest is not None and state is None:
-            state = SavedState.read(newest, device=self.world.device)
+            state = SavedState.read(newest, runtime=config.runtime, world=self.world)
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
         check_sampling(config, model)
         check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
@@ -278,6 +294,7 @@ class _Training:
                 names, self.run_directory.path, first_step=done + 1, config=config.model_dump(mode="json")
             ) as trackers,
             deferred_signals() as interruption,
+            self._giving_up(),
             closing(PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems))) as engine,
         ):
             for stage in config.stages:
@@ -301,6 +318,16 @@ class _Training:
                             self._run_phase(phase, steps, context, trackers, interruption)
                     moments = trainer_state(learner) if self._is_continued(stage) else {}
                 first_step += stage.steps
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Leave nothing half written where something fails."""
+        try:
+            yield
+        finally:
+            for one in self.saving:
+                one.writing.give_up()
+            self.saving.clear()
 
     def _make_up_evaluation(self, newest: CheckpointRef) -> None:
         """Evaluate the checkpoint that training continues from, where a kill took its evaluation."""
@@ -326,7 +353,10 @@ class _Training:
             built, tokenizer = new_tiny_model(config, self.family)
             return cast(Any, built).to(device=self.world.device), tokenizer
         path = initial_model(config, self.run_directory)
-        model = load_base(path, device=self.world.device, dtype="float32")
+        if config.runtime.sharding.kind == "fsdp":
+            model = load_base(path, device="cpu", dtype="auto", mapped_by=self.world)
+        else:
+            model = load_base(path, device=self.world.device, dtype="float32")
         if config.model.lora is not None:
             model = new_adapter(model, config.model.lora, seed=derive_seed(config.seed, "lora"))
         return model, load_tokenizer(path)
@@ -336,7 +366,7 @@ class _Training:
         for stage in self.config.stages:
             trained_names(model, stage.freeze, key=f"stages.{stage.label}.freeze")
             optimizer_class(stage.optimizer)
-        weights = ReplicatedModel(model, self.world, runtime=runtime, attention=self.config.attention)
+        weights = model_class(runtime)(model, self.world, runtime=runtime, attention=self.config.attention)
         if runtime.rows == "packed" and not weights.packs and self.world.is_main:
             self.progress.note(
                 f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"
@@ -398,7 +428,7 @@ class _Training:
         if step == 0:
             return cast(PreTrainedModel, self._initial_model()[0])
         path = self.run_directory.checkpoint_path(step)
-        return load_model(path, device=self.world.device, dtype="float32").model
+        return load_for(self.config.runtime, path, self.world).model
 
     def _run_phase(
         self,
@@ -424,6 +454,8 @@ class _Training:
                 position = self._position(stage, context.first_step, index + 1)
                 seconds = round(time.perf_counter() - started, 4)
                 self.world.doing("evaluating after")
+                # What is measured or judged now may need the last checkpoint, or take the place of its evaluation.
+                self._settle(wait=is_evaluated(self.config, stage, index + 1) or bool(stage.roll_back_steps))
                 for watch in watches:
                     metrics = {**metrics, **watch.measure(index + 1)}
                 if phase.number is not None:
@@ -470,18 +502,18 @@ class _Training:
         if is_last:
             position = self._end_with_best(stage, context, position)
         if stopping or due or is_last or verdict.must_save:
-            saved = self._save(position, context)
             has_other_weights = (is_last and best not in (None, step)) or "rolled_back_to" in verdict.figures
-            if saved is not None and not has_other_weights:
-                evaluation.write(saved)
+            wait = not self.config.runtime.save_beside or stopping or is_last or verdict.must_save
+            self._save(position, context, None if has_other_weights else evaluation, wait=wait)
         return position
 
     def _end_with_best(self, stage: StageConfig, context: StageContext, position: CheckpointRef) -> CheckpointRef:
         """Take over the weights of the stage's best step, where it looks for one; return the place of its end."""
         best = best_step(context.records)
+        self._settle(wait=True)
         if best is not None and best != position.stage_step:
             path = self.run_directory.checkpoint_path(context.first_step + best)
-            kept = load_model(path, device=self.world.device, dtype="float32")
+            kept = load_for(self.config.runtime, path, self.world)
             context.learner.weights.load_weights(kept.model)
             context.engine.forget_version()
             self.world.barrier()  # the first process removes the checkpoint as soon as it has saved
@@ -513,25 +545,44 @@ class _Training:
             for tracker in trackers:
                 tracker.log(position.stage, position.step, numbers)
 
-    def _save(self, position: CheckpointRef, context: StageContext) -> CheckpointRef | None:
-        """Write the checkpoint, then drop those before it that are no longer needed; return it in the first process."""
-        saved, learner = None, context.learner
+    def _save(
+        self, position: CheckpointRef, context: StageContext, evaluation: LiveEvaluation | None, *, wait: bool
+    ) -> None:
+        """Write a checkpoint, with the evaluation of its weights if there is one, or begin to."""
+        self._settle(wait=True)
         self.world.doing("saving after")
-        weights = learner.weights.whole_weights()  # asked for by all processes, and so is the state
-        state = {**trainer_state(learner), **pending_state(context)}
+        learner, base, run_files = context.learner, None, {}
         if self.world.is_main:
-            saved = save_checkpoint(
-                position,
-                model=learner.model,
-                weights=weights,
-                tokenizer=learner.tokenizer,
-                trainer_state=state,
-                provenance={**self.identity, "run_files": self.run_directory.sync_run_files(position)},
-                base=None if self.config.model.lora is None else initial_model(self.config, self.run_directory),
-            )
-            tidy(self.run_directory, position, self.config)
-        self.world.barrier()
-        return saved
+            run_files = self.run_directory.sync_run_files(position)
+        if self.config.model.lora is not None:
+            base = initial_model(self.config, self.run_directory)
+        writing = CheckpointWriting(
+            position,
+            model=learner.model,
+            weights=learner.weights.whole_weights(),
+            tokenizer=learner.tokenizer,
+            trainer_state={**trainer_state(learner), **pending_state(context)},
+            provenance={**self.identity, "run_files": run_files},
+            base=base,
+            world=self.world,
+            later=not wait,
+        )
+        self.saving.append(_Saving(writing=writing, position=position, evaluation=evaluation))
+        self._settle(wait=wait)
+
+    def _settle(self, *, wait: bool) -> None:
+        """Put the checkpoint that is being written into its place if all is written; `wait` for that.
+
+        What comes before it and is no longer needed is dropped then, and its evaluation written.
+        """
+        if self.saving and (wait or not self.world.any(not self.saving[0].writing.is_written)):
+            one = self.saving.pop()
+            saved = one.writing.finish()
+            if self.world.is_main:
+                tidy(self.run_directory, one.position, self.config)
+            self.world.barrier()
+            if self.world.is_main and one.evaluation is not None:
+                one.evaluation.write(saved)
 
     def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
         saved = "; its checkpoint is saved" if step else "; nothing was trained yet"

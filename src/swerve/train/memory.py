@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
-from swerve.config import Config, PretrainedModel
+from swerve.config import Config, PretrainedModel, TorchEngineConfig
 from swerve.config.engines import VllmEngineConfig
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
@@ -39,6 +39,7 @@ from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
 from swerve.train.replicated_model import checkpoint_activations, trained_names
+from swerve.train.sharded_model import decoder_layers
 
 _WIDE, _NARROW = 4, 2
 _LONGEST_PROMPT = 512
@@ -72,7 +73,10 @@ class StageMemory:
     update: int
     """What reading a micro-batch and forming its gradients takes beyond the above."""
     sampling: int
-    """Keys and values of the completions that are sampled side by side, and their logits."""
+    """Keys and values of the completions that are sampled side by side, and their logits; of a model that is divided
+    over processes also its whole weights, which the embedded engine samples with."""
+    gathered: int = 0
+    """Of such a model: what an update holds of the others' weights, and of gradients before they are summed."""
 
     @property
     def held(self) -> int:
@@ -82,11 +86,11 @@ class StageMemory:
     @property
     def peak(self) -> int:
         """All that is held at once: an update and sampling take turns."""
-        return self.held + max(self.gradients + self.update, self.sampling)
+        return self.held + max(self.gradients + self.gathered + self.update, self.sampling)
 
     def shown(self) -> str:
         """Return the parts as a line's end, in GB of 10^9 bytes."""
-        names = ("weights", "gradients", "optimizer", "frozen", "update", "sampling")
+        names = ("weights", "gradients", "optimizer", "frozen", "gathered", "update", "sampling")
         parts = [(name, getattr(self, name)) for name in names]
         return ", ".join(f"{name} {gigabytes(size)}" for name, size in parts if size)
 
@@ -126,7 +130,11 @@ def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = D
         if runtime.activation_checkpointing != "full":
             keys += ", or set runtime.activation_checkpointing=full"
         if memory.update < memory.gradients:
-            keys = "the size of the model, of which training holds 16 bytes a weight, or train an adapter (model.lora)"
+            divide = "start more processes" if runtime.sharding.kind == "fsdp" else "set runtime.sharding.kind=fsdp"
+            keys = (
+                "the size of the model, of which training holds 16 bytes a weight, train an adapter (model.lora), or "
+                f"divide the weights over processes: {divide}"
+            )
     else:
         keys = "rollout.engine.cache_gb or runtime.max_rows (of vLLM: rollout.engine.memory_share)"
     raise ConfigError(
@@ -135,11 +143,12 @@ def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = D
     )
 
 
-def predicted_memory(config: Config, *, available: int | None = None) -> StageMemory:
-    """Return what the stage with the highest peak holds at it. Takes a few seconds.
+def predicted_memory(config: Config, *, available: int | None = None, processes: int = 1) -> StageMemory:
+    """Return what the stage with the highest peak holds at it, in each process. Takes a few seconds.
 
     Args:
         config: the recipe.
+        processes: that train together.
         available: bytes of the device, of which the embedded engine takes half of what is free for its cache where the
             recipe sets no `rollout.engine.cache_gb`; None: as much as `runtime.max_rows` completions take.
 
@@ -155,9 +164,13 @@ def predicted_memory(config: Config, *, available: int | None = None) -> StageMe
     architecture, tokenizer = _architecture(config)
     check_sampling(config, architecture)
     prompt = _prompt_tokens(config, tokenizer)
-    parts = [_stage_memory(config, stage, architecture, prompt) for stage in config.stages]
+    parts = [_stage_memory(config, stage, architecture, prompt, processes) for stage in config.stages]
+    parts = [_divided(one, config, architecture, processes) for one in parts]
     if available is not None and getattr(config.rollout.engine, "cache_gb", 0.0) is None:
         parts = [replace(one, sampling=min(one.sampling, max(0, available - one.held) // 2)) for one in parts]
+    if config.runtime.sharding.kind != "none" and isinstance(config.rollout.engine, TorchEngineConfig):
+        whole = sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
+        parts = [replace(one, sampling=one.sampling + whole) if one.sampling else one for one in parts]
     if isinstance(engine := config.rollout.engine, VllmEngineConfig):
         is_gpu = resolve_device(config.runtime.device).startswith("cuda")
         taken = int(engine.memory_share * (available or 0)) if is_gpu else _VLLM_ON_CPU
@@ -198,16 +211,50 @@ def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) ->
     return max(len(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems, template_arguments(config)))
 
 
-def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedConfig, prompt: int) -> StageMemory:
+def _divided(memory: StageMemory, config: Config, architecture: PreTrainedConfig, processes: int) -> StageMemory:
+    """Return what a process holds where weights, gradients and optimizer states are divided over processes."""
+    runtime, sharding = config.runtime, config.runtime.sharding
+    if sharding.kind == "none":
+        return memory
+    if processes % sharding.replicas:
+        raise ConfigError(f"runtime.sharding.replicas={sharding.replicas} does not divide the {processes} processes")
+    itemsize = _NARROW if runtime.precision == "bfloat16" else _WIDE
+    model = _empty_model(architecture, runtime)
+    layers = [sum(one.numel() for one in layer.parameters()) for layer in decoder_layers(model)]
+    total = sum(one.numel() for one in model.parameters())
+    parts = processes // sharding.replicas
+    own = {name: -(-getattr(memory, name) // parts) for name in ("weights", "gradients", "optimizer", "frozen")}
+    if config.model.lora is None and runtime.precision == "bfloat16":
+        own["weights"] = -(-own["weights"] * _WIDE // (_WIDE + _NARROW))  # no copies: what computes is gathered
+    if sharding.offload:
+        own |= dict.fromkeys(("weights", "gradients", "optimizer"), 0)
+    outside = total - sum(layers)
+    # The next layer is gathered while one computes; a layer's gradients are there twice, as they are and to be summed.
+    weights = outside + (2 * max(layers) if sharding.reshard else sum(layers))
+    gradients = max(max(layers), outside) * (itemsize + _WIDE) if memory.gradients else 0
+    reference = outside * itemsize if memory.frozen else 0
+    whole = total * itemsize if isinstance(config.rollout.engine, TorchEngineConfig) and memory.sampling else 0
+    return replace(memory, **own, gathered=weights * itemsize + gradients + reference, sampling=memory.sampling + whole)
+
+
+def _empty_model(architecture: PreTrainedConfig, runtime: RuntimeConfig) -> PreTrainedModel:
+    """Return the model without content, in the type that it computes in."""
+    untyped: Any = AutoModelForCausalLM
+    dtype = torch.bfloat16 if runtime.precision == "bfloat16" else torch.float32
+    with torch.device("meta"), quiet_transformers():
+        model: PreTrainedModel = untyped.from_config(architecture, trust_remote_code=False, dtype=dtype)
+    return model
+
+
+def _stage_memory(
+    config: Config, stage: StageConfig, architecture: PreTrainedConfig, prompt: int, processes: int
+) -> StageMemory:
     runtime = config.runtime
     is_narrow = runtime.precision == "bfloat16"
     itemsize = _NARROW if is_narrow else _WIDE
     mode = FakeTensorMode()
+    model = _empty_model(architecture, runtime)
     with torch.device("meta"), quiet_transformers():
-        untyped: Any = AutoModelForCausalLM
-        model = untyped.from_config(
-            architecture, trust_remote_code=False, dtype=torch.bfloat16 if is_narrow else torch.float32
-        )
         if config.model.lora is not None:
             model = new_adapter(model, config.model.lora, seed=0)
     with mode:
@@ -220,7 +267,7 @@ def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedCo
     use_fast_layers(model)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
-    batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs)
+    batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
     return StageMemory(
         stage=stage.label,
         weights=sum(sizes.values()) * itemsize + (num_trained * _WIDE if is_narrow else 0),
@@ -228,7 +275,7 @@ def _stage_memory(config: Config, stage: StageConfig, architecture: PreTrainedCo
         optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),
         frozen=_num_frozen(config, stage, total=sum(sizes.values()), trained=num_trained) * itemsize,
         update=_update_bytes(mode, model, batch),
-        sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens),
+        sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens, processes),
     )
 
 
@@ -259,11 +306,12 @@ def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int)
     return trained if is_of_run and config.model.lora is not None else total
 
 
-def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool) -> TokenBatch:
+def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool, processes: int) -> TokenBatch:
     """Return a micro-batch as full as the stage's become; its tokens are all 0."""
     repeats = getattr(stage, "samples_per_prompt", 1)
     together = 2 if stage.kind == "dpo" else 1
     number = getattr(stage, "prompts_per_step", 0) * repeats or getattr(stage, "batch_size", 1) * together
+    number = max(together, -(-number // processes))
     sequences = [([index // repeats % 2] * prompt, [0] * completion) for index in range(number)]
     return token_batches(
         sequences, pad_id=0, tokens_per_batch=stage.tokens_per_batch, together=together, packed=packed
@@ -300,7 +348,7 @@ def _update_bytes(mode: FakeTensorMode, model: PreTrainedModel, batch: TokenBatc
 
 
 def _sampling_bytes(
-    mode: FakeTensorMode, model: PreTrainedModel, config: Config, stage: StageConfig, length: int
+    mode: FakeTensorMode, model: PreTrainedModel, config: Config, stage: StageConfig, length: int, processes: int
 ) -> int:
     """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
     if isinstance(stage, SftStage):
@@ -313,7 +361,7 @@ def _sampling_bytes(
         sum(_size(one) for name in names for one in tree_leaves(kept[name]) if isinstance(one, Tensor))
         for names in (_PER_TOKEN, _PER_ROW)
     )
-    prompts = getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS)
+    prompts = -(-getattr(stage, "prompts_per_step", _PROMPTS_OF_PAIRS) // processes)
     rows = min(config.runtime.max_rows, prompts * stage.samples_per_prompt)
     chosen = min(rows * int(output.logits.numel()), _SAMPLED_LOGITS) * _BYTES_PER_SAMPLED_LOGIT
     cache, limit = rows * (length * per_token + per_row), getattr(config.rollout.engine, "cache_gb", None)

@@ -6,6 +6,7 @@ import copy
 import difflib
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
@@ -177,6 +178,11 @@ class ReplicatedModel:
         for name, value in whole_tensors(self.model) if has_adapter(self.model) else self.whole_weights().items():
             if name not in self.model.all_tied_weights_keys:
                 yield name, value
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Hold the whole weights in this process inside the block, for an engine that samples with the model itself."""
+        yield
 
     def load_weights(self, other: PreTrainedModel) -> None:
         """Take over the weights of a model of the same architecture."""

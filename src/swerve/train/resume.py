@@ -26,10 +26,12 @@ from swerve.artifacts.files import (
 from swerve.artifacts.metrics import Extent, check_extent, cut_back, extent_to_step, read_metrics, truncate_metrics
 from swerve.artifacts.run import STATE_NAME, CheckpointRef, RunDirectory
 from swerve.config import Config
+from swerve.config.recipe import RuntimeConfig
 from swerve.errors import CheckpointError, InterruptedRunError, SwerveError
-from swerve.models.model_folder import LoadedModel, load_model, read_trainer_state
+from swerve.models.model_folder import LoadedModel, read_trainer_state
 from swerve.progress import Progress
 from swerve.train.early_stopping import kept_steps
+from swerve.train.sharded_model import load_for
 from swerve.world import World
 
 
@@ -41,16 +43,14 @@ class SavedState:
     trainer: dict[str, dict[str, Tensor]]
 
     @classmethod
-    def read(cls, checkpoint: CheckpointRef, *, device: str) -> SavedState:
-        """Read a checkpoint once, each file compared with its digest on the way.
+    def read(cls, checkpoint: CheckpointRef, *, runtime: RuntimeConfig, world: World) -> SavedState:
+        """Read a checkpoint once, each file compared with its digest on the way; all processes must call this.
 
         Raises:
             CheckpointError: it is damaged, or has no optimizer state though its stage is not over.
         """
-        loaded, trainer = (
-            load_model(checkpoint.path, device=device, dtype="float32"),
-            read_trainer_state(checkpoint.path),
-        )
+        loaded = load_for(runtime, checkpoint.path, world)
+        trainer = read_trainer_state(checkpoint.path, mapped_by=world if runtime.sharding.kind == "fsdp" else None)
         if not trainer and not checkpoint.final:
             raise CheckpointError(
                 f"{checkpoint.path} has no optimizer state any more (retention.save_optimizer: false)"
@@ -73,7 +73,7 @@ class ResumePoint:
 
 
 def resume_point(
-    config: Config, run: RunDirectory, progress: Progress, *, device: str, verify: bool = False
+    config: Config, run: RunDirectory, progress: Progress, *, world: World, verify: bool = False
 ) -> ResumePoint:
     """Read the checkpoint that training continues from, and say what is passed over.
 
@@ -81,7 +81,7 @@ def resume_point(
         config: the run's.
         run: where.
         progress: told what is passed over.
-        device: where the model goes.
+        world: the processes that go on.
         verify: also compare the content of the checkpoints before it with their digests, not their sizes alone.
 
     Raises:
@@ -97,7 +97,7 @@ def resume_point(
         try:
             if missing_best:
                 raise CheckpointError(f"the best one before {newest.label}, step {max(missing_best)}, is missing")
-            state = SavedState.read(newest, device=device)
+            state = SavedState.read(newest, runtime=config.runtime, world=world)
         except CheckpointError as error:
             progress.note(f"passing over a checkpoint: {error}")
             intact.pop()

@@ -17,9 +17,9 @@ from torch import nn
 from swerve.config.objectives import CollapseConfig
 from swerve.config.stages import RlStage, StageConfig
 from swerve.errors import CollapseError
-from swerve.models.model_folder import load_model
 from swerve.train.health.verdict import Verdict
 from swerve.train.learner import load_trainer_state
+from swerve.train.sharded_model import load_for
 from swerve.train.stages.context import StageContext
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
@@ -321,7 +321,7 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
     target = max(steps, default=start)
     if target:
         path: Path = context.run.checkpoint_path(context.first_step + target)
-        model = load_model(path, device=context.world.device, dtype="float32").model
+        model = load_for(context.config.runtime, path, context.world).model
         load_trainer_state(path, learner)
         if context.phase is not None and target == start and context.phase.resets_optimizer:
             learner.optimizer.state.clear()

@@ -144,7 +144,8 @@ class StageContext:
     def awake_engine(self, *, step: int) -> AbstractContextManager[Engine]:
         """Return the engine with the policy before the step with 0-based number `step`, awake inside a `with` block."""
         self.learner.drop_gradients()
-        return self.engine.awake(self.learner.weights.stream_weights(), version=self.first_step + step)
+        weights = self.learner.weights
+        return self.engine.awake(weights.stream_weights(), version=self.first_step + step, gathered=weights.gathered)
 
     def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""

@@ -1,0 +1,224 @@
+"""A model divided over processes by FSDP2 trains as a whole one does, and its files are the same for any number."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.run import RunDirectory
+from swerve.errors import ConfigError
+from swerve.models.export import export_model
+from swerve.models.model_card import Origin
+from swerve.models.model_folder import load_model
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.train import train
+
+pytestmark = pytest.mark.dist
+RECIPE = """
+name: divided
+seed: 5
+task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate: 0.5}
+model: {kind: pretrained, path: MODEL}
+max_new_tokens: 36
+stages: [STAGE]
+runtime: {device: cpu, threads: 1, max_rows: 64, collective_timeout: 60}
+"""
+RL = "kind: rl, steps: 10, prompts_per_step: 5, samples_per_prompt: 4, tokens_per_batch: 160, zero_variance: keep"
+STAGES = {
+    "sft": "{kind: sft, steps: 10, batch_size: 7, tokens_per_batch: 96, optimizer: {lr: 1e-4}, checkpoints: [5]}",
+    "dpo": "{kind: dpo, steps: 10, batch_size: 3, max_prompts: 96, tokens_per_batch: 128, optimizer: {lr: 1e-5}}",
+    "dr_grpo": f"{{{RL}, advantages: {{kind: dr_grpo}}, optimizer: {{lr: 1e-5}}, checkpoints: [5]}}",
+    "clip, k3 in the loss": (
+        f"{{{RL}, loss: {{kind: clip}}, num_epochs: 2, kl: {{kind: loss, estimator: k3, coef: 0.1}}, "
+        "optimizer: {lr: 1e-5}}"
+    ),
+    "gae": f"{{{RL}, loss: {{kind: clip}}, advantages: {{kind: gae}}, optimizer: {{lr: 1e-5}}}}",
+    "exploring paths": f"{{{RL}, loss: {{kind: max_prob_kl}}, optimizer: {{lr: 3e-6}}}}",
+    "distillation": (
+        "{kind: distill, teacher: TEACHER, steps: 10, prompts_per_step: 5, samples_per_prompt: 2, "
+        "tokens_per_batch: 160, optimizer: {lr: 1e-4}}"
+    ),
+    "an empty share": (
+        "{kind: rl, steps: 10, prompts_per_step: 1, samples_per_prompt: 1, zero_variance: keep, "
+        "advantages: {kind: reward}, optimizer: {lr: 1e-5}}"
+    ),
+}
+
+
+FSDP, LORA = "runtime.sharding.kind=fsdp", "model.lora={rank: 4, alpha: 8}"
+BOTH_LAYOUTS = ("sft", "dr_grpo")
+"""Also with a head that is not tied to the embeddings."""
+
+
+def _train(recipe: Path, out: Path, changes: Sequence[str] = (), *, resume: bool = False) -> RunDirectory:
+    run = RunDirectory(out)
+    train(load_config(recipe, list(changes)), run, resume=resume, progress=SilentProgress())
+    return run
+
+
+def _untied(folder: Path, model: Path) -> Path:
+    """Write a model with its head untied from its embeddings."""
+    loaded = load_model(model, device="cpu", dtype="float32")
+    config = copy.deepcopy(loaded.model.config)
+    config.tie_word_embeddings = False
+    untied = type(loaded.model)(config)
+    untied.load_state_dict({name: one.clone() for name, one in loaded.model.state_dict().items()})
+    untied.save_pretrained(folder)
+    loaded.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipes(small_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe for each stage, of a model that solves some problems."""
+    folder = tmp_path_factory.mktemp("divided")
+    teacher, model = small_run.checkpoint_path(100), small_run.checkpoint_path(220)
+    models = dict.fromkeys(STAGES, model) | {
+        f"{name}, untied": _untied(folder / "model", model) for name in BOTH_LAYOUTS
+    }
+    for name, path in models.items():
+        text = RECIPE.replace("STAGE", STAGES[name.removesuffix(", untied")])
+        (folder / f"{name}.yaml").write_text(text.replace("MODEL", str(path)).replace("TEACHER", str(teacher)))
+    return folder
+
+
+def _tensors(run: Path) -> dict[str, bytes]:
+    """Return the content of the last checkpoint's weights and of its trainer's state."""
+    checkpoint = RunDirectory(run).checkpoint_path(10)
+    return {str(one.relative_to(checkpoint)): one.read_bytes() for one in checkpoint.rglob("*.safetensors")}
+
+
+def _figures(run: Path) -> list[float]:
+    records = read_metrics(RunDirectory(run).metrics_path)
+    return [float(record[name]) for record in records for name in ("loss", "grad_norm")]
+
+
+def _cases(names: Sequence[str], number: int) -> list[dict[str, Any]]:
+    """Return what several processes train: recipe, name of the run, overrides, and the run that they continue."""
+    cases: list[dict[str, Any]] = [{"recipe": name, "out": name, "changes": [FSDP]} for name in names]
+    cases += [
+        {"recipe": "sft", "out": "again", "changes": [FSDP], "from": "sft"},
+        {"recipe": "dr_grpo", "out": "from one", "changes": [FSDP], "from": "../alone/dr_grpo"},
+        {"recipe": "sft", "out": "narrow", "changes": [FSDP, "runtime.precision=bfloat16"]},
+        {"recipe": "sft", "out": "layers again", "changes": [FSDP, "runtime.activation_checkpointing=full"]},
+        {"recipe": "sft", "out": "replicas", "changes": [FSDP, f"runtime.sharding.replicas={number}"]},
+        {"recipe": "sft", "out": "kept", "changes": [FSDP, "runtime.sharding.reshard=false"]},
+    ]
+    if find_spec("peft"):
+        cases.append({"recipe": "dr_grpo", "out": "adapter", "changes": [FSDP, LORA]})
+    return cases
+
+
+@pytest.fixture(scope="module")
+def together(recipes: Path, on_processes: Any) -> Callable[[int], Path]:
+    """Train every case on some processes, and every recipe alone; return the folder of the runs of the former."""
+    for path in recipes.glob("*.yaml"):
+        _train(path, recipes / "alone" / path.stem)
+
+    def run(number: int) -> Path:
+        cases = _cases(sorted(path.stem for path in recipes.glob("*.yaml")), number)
+        (recipes / "cases.json").write_text(json.dumps(cases))
+        on_processes(number, __file__, recipes / "cases.json", recipes / f"on-{number}")
+        return recipes / f"on-{number}"
+
+    return run
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_processes_with_parts_of_the_weights_train_as_one_with_all(
+    recipes: Path, together: Callable[[int], Path], number: int
+) -> None:
+    runs = together(number)
+    for name in [path.stem for path in recipes.glob("*.yaml")]:
+        expected = _figures(recipes / "alone" / name)
+        assert len(expected) == 20
+        assert len({round(one, 9) for one in expected}) > 5, name  # the updates are real
+        assert _figures(runs / name) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
+    # Resumed on as many processes, and by several from a checkpoint of one.
+    assert _tensors(runs / "again") == _tensors(runs / "sft")
+    assert _figures(runs / "from one") == pytest.approx(_figures(recipes / "alone" / "dr_grpo"), rel=1e-5, abs=1e-7)
+    # Resumed by one from a checkpoint of several.
+    _continued(runs / "dr_grpo", recipes / f"by one after {number}")
+    resumed = _train(recipes / "dr_grpo.yaml", recipes / f"by one after {number}", [FSDP], resume=True).path
+    assert _figures(resumed) == pytest.approx(_figures(runs / "dr_grpo"), rel=1e-5, abs=1e-7)
+    for name in ("layers again", "kept", "replicas"):
+        assert _figures(runs / name) == pytest.approx(_figures(runs / "sft"), rel=1e-6), name
+    narrow = _train(recipes / "sft.yaml", recipes / f"narrow beside {number}", ["runtime.precision=bfloat16"]).path
+    assert _figures(runs / "narrow") == pytest.approx(_figures(narrow), rel=2e-3)
+    if (runs / "adapter").exists():
+        adapted = _train(recipes / "dr_grpo.yaml", recipes / f"adapter beside {number}", [LORA]).path
+        assert _figures(runs / "adapter") == pytest.approx(_figures(adapted), rel=1e-5, abs=1e-7)
+    for name in ("sft", "sft, untied"):
+        _assert_exports(RunDirectory(runs / name).checkpoint_path(10), recipes / f"{name} of {number}")
+    assert not (runs / "unpickled").exists(), (runs / "unpickled").read_text()
+
+
+def _assert_exports(checkpoint: Path, out: Path) -> None:
+    """Check that what is exported loads without a missing or unexpected tensor and says the same."""
+    export_model(Origin.of(checkpoint), out, dtype=None, max_shard_size="5GB")
+    untyped: Any = AutoModelForCausalLM
+    exported, report = untyped.from_pretrained(out, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    prompt = torch.tensor([[3, 4, 5]])
+    own = load_model(checkpoint, device="cpu", dtype="float32").model
+    first, second = (model.generate(prompt, do_sample=False, max_new_tokens=20) for model in (own, exported))
+    assert first.tolist() == second.tolist()
+
+
+def test_one_process_with_a_divided_model_makes_the_same_bytes(recipes: Path) -> None:
+    for name, precision in (("dr_grpo", "bfloat16"), ("clip, k3 in the loss", "float32")):
+        changes = [f"runtime.precision={precision}", "runtime.activation_checkpointing=full"]
+        whole, divided = (
+            _tensors(_train(recipes / f"{name}.yaml", recipes / "bytes" / kind / name, [*changes, *sharding]).path)
+            for kind, sharding in (("whole", []), ("divided", [FSDP]))
+        )
+        assert len(whole) > 1
+        assert whole == divided
+
+
+def test_what_cannot_be_divided_is_refused(recipes: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="divides float32 moments only, and stage 'sft' has optimizer.moments int8"):
+        load_config(recipes / "sft.yaml", [FSDP, "stages.sft.optimizer.moments=int8"])
+    with pytest.raises(ConfigError, match="runtime.sharding.offload=true spares a CUDA device, and there is none"):
+        _train(recipes / "sft.yaml", tmp_path / "run", [FSDP, "runtime.sharding.offload=true"])
+    with pytest.raises(ConfigError, match="runtime.sharding.replicas=2 does not divide the 1 processes"):
+        _train(recipes / "sft.yaml", tmp_path / "run", [FSDP, "runtime.sharding.replicas=2"])
+
+
+def _continued(run: Path, copy: Path) -> None:
+    """Copy a run without its last checkpoint."""
+    shutil.copytree(run, copy)
+    shutil.rmtree(RunDirectory(copy).checkpoint_path(10))
+
+
+def _main(cases: Path, out: Path) -> None:
+    def record(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "pickle.find_class":
+            with (out / "unpickled").open("a") as stream:
+                stream.write(f"{arguments}\n")
+
+    out.mkdir(exist_ok=True)
+    sys.addaudithook(record)
+    for case in json.loads(cases.read_text()):
+        if "from" in case and os.environ["RANK"] == "0":
+            _continued(out / case["from"], out / case["out"])
+        recipe = cases.parent / f"{case['recipe']}.yaml"
+        _train(recipe, out / case["out"], case["changes"], resume="from" in case)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))
