@@ -71,10 +71,11 @@ def test_the_command_has_what_the_recipe_needs(recipe, tmp_path, capsys):
 
 
 def test_gpus_share_each_layer_and_need_nothing_of_a_cpu(recipe, capsys):
-    assert (
-        run([*recipe, "--gpus", "0,2", "runtime.precision=bfloat16", "model.num_heads=4", "model.num_kv_heads=2"]) == 0
-    )
-    shown = capsys.readouterr().out
+    changes = ["runtime.precision=bfloat16", "model.num_heads=4", "model.num_kv_heads=2"]
+    assert run([*recipe, "--gpus", "0,2", *changes, "rollout.engine.weights=transfer"]) == 0
+    shown, keys = capsys.readouterr()
+    assert """--weight-transfer-config '{"backend": "nccl"}'""" in shown
+    assert "rollout.engine.urls=http://127.0.0.1:8000 rollout.engine.weights=transfer;" in keys
     assert "CUDA_VISIBLE_DEVICES=0,2 vllm serve " in shown
     assert "--tensor-parallel-size 2" in shown
     assert "--dtype bfloat16" in shown
@@ -86,12 +87,13 @@ def test_gpus_share_each_layer_and_need_nothing_of_a_cpu(recipe, capsys):
     ("more", "status", "message"),
     [
         (["model.num_heads=4", "model.num_kv_heads=2"], 2, "no attention with heads of size 16 on a CPU, only 32, 64"),
+        (["rollout.engine.weights=transfer"], 2, "from GPU to GPU (NCCL), and the model is on the cpu"),
         (["--gpus", "all"], 2, "--gpus 'all' is not a list of numbers such as 0,1"),
         (["--run"], 1, "pip install 'swerve[vllm]'"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(recipe, capsys, monkeypatch, more, status, message):
-    monkeypatch.setattr(serve.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("swerve.rollout.vllm_versions.distribution", lambda: None)
     assert run([*recipe, *more]) == status
     assert message in capsys.readouterr().err
 
@@ -101,7 +103,7 @@ def started(monkeypatch):
     """Start a script in place of vLLM."""
 
     def start(script: str, port: int) -> None:
-        monkeypatch.setattr(serve.importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr("swerve.rollout.vllm_versions.installed_version", lambda *_, **__: "0.32.0")
         monkeypatch.setattr(serve, "_command", lambda *_: [sys.executable, "-c", script, str(port)])
 
     return start

@@ -34,6 +34,15 @@ class StandIn:
         self.version, self.name = "default", "policy"
         self.max_model_len = getattr(model, "config", None) and model.config.max_position_embeddings
         self.info: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"}
+        self.vllm_version = "0.32.0"
+        self.backend: str | None = None
+        """What it takes weights from a trainer with."""
+        self.broadcast: dict[str, Any] = {}
+        """What the trainer sends."""
+        self.asked: list[tuple[str, Any]] = []
+        self.tokens_done = 0
+        self.hangs = threading.Event()
+        """Whether it is healthy, and requests for completions are not answered."""
         self.calls: Counter[str] = Counter()
         self.loaded: list[Path] = []
         self.keeps_weights = False
@@ -59,7 +68,7 @@ class StandIn:
                 self._answer({})
 
             def do_POST(self) -> None:
-                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{}"))
 
             def _answer(self, body: Any) -> None:
                 with suppress(ConnectionError):
@@ -100,21 +109,35 @@ class StandIn:
         self.stopped.clear()
 
     def answer(self, path: str, body: Any) -> tuple[int | None, Any]:
+        if path == "/metrics" and path not in self.broken:
+            return 200, f'vllm:generation_tokens_total{{engine="0"}} {self.tokens_done}.0\n'
         with self.lock:
             if self.stopped.is_set():
                 return None, None
             self.calls[path] += 1
+            self.asked.append((path, body))
+            if "token_ids" in body or "prompt" in body:
+                self.lock.release()
+                while self.hangs.is_set() and not self.stopped.is_set():
+                    time.sleep(0.01)
+                self.lock.acquire()
             found = self._answer(path, body)
             return self.broken[path](found) if path in self.broken else (200, found)
 
     def _answer(self, path: str, body: Any) -> Any:
+        transfer = {"backend": self.backend} if self.backend else None
+        told = {
+            "/version": {"version": self.vllm_version},
+            "/v1/models": {"data": [{"id": self.name, "max_model_len": self.max_model_len}]},
+            "/weight_info": {"weight_version": self.version},
+            "/server_info": {"vllm_config": {"model_config": self.info, "weight_transfer_config": transfer}},
+            "/get_world_size": {"world_size": 2},
+        }
+        if path in told:
+            return told[path]
         match path:
-            case "/v1/models":
-                return {"data": [{"id": self.name, "max_model_len": self.max_model_len}]}
-            case "/weight_info":
-                return {"weight_version": self.version}
-            case "/server_info":
-                return {"vllm_config": {"model_config": self.info}}
+            case "/update_weights":
+                self._take({name: self.broadcast[name] for name in body["update_info"]["names"]})
             case "/update_weight_version":
                 self.version = body["new_version"]
             case "/collective_rpc":
@@ -127,10 +150,12 @@ class StandIn:
 
     def _reload(self, folder: Path) -> None:
         self.loaded.append(folder)
-        if self.keeps_weights:
-            return
+        if not self.keeps_weights:
+            self._take(load_file(folder / "model.safetensors"))
+
+    def _take(self, weights: Any) -> None:
         self.model = copy.deepcopy(self.given)
-        self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        self.model.load_state_dict(weights, strict=False)
         self.model.tie_weights()
 
     def _sample(self, prompt: list[int], sampling: Any, api: str) -> list[Any]:
@@ -147,6 +172,7 @@ class StandIn:
         for index in range(sampling["n"]):
             ((completion,),) = engine.generate([prompt], params, seeds=[sampling["seed"] + index])
             num = len(completion.token_ids)
+            self.tokens_done += num
             logprobs: Any = {"token_logprobs": completion.logprobs}
             spans: Any = {}
             if api == "tokens":
@@ -178,16 +204,21 @@ runtime: {{device: cpu, max_rows: 64}}
 
 
 @contextmanager
-def vllm_server(model: Path, folder: Path) -> Iterator[str]:
-    """Start a real server for a model's folder with `swerve serve --run`; yield its URL; Ctrl-C stops it."""
+def vllm_server(model: Path, folder: Path, *more: str) -> Iterator[str]:
+    """Start a real server for a model's folder with `swerve serve --run`; yield its URL; Ctrl-C stops it.
+
+    `more` are arguments of the command.
+    """
     (folder / "served.yaml").write_text(RECIPE.format(model=model))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "swerve", "serve", str(folder / "served.yaml"), "--port", str(port), "--run"]
+    command += more
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     log = folder / "server.log"
     with log.open("wb") as stream:
-        process = subprocess.Popen(command, stderr=stream, start_new_session=True)
+        process = subprocess.Popen(command, stderr=stream, env=environment, start_new_session=True)
     try:
         while f"http://127.0.0.1:{port} samples" not in log.read_text():
             assert process.poll() is None, log.read_text()

@@ -7,12 +7,16 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,18 +26,19 @@ from pydantic import ValidationError
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import AdditionTask, TinyModel
-from swerve.config.engines import ServerEngineConfig
-from swerve.errors import EngineError, InterruptedRunError
+from swerve.config.engines import RolloutConfig, ServerEngineConfig
+from swerve.errors import ConfigError, EngineError, InterruptedRunError
 from swerve.interruption import deferred_signals
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
+from swerve.rollout import vllm_versions
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.rollout.weights_folder import WeightsFolder
 from swerve.train import train
-from swerve.train.initial import new_tiny_model
+from swerve.train.initial import check_sampling, new_tiny_model
 from tests.rollout.servers import StandIn, vllm_server
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
@@ -142,7 +147,7 @@ def test_a_server_with_other_weights_than_it_says_is_not_evaluated_with(server, 
     server.keeps_weights = True
     config = ServerEngineConfig(urls=(server.url,), folder=str(folder), patience=0.0)
     with closing(make_engine(config, changed(tiny, 1), tiny[1], max_rows=16)) as engine:
-        assert f"{server.url} does not sample with the model's weights" in error_of(lambda: sampled(engine))
+        assert f"{server.url} does not sample with the weights of Qwen3ForCausalLM" in error_of(lambda: sampled(engine))
 
 
 def test_a_server_that_could_not_load_weights_is_not_used_again(make, server, tiny):
@@ -285,6 +290,197 @@ def test_a_server_that_stays_dead_ends_the_call_after_the_patience(make, server)
     assert 0.2 <= time.monotonic() - started < 10
 
 
+@pytest.fixture
+def two(server, tiny) -> Iterator[tuple[StandIn, StandIn]]:
+    """Two servers with the tiny model."""
+    other = StandIn(tiny[0])
+    other.start()
+    yield server, other
+    other.stop()
+
+
+def test_a_server_that_dies_gives_its_prompts_to_the_others_and_is_taken_back(make, two, caplog):
+    """Also between two calls; only when none is left does the engine's patience end it."""
+    engine, first = make(*two), two[0]
+    expected = sampled(engine)
+    first.broken[ROUTE] = lambda _: (first.kill(), (None, None))[1]
+    assert sampled(engine) == expected
+    assert f"{first.url}: " in caplog.text
+    assert "its prompts go to the other servers until it answers again" in caplog.text
+    caplog.clear()
+    assert sampled(engine) == expected
+    assert not caplog.text  # it is known
+    first.broken.clear()
+    first.restart()
+    before = first.calls[ROUTE]
+    assert sampled(engine) == expected
+    assert f"{first.url} answers again" in caplog.text
+    assert first.calls[ROUTE] > before + 2  # the trials before and after it loads the weights
+    for one in two:
+        one.kill()
+    assert "did not answer for 0 s (" in error_of(lambda: sampled(engine))
+
+
+def test_all_servers_must_be_there_at_the_start(make, two):
+    two[1].stop()
+    assert f"{two[1].url} did not answer for 0 s (nothing listens there)" in error_of(lambda: sampled(make(*two)))
+
+
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_a_server_that_hangs_is_left_long_before_its_answer_is_late(make, two, caplog, monkeypatch, num_servers):
+    """It says that it is healthy; one that works on is left alone however long it takes."""
+    monkeypatch.setattr("swerve.rollout.server_engine._SILENCE", 0.5)
+    engine, hangs = make(*two[:num_servers], patience=20.0), two[0]
+    expected = sampled(engine)
+
+    def work_on() -> None:
+        for _ in range(40):
+            time.sleep(0.02)
+            hangs.tokens_done += 1
+
+    worker = threading.Thread(target=work_on)
+    worker.start()
+    hangs.hangs.set()
+    threading.Timer(0.7, hangs.hangs.clear).start()
+    assert sampled(engine) == expected
+    assert not caplog.text
+    worker.join()
+    hangs.hangs.set()
+    threading.Timer(1.2, hangs.hangs.clear).start()
+    assert sampled(engine) == expected
+    assert f"{hangs.url}: it has written no token for 0.5 s" in caplog.text
+
+
+def test_a_server_that_does_not_count_its_tokens_has_all_the_time(make, server, caplog, monkeypatch):
+    monkeypatch.setattr("swerve.rollout.server_engine._SILENCE", 0.1)
+    server.broken["/metrics"] = lambda _: (404, "Not Found")
+    engine = make(server)
+    expected = sampled(engine)
+    server.hangs.set()
+    threading.Timer(0.5, server.hangs.clear).start()
+    assert sampled(engine) == expected
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("version", ["0.28.1", "0.33.0", "dev"])
+def test_a_server_of_another_version_is_named(make, server, version):
+    server.vllm_version = version
+    assert error_of(lambda: sampled(make(server))) == (
+        f"{server.url} is of vLLM {version}, and swerve works with servers of 0.29 to 0.32; start one after pip "
+        "install 'vllm>=0.29,<0.33'"
+    )
+
+
+class StandInSender:
+    """Asks as vLLM's sender does, and hands tensors to the stand-in; a broadcast that nobody takes never ends."""
+
+    def __init__(self, info: Any, client: Any, source: Any) -> None:
+        self.client, self.source, self.is_over = client, source, threading.Event()
+        client.init_weight_transfer_engine({**info, "rank_offset": 1})
+
+    def send_weights(self) -> None:
+        names = [one.name for one in self.source.metadata()]
+        self.client.start_weight_update()
+        self.server.broadcast = dict(self.source)
+        with ThreadPoolExecutor(1) as pool:
+            update = pool.submit(self.client.update_weights, {"names": names})
+            if update.exception():
+                self.is_over.wait()
+            update.result()
+        self.client.finish_weight_update()
+
+    def shutdown(self) -> None:
+        self.is_over.set()
+
+
+@pytest.fixture
+def transferring(server, monkeypatch) -> StandIn:
+    """A server that takes weights from a trainer on a CPU, and what of vLLM sends them."""
+    meta = namedtuple("ParamMeta", "name dtype shape")
+    trainer = SimpleNamespace(trainer_init=lambda info, **parts: StandInSender(info, **parts))
+    monkeypatch.setattr(StandInSender, "server", server, raising=False)
+    for name, content in (("base", {"ParamMeta": meta}), ("factory", {"WeightTransferTrainerFactory": trainer})):
+        monkeypatch.setitem(sys.modules, f"vllm.distributed.weight_transfer.{name}", SimpleNamespace(**content))
+    monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "nccl")
+    monkeypatch.setattr(vllm_versions, "installed_version", lambda *_, **__: "0.32.0")
+    monkeypatch.setattr(vllm_versions, "sender_info", lambda **where: where)
+    server.backend = "nccl"
+    return server
+
+
+def test_weights_are_transferred_while_nothing_samples_and_no_file_is_written(make, transferring, tiny, folder):
+    server, engine = transferring, make(transferring, weights="transfer")
+    for version in (1, 2):
+        model = changed(tiny, version)
+        server.asked.clear()
+        engine.load(model.state_dict().items(), version=version)
+        given = sampled(engine)
+        assert max(differences(model, PROMPTS, given, 1.0)) < 1e-5
+        steps = [(path, body) for path, body in server.asked if path not in READS]
+        (init,) = [body["init_info"] for path, body in steps if path == "/init_weight_transfer_engine"]
+        assert init["master_address"] == "127.0.0.1"
+        assert init["world_size"] == 3  # the server has two workers
+        (update,) = [body["update_info"] for path, body in steps if path == "/update_weights"]
+        assert set(update["names"]) == set(model.state_dict()) - {"lm_head.weight"}
+        assert [path for path, _ in steps][:12] == [
+            ROUTE,  # a trial
+            "/update_weight_version",
+            "/pause",
+            "/init_weight_transfer_engine",
+            "/start_weight_update",
+            "/update_weights",
+            "/finish_weight_update",
+            "/resume",
+            "/shutdown_weight_transfer_engine",
+            "/reset_prefix_cache",
+            ROUTE,
+            "/update_weight_version",
+        ]
+    server.restart()
+    assert sampled(engine) == given
+    assert not list(folder.glob("v*"))
+
+
+def test_a_transfer_that_fails_ends_at_once_and_the_server_is_not_used_again(make, transferring):
+    transferring.broken["/update_weights"] = lambda _: (500, {"error": {"message": "size 96"}})
+    for message in ("with 500 (size 96)); start it again", "could not load weights earlier"):
+        assert message in error_of(lambda: sampled(make(transferring, weights="transfer")))
+
+
+def test_a_server_that_dies_in_a_transfer_gets_the_weights_when_it_is_back(make, transferring, caplog):
+    def die(_: Any) -> tuple[None, None]:
+        transferring.broken.clear()
+        transferring.kill()
+        threading.Timer(0.1, transferring.restart).start()
+        return None, None
+
+    transferring.broken["/update_weights"] = die
+    assert len(sampled(make(transferring, weights="transfer", patience=20.0))) == 3
+    assert f"{transferring.url} answers again" in caplog.text
+
+
+def test_weights_are_transferred_from_gpus_to_servers_that_take_them_only(
+    make, server, transferring, monkeypatch, small_config, tiny
+):
+    engine = make(server, weights="transfer")
+    server.backend = None
+    said = 'start it with --weight-transfer-config \'{"backend": "nccl"}\', as `swerve serve` does'
+    assert said in error_of(lambda: sampled(engine))
+    server.vllm_version = "0.31.0"
+    assert "is of vLLM 0.31.0, and rollout.engine.weights=transfer works with 0.32;" in error_of(
+        lambda: sampled(engine)
+    )
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"from GPU to GPU \(NCCL\), and the model is on the cpu; train on a GPU"):
+        make(server, weights="transfer")
+    rollout = RolloutConfig(engine=ServerEngineConfig(weights="transfer"))
+    with pytest.raises(ConfigError, match="or take rollout.engine.weights=folder"):
+        check_sampling(small_config.model_copy(update={"rollout": rollout}), tiny[0])
+
+
+READS = {"/v1/models", "/version", "/server_info", "/weight_info", "/metrics", "/get_world_size"}
+
+
 def test_a_signal_ends_the_wait_for_a_server(make, server):
     engine = make(server, patience=60.0)
     sampled(engine)
@@ -391,19 +587,23 @@ LONG = [1, *range(4, 10), *[5, 6, 7, 8, 4] * 40]
 """Longer than the blocks, of 128 tokens on a CPU, in which vLLM keeps the keys and values of prompts."""
 
 
-@pytest.fixture(scope="module", params=["tied", "untied"])
-def real(request, tmp_path_factory) -> Iterator[tuple[Any, str, Path]]:
-    """A model of a head size that vLLM has on a CPU, the URL of a real server with it, and a folder."""
-    folder = tmp_path_factory.mktemp("vllm")
+def saved(folder: Path, *, tied: bool = True) -> tuple[Any, Any]:
+    """Return a model of a head size that vLLM has on a CPU, saved in a folder, with its tokenizer."""
     tokenizer = build_word_tokenizer(load_family(AdditionTask()).words)
-    sizes = TinyModel(
-        hidden_size=64, num_heads=2, num_kv_heads=1, initializer_range=0.2, tie_embeddings=request.param == "tied"
-    )
+    sizes = TinyModel(hidden_size=64, num_heads=2, num_kv_heads=1, initializer_range=0.2, tie_embeddings=tied)
     model = build_tiny_model(sizes, tokenizer, seed=1).eval()
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
+    return model, tokenizer
+
+
+@pytest.fixture(scope="module", params=["tied", "untied"])
+def real(request, tmp_path_factory) -> Iterator[tuple[Any, str, Path]]:
+    """A model, the URL of a real server with it, and a folder."""
+    folder = tmp_path_factory.mktemp("vllm")
+    made = saved(folder, tied=request.param == "tied")
     with vllm_server(folder / "model", folder) as url:
-        yield (model, tokenizer), url, folder
+        yield made, url, folder
 
 
 @pytest.mark.vllm
@@ -430,8 +630,37 @@ def test_a_real_server_samples_with_the_weights_that_it_was_given_last(real, api
 
 
 @pytest.mark.vllm
+def test_a_real_server_that_hangs_is_noticed_and_continues_when_it_works_again(real, monkeypatch, caplog):
+    """Its engine is stopped between two calls and in the middle of one; the process that says "healthy" is not."""
+    monkeypatch.setattr("swerve.rollout.server_engine._SILENCE", 2.0)
+    monkeypatch.setattr("swerve.rollout.server_engine._PROBE_SECONDS", 2.0)
+    monkeypatch.setattr(vllm_versions, "CONNECT_SECONDS", 2.0)
+    psutil = pytest.importorskip("psutil")
+    made, url, folder = real
+    port = int(url.rpartition(":")[2])
+    (api,) = {one.pid for one in psutil.net_connections("tcp") if one.laddr.port == port and one.status == "LISTEN"}
+    below = psutil.Process(api).children(recursive=True)
+    params = SamplingParams(num_samples=2, max_new_tokens=200, temperature=1.0, stop_ids=())
+    config = ServerEngineConfig(urls=(url,), folder=str(folder), patience=60.0)
+    with closing(make_engine(config, *made, max_rows=4)) as one:
+        expected = sampled(one, params=params)
+        for delay in (0.0, 0.3):
+            for number, after in ((signal.SIGSTOP, delay), (signal.SIGCONT, delay + 8)):
+                threading.Timer(after, lambda number=number: [each.send_signal(number) for each in below]).start()
+            time.sleep(delay / 2)
+            started = time.monotonic()
+            found = sampled(one, params=params)
+            assert [[each.token_ids for each in group] for group in found] == [
+                [each.token_ids for each in group] for group in expected
+            ]
+            assert time.monotonic() - started > 5
+            assert f"{url} answers again" in caplog.text
+            caplog.clear()
+
+
+@pytest.mark.vllm
 def test_a_real_server_that_is_given_a_folder_that_it_cannot_see_is_named_and_not_used_again(real, monkeypatch):
-    """It says that it is healthy afterwards."""
+    """It says that it is healthy afterwards. The last test of the server that the tests share."""
     made, url, folder = real
     with closing(make_engine(ServerEngineConfig(urls=(url,), folder=str(folder)), *made, max_rows=16)) as one:
         sampled(one)
@@ -440,6 +669,55 @@ def test_a_real_server_that_is_given_a_folder_that_it_cannot_see_is_named_and_no
         load = partial(one.load, changed(made, 3).state_dict().items(), version=1)
         assert "could not load the weights in /nowhere" in error_of(load)
         assert "could not load weights earlier" in error_of(load)
+
+
+@pytest.mark.vllm
+def test_a_real_server_takes_weights_from_the_trainer_as_vllm_transfers_them(tmp_path, monkeypatch):
+    """On a CPU, with gloo in place of NCCL; requests, payloads, order and what the worker does are vLLM's own."""
+    if vllm_versions.installed_version() < "0.32":
+        pytest.skip("vLLM 0.32 is the first that lets a trainer leave again")
+    from tests.rollout import gloo_transfer
+
+    monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "gloo")
+    monkeypatch.setattr(
+        vllm_versions, "sender_info", lambda **where: gloo_transfer.TrainerInfo(rank=0, packed=False, **where)
+    )
+    extension = ["--worker-extension-cls", f"{gloo_transfer.__name__}.Extension"]
+    options = ["--", "--weight-transfer-config", '{"backend": "gloo"}', *extension]
+    made = saved(tmp_path)
+    with vllm_server(tmp_path / "model", tmp_path, *options) as url:
+        check_transfers(made, url, tmp_path)
+        refused = ServerEngineConfig(urls=(url,), folder=str(tmp_path), weights="transfer")
+        monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "nccl")
+        with closing(make_engine(refused, *made, max_rows=16)) as one:
+            assert "start it with --weight-transfer-config '{" in error_of(lambda: sampled(one))
+
+
+@pytest.mark.gpu
+@pytest.mark.vllm
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL needs a GPU for the trainer and one for the server")
+def test_a_real_server_takes_weights_from_one_gpu_to_another(tmp_path):
+    made = saved(tmp_path)
+    changes = ["rollout.engine.kind=server", "rollout.engine.weights=transfer", "runtime.device=cuda"]
+    with vllm_server(tmp_path / "model", tmp_path, *changes, "--gpus", "1") as url:
+        check_transfers(made, url, tmp_path, device="cuda:0", bound=0.02)
+
+
+def check_transfers(made: Any, url: str, folder: Path, *, device: str = "cpu", bound: float = 1e-4) -> None:
+    """Check that a server samples with what it is sent, again and again, and that no file was written for it."""
+    prompts = [*PROMPTS, LONG]
+    params = SamplingParams(num_samples=2, max_new_tokens=8, temperature=1.0, stop_ids=())
+    config = ServerEngineConfig(urls=(url,), folder=str(folder), weights="transfer")
+    with closing(make_engine(config, copy.deepcopy(made[0]).to(device), made[1], max_rows=16)) as one:
+        first = sampled(one, prompts=prompts, seeds=range(4), params=params)
+        for version, model in ((1, changed(made, 1)), (2, changed(made, 2)), (3, made[0])):
+            one.load(model.state_dict().items(), version=version)
+            groups = sampled(one, prompts=prompts, seeds=range(4), params=params)
+            assert max(differences(model, prompts, groups, 1.0)) < bound
+        assert [[each.token_ids for each in group] for group in groups] == [
+            [each.token_ids for each in group] for group in first
+        ]
+    assert not list(folder.glob("v*"))
 
 
 def differences(model: Any, prompts: Any, groups: Any, temperature: float) -> list[float]:

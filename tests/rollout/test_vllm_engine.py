@@ -145,7 +145,7 @@ def test_a_vllm_in_bfloat16_and_with_a_limit_of_length_and_without_some_weights(
 def test_a_vllm_that_starts_with_other_weights_is_refused(monkeypatch):
     monkeypatch.setattr(vllm_engine, "replace_weights", lambda llm, weights: [])
     with pytest.raises(
-        EngineError, match=r"other log-probabilities than Qwen3ForCausalLM itself, by \d.* nats per token"
+        EngineError, match=r"vLLM does not sample with the weights of Qwen3ForCausalLM: log-probabilities differ by \d"
     ):
         VllmEngine(_model(1), pad_id=0, max_rows=8)
 
@@ -180,7 +180,7 @@ def test_a_vllm_that_is_missing_or_not_supported_is_named_before_anything_is_tra
             return found
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("swerve.rollout.vllm_server.version", version)
+    monkeypatch.setattr("swerve.rollout.vllm_versions.version", version)
     monkeypatch.setattr(vllm_versions, "find_spec", lambda name: found)
     with pytest.raises(error) as caught:
         check_sampling(small_config.model_copy(update={"rollout": RolloutConfig(engine=VllmEngineConfig())}), _model(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shlex
 import signal
@@ -22,7 +21,7 @@ import typer
 
 from swerve.cli.console import print_text
 from swerve.cli.options import Overrides, Recipe
-from swerve.errors import ConfigError, EngineError, MissingExtraError
+from swerve.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from swerve.config import Config
@@ -80,14 +79,15 @@ def serve(
 
 
 def _keys(plan: _Plan) -> str:
+    more = " rollout.engine.weights=transfer" if "--weight-transfer-config" in plan.options else ""
     return (
-        f"swerve: train with rollout.engine.kind=server rollout.engine.urls={plan.url}; whoever reaches this port can "
-        "run any method of the server, which has no authentication\n"
+        f"swerve: train with rollout.engine.kind=server rollout.engine.urls={plan.url}{more}; whoever reaches this "
+        "port can run any method of the server, which has no authentication\n"
     )
 
 
 def _command(plan: _Plan, python: str | None) -> list[str]:
-    from swerve.rollout.vllm_server import MODULE
+    from swerve.rollout.vllm_versions import MODULE
 
     start = ["vllm", "serve", plan.model] if python is None else [python, "-m", MODULE, "--model", plan.model]
     return [*start, *plan.options]
@@ -97,16 +97,18 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
     from swerve.cli.runs import read_recipe
     from swerve.config.engines import ServerEngineConfig
     from swerve.models.model_folder import resolve_device
-    from swerve.rollout import vllm_server
+    from swerve.rollout import vllm_versions
 
     config = read_recipe(recipe, overrides)
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
     devices = _devices(gpus)
     on_cpu = not devices and resolve_device(config.runtime.device) == "cpu"
+    if on_cpu and engine.weights == "transfer":
+        vllm_versions.check_transfer("cpu")
     model = _model(config, engine)
     port = port or urlsplit(engine.urls[0]).port or 8000
     name = engine.served_model or "policy"
-    options = vllm_server.server_options(
+    options = vllm_versions.server_options(
         name=name,
         port=port,
         dtype=config.runtime.precision if engine.dtype == "auto" else engine.dtype,
@@ -114,8 +116,9 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
         max_num_seqs=config.runtime.max_rows,
         on_cpu=on_cpu,
         num_gpus=len(devices),
+        transfer=engine.weights == "transfer",
     )
-    environment = vllm_server.server_environment(on_cpu=on_cpu)
+    environment = vllm_versions.server_environment(on_cpu=on_cpu)
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return _Plan(
@@ -152,7 +155,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     from swerve.models.sources import max_positions
     from swerve.problems import load_family
     from swerve.prompts import encode_prompts, template_arguments
-    from swerve.rollout.vllm_server import CPU_HEAD_SIZES
+    from swerve.rollout.vllm_versions import CPU_HEAD_SIZES
     from swerve.seeds import derive_seed
 
     shape = load_config(model)
@@ -174,10 +177,12 @@ def _run(plan: _Plan) -> None:
     """Start a server, say when it samples, and wait until it ends or a signal ends it.
 
     Raises:
+        MissingExtraError, ConfigError: vLLM is not installed, or not in a version that swerve samples with.
         EngineError: it ended by itself.
     """
-    if importlib.util.find_spec("vllm") is None:
-        raise MissingExtraError("vllm", "vllm", "swerve serve --run")
+    from swerve.rollout.vllm_versions import SERVER_FIRST, installed_version
+
+    installed_version("swerve serve --run", first=SERVER_FIRST)
     with socket.socket() as probe, contextlib.suppress(ConnectionRefusedError):
         probe.connect(("127.0.0.1", plan.port))
         raise ConfigError(f"something listens on port {plan.port} already; give another with --port")
@@ -227,7 +232,7 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
     """
     from swerve.rollout.engine import SamplingParams
     from swerve.rollout.server_client import Calls, RefusedError, UnreachableError, call
-    from swerve.rollout.vllm_server import ROUTES, request_body
+    from swerve.rollout.vllm_versions import ROUTES, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
     body = request_body("completions", plan.name, [0], params, seed=0, max_tokens=1)

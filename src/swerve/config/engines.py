@@ -50,7 +50,7 @@ class ServerEngineConfig(Choice):
 
     kind: Literal["server"] = "server"
     urls: Annotated[Words, Field(min_length=1)] = ("http://127.0.0.1:8000",)
-    """Of the servers; prompts are spread over them, and all of them must be there."""
+    """Of the servers; prompts are spread over them. All of them must be there at the start, one of them later."""
     api: Literal["tokens", "completions"] = "tokens"
     """`tokens`: vLLM's token endpoint, of a server with `--enable-scale-out`; `completions`: `/v1/completions`."""
     served_model: str | None = None
@@ -59,9 +59,12 @@ class ServerEngineConfig(Choice):
     """Where new weights are written for the servers to read, by the same path; null: a folder of yours in the temporary
     folder of this machine."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type that weights are written in; `auto`: the server's."""
+    """Type that weights are given in; `auto`: the server's."""
+    weights: Literal["folder", "transfer"] = "folder"
+    """How servers get new ones: `folder`: as files; `transfer`: from the trainer's GPU to theirs (NCCL), for which the
+    trainer needs vLLM, too."""
     patience: NonNegative = 300.0
-    """Seconds to wait for a server that does not answer, at the start or after it died; then the run ends."""
+    """Seconds to wait for a server at the start, and later when none answers; then the run ends."""
     timeout: Positive = 1800.0
     """Seconds that one answer may take: all samples of a prompt, or the loading of new weights."""
 
@@ -94,7 +97,7 @@ class CheckConfig(Model):
 
     max_difference: Literal["auto"] | Positive = "auto"
     """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
-    1e-3, and 1 where trainer or engine compute in bfloat16."""
+    1e-3, and 1 where trainer or engine compute in bfloat16 or float16."""
     num_prompts: PositiveInt = 4
     num_tokens: PositiveInt = 16
     """Sampled after each prompt."""
@@ -106,7 +109,7 @@ class CheckConfig(Model):
         (0.001, 1.0)
         """
         if self.max_difference == "auto":
-            return 1.0 if "bfloat16" in types else 1e-3
+            return 1.0 if {"bfloat16", "float16"}.intersection(types) else 1e-3
         return self.max_difference
 
 

@@ -37,21 +37,30 @@ class RefusedError(EngineError):
         self.status = status
 
 
+class LateError(EngineError):
+    """A server has not answered in time."""
+
+
 class Calls:
     """Requests of several threads that can be ended together."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self._open: set[HTTPConnection] = set()
+        self._open: dict[HTTPConnection, str] = {}
         self._lock = threading.Lock()
 
     def end(self) -> None:
         """Close every connection: requests that wait for an answer fail at once, and so do later ones."""
         self.ended.set()
+        self.drop()
+
+    def drop(self, url: str | None = None) -> None:
+        """Close the connections to a server (None: to all): requests that wait for an answer of it fail at once."""
         with self._lock:
-            for connection in self._open:
+            for connection, its_url in self._open.items():
                 with suppress(OSError, AttributeError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
+                    if url in (None, its_url):
+                        connection.sock.shutdown(socket.SHUT_RDWR)
 
     def request(
         self, url: str, method: str, path: str, body: Any = None, *, timeout: float, wait: float = CONNECT_SECONDS
@@ -76,7 +85,7 @@ class Calls:
         try:
             connection.connect()
             with self._lock:
-                self._open.add(connection)
+                self._open[connection] = url
             if self.ended.is_set():
                 raise ConnectionError("ended")
         except (OSError, HTTPException) as error:
@@ -95,7 +104,7 @@ class Calls:
             raise UnreachableError(_said(error)) from None
         finally:
             with self._lock:
-                self._open.discard(connection)
+                self._open.pop(connection, None)
             connection.close()
 
 
@@ -119,25 +128,30 @@ def _said(error: Exception) -> str:
     return str(error).lower() or type(error).__name__
 
 
-def call(calls: Calls, url: str, method: str, path: str, body: Any = None, *, timeout: float) -> Any:
-    """Return the JSON of an answer, None of an empty one.
+def call(
+    calls: Calls, url: str, method: str, path: str, body: Any = None, *, timeout: float, as_text: bool = False
+) -> Any:
+    """Return the JSON of an answer, None of an empty one, or its text.
 
     Raises:
         UnreachableError: see `Calls.request`.
         RefusedError: an error status; the message has what the server said.
-        EngineError: no answer within `timeout` seconds, or one that is not JSON.
+        LateError: no answer within `timeout` seconds.
+        EngineError: one that is not JSON.
     """
     what = f"{url}: {method} {path.partition('?')[0]}"
     try:
         status, content = calls.request(url, method, path, body, timeout=timeout)
     except TimeoutError:
-        raise EngineError(
+        raise LateError(
             f"{what} was not answered within {timeout:g} s; look at the server's output, or give it more time with "
             "rollout.engine.timeout"
         ) from None
     text = content.decode(errors="replace")
     if status >= 400:
         raise RefusedError(f"{what} was answered with {status} ({_message(text)})", status=status)
+    if as_text:
+        return text
     try:
         return json.loads(text) if text.strip() else None
     except ValueError:
@@ -190,3 +204,17 @@ def in_parallel(calls: Calls, tasks: Sequence[Callable[[], T]], num_threads: int
         yield results()
     finally:
         calls.end()
+
+
+def own_address(url: str) -> str:
+    """Return this machine's address on the way to a server.
+
+    Raises:
+        UnreachableError: no connection.
+    """
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), CONNECT_SECONDS) as connection:
+            return str(connection.getsockname()[0])
+    except OSError as error:
+        raise UnreachableError(_said(error)) from None

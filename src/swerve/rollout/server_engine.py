@@ -1,4 +1,4 @@
-"""An engine whose model is in vLLM servers: prompts and completions go over HTTP, weights through a folder."""
+"""An engine whose model is in vLLM servers: prompts and completions go over HTTP, weights by a folder or NCCL."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from swerve.config.engines import CheckConfig
 from swerve.errors import EngineError, InterruptedRunError
 from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
-from swerve.rollout import vllm_server
+from swerve.rollout import vllm_versions
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
     Calls,
+    LateError,
     RefusedError,
     UnreachableError,
     call,
     in_parallel,
+    own_address,
 )
-from swerve.rollout.sync import model_logprobs
-from swerve.rollout.vllm_server import ServerApi
+from swerve.rollout.sync import check_own_weights
+from swerve.rollout.vllm_versions import Ask, ServerApi, ServerInfo
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
@@ -38,9 +43,10 @@ _LOG = logging.getLogger(__name__)
 """Says on stderr what is waited for; rich shows it above its progress."""
 _PAUSE = 0.5
 """Seconds between two looks at a server that is waited for."""
-_BOUND, _COARSE_BOUND = 1e-3, 1.0
-"""Largest difference (nats) of a log-probability from the model's, in float32 and in narrower types."""
-_EXACT = {None, "float32", "torch.float32"}
+_PROBE_SECONDS = 60.0
+"""For one token, of a server without other requests."""
+_SILENCE = 120.0
+"""Seconds in which a server with open requests reads or writes some token, or it hangs."""
 _TRIES = 6
 """For a request: each time its server died, and could sample again afterwards."""
 
@@ -50,18 +56,17 @@ class _Server:
     """What is known of one server."""
 
     url: str
+    info: ServerInfo | None = None
+    """None: not known yet, or another process may answer."""
     name: str = ""
     """What it calls the model."""
-    max_model_len: int | None = None
-    """Most tokens of prompt and completion."""
-    dtype: str | None = None
-    packs_head: bool = False
-    """Whether its workers have `vllm_server.WORKER_EXTENSION`."""
+    was_there: bool = False
     num_open: int = 0
-    """Requests that it works at."""
-    is_down: bool = False
-    waiting: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the thread that waits for the server."""
+    """Requests for completions that it works at."""
+    failure: UnreachableError | None = None
+    """Why it is not asked for completions."""
+    fault: EngineError | None = None
+    """Why it cannot be, although it answers again."""
 
 
 class ServerEngine(Engine):
@@ -86,6 +91,7 @@ class ServerEngine(Engine):
         served_model: str | None = None,
         folder: str | None = None,
         dtype: str = "auto",
+        weights: Literal["folder", "transfer"] = "folder",
         patience: float = 300.0,
         timeout: float = 1800.0,
     ) -> None:
@@ -100,9 +106,15 @@ class ServerEngine(Engine):
             served_model: see there.
             folder: see there.
             dtype: see there.
+            weights: see there.
             patience: see there.
             timeout: see there.
+
+        Raises:
+            MissingExtraError, ConfigError: see `check_transfer`.
         """
+        if weights == "transfer":
+            vllm_versions.check_transfer(model.device.type)
         self._model, self._max_rows = model, max_rows
         self._api: ServerApi = api
         self._served_model, self._dtype = served_model, dtype
@@ -110,19 +122,22 @@ class ServerEngine(Engine):
         self._servers = [_Server(url) for url in urls]
         self._folder_name = folder
         self._folder: WeightsFolder | None = None
+        self._transfers = weights == "transfer"
+        self._weights: Mapping[str, Tensor] = {}
+        """What is transferred, also to a server that was started again."""
         self._label = ""
-        self._lock = threading.Lock()
+        self._lock, self._transferring = threading.Lock(), threading.Lock()
         self._calls, self._is_closed = Calls(), False
 
     def load(self, weights: NamedTensors, *, version: int) -> None:
-        """Write the weights to a new folder and let every server load them; see `Engine.load`.
+        """Give every server the weights, by a new folder or from GPU to GPU; see `Engine.load`.
 
         Raises:
             EngineError: the folder cannot be written, a server does not come back, or it cannot load them.
             InterruptedRunError: a signal asked for a stop while a server was waited for.
         """
         self._everywhere(self._look)
-        dtype = self._dtype if self._dtype != "auto" else self._servers[0].dtype
+        dtype = self._dtype if self._dtype != "auto" else next(one.info.dtype for one in self._servers if one.info)
         tensors = {
             name: tensor.to(device="cpu", dtype=getattr(torch, dtype) if dtype and tensor.is_floating_point() else None)
             for name, tensor in stored_tensors(self._model, dict(weights)).items()
@@ -130,7 +145,10 @@ class ServerEngine(Engine):
         label = f"v{version:06d}-{tensors_digest('model', tensors)[:12]}"
         if self._folder is None:
             self._folder = WeightsFolder(weights_path(self._folder_name))
-        self._folder.write_missing(label, self._model, tensors)
+        if self._transfers:
+            self._weights = tensors
+        else:
+            self._folder.write_missing(label, self._model, tensors)
         self._label = label
         self._everywhere(self._ready)
         self._folder.keep_only(label)
@@ -156,9 +174,9 @@ class ServerEngine(Engine):
         check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
-        if 0 < params.temperature < vllm_server.MIN_TEMPERATURE:
+        if 0 < params.temperature < vllm_versions.MIN_TEMPERATURE:
             raise EngineError(
-                f"vLLM samples at temperature {vllm_server.MIN_TEMPERATURE} in place of {params.temperature}; take "
+                f"vLLM samples at temperature {vllm_versions.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
         has_own_weights = not self._label
@@ -176,6 +194,8 @@ class ServerEngine(Engine):
         num_threads = max(len(self._servers), ceil(self._max_rows / params.num_samples))
         tasks = [partial(self._sample, request, calls) for request in requests]
         with in_parallel(calls, tasks, num_threads) as results:
+            for server in self._servers:
+                threading.Thread(target=self._keep, args=(server, calls), daemon=True).start()
             for index, completions in results:
                 found[index] = completions
                 if on_finished is not None:
@@ -196,49 +216,95 @@ class ServerEngine(Engine):
         return self._calls
 
     def _everywhere(self, act: Callable[[_Server, Calls], None]) -> None:
-        """Do something with every server, side by side, and wait for those that do not answer."""
-        calls = self._new_calls()
-        tasks = [partial(self._patiently, server, calls, partial(act, server, calls)) for server in self._servers]
-        with in_parallel(calls, tasks, len(tasks)) as results:
-            for _ in results:
-                pass
+        """Do something with every server, side by side; of those that were there before one is enough."""
+        started = time.monotonic()
+        while True:
+            calls = self._new_calls()
+            tasks = [partial(self._attempt, server, calls, act) for server in self._servers]
+            with in_parallel(calls, tasks, len(tasks)) as results:
+                for _ in results:
+                    pass
+            missing = [one for one in self._servers if one.failure]
+            if not missing or (len(missing) < len(self._servers) and all(one.was_there for one in missing)):
+                return
+            self._pause(missing[0], started, self._new_calls())
 
-    def _patiently(
-        self, server: _Server, calls: Calls, act: Callable[[], None], failure: UnreachableError | None = None
-    ) -> None:
-        """Do something with a server as soon as it answers, after a `failure` or not.
+    def _attempt(self, server: _Server, calls: Calls, act: Callable[[_Server, Calls], None]) -> None:
+        """Do something with a server, which may not answer."""
+        try:
+            act(server, calls)
+        except UnreachableError as error:
+            self._lose(server, calls, error)
+        else:
+            if server.failure:
+                _LOG.warning(f"{server.url} answers again")
+            server.was_there, server.failure, server.fault = True, None, None
+
+    def _lose(self, server: _Server, calls: Calls, failure: UnreachableError) -> None:
+        """Ask a server for nothing until it answers again, and say so."""
+        if calls.ended.is_set():
+            raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
+        with self._lock:
+            was_lost, server.failure, server.info = server.failure, failure, None  # what answers may be another process
+            others = server.was_there and any(not one.failure for one in self._servers)
+        if not was_lost:
+            rest = "its prompts go to the other servers until it answers again"
+            _LOG.warning(
+                f"{server.url}: {failure}; {rest if others else f'waiting for it, {self._patience:g} s at most'}"
+            )
+
+    def _pause(self, server: _Server, started: float, calls: Calls) -> None:
+        """Wait a little for a server, without which nothing can be done.
 
         Raises:
-            EngineError: it does not within the engine's patience.
+            EngineError: the engine's patience is over since it `started` to wait, or it is closed.
             InterruptedRunError: a signal asked for a stop.
         """
-        deadline = time.monotonic() + self._patience
-        has_noted = False
-        while not calls.ended.is_set():
+        number = asked_to_stop()
+        if number is not None:
+            raise InterruptedRunError(
+                f"interrupted while waiting for {server.url}; continue with --resume", signal_number=number
+            )
+        if time.monotonic() - started >= self._patience:
+            raise EngineError(
+                f"{server.url} did not answer for {self._patience:g} s ({server.failure}): start it again (`swerve "
+                "serve` says how), and continue with --resume; rollout.engine.patience is how long it is waited for"
+            )
+        if calls.ended.wait(_PAUSE):
+            raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
+
+    def _keep(self, server: _Server, calls: Calls) -> None:
+        """While completions are asked for: bring a server back that was lost, and lose one that hangs."""
+        tokens: float | None = -1.0
+        moved, looked = time.monotonic(), 0.0
+        while not calls.ended.wait(_PAUSE):
+            now = time.monotonic()
             try:
-                if failure is None:
-                    act()
-                    if has_noted:
-                        _LOG.warning(f"{server.url} answers again")
-                    return
-            except UnreachableError as error:
-                failure = error
-            number = asked_to_stop()
-            if number is not None:
-                raise InterruptedRunError(
-                    f"interrupted while waiting for {server.url}; continue with --resume", signal_number=number
-                )
-            if time.monotonic() >= deadline:
-                raise EngineError(
-                    f"{server.url} did not answer for {self._patience:g} s ({failure}): start it again (`swerve serve` "
-                    "says how), and continue with --resume; rollout.engine.patience is how long it is waited for"
-                )
-            if not has_noted:
-                _LOG.warning(f"{server.url}: {failure}; waiting for it, {self._patience:g} s at most")
-                has_noted = True
-            calls.ended.wait(_PAUSE)
-            server.name, failure = "", None  # what answers may be another process
-        raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
+                if server.failure:
+                    self._attempt(server, calls, self._revive)
+                if server.failure or not server.num_open:
+                    moved = now
+                elif now - looked > _SILENCE / 10:
+                    looked, before = now, tokens
+                    with suppress(UnreachableError):  # it has no time for questions, or hangs
+                        tokens = vllm_versions.tokens_done(self._ask_of(server, calls))
+                    if tokens is None or tokens != before:
+                        moved = now
+                    elif now - moved > _SILENCE:
+                        self._lose(server, calls, UnreachableError(f"it has written no token for {_SILENCE:g} s"))
+                        calls.drop(server.url)
+            except EngineError as error:
+                server.fault = None if calls.ended.is_set() else error
+                return
+
+    def _revive(self, server: _Server, calls: Calls) -> None:
+        self._ready(server, calls)
+        self._probe(server, calls)
+
+    def _probe(self, server: _Server, calls: Calls) -> None:
+        """Sample a token: that /health says 200 proves nothing."""
+        params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
+        self._completions(server, _Request([0], params, 0, 1), calls, within=_PROBE_SECONDS)
 
     def _ready(self, server: _Server, calls: Calls) -> None:
         """Make sure that a server is there, fits, and has the weights."""
@@ -256,91 +322,86 @@ class ServerEngine(Engine):
         Raises:
             EngineError: it serves another model, or was started without what is needed.
         """
-        if server.name:
+        if server.info:
             return
-        models = self._call(server, calls, "GET", "/v1/models", timeout=CONNECT_SECONDS)
-        served = {one["id"]: one.get("max_model_len") for one in _entries(models) if "id" in one}
-        name = self._served_model or next(iter(served), "")
-        if name not in served:
+        info = vllm_versions.server_info(server.url, self._ask_of(server, calls))
+        name = self._served_model or next(iter(info.models), "")
+        if name not in info.models:
             raise EngineError(
-                f"{server.url} serves {', '.join(served) or 'no model'}"
+                f"{server.url} serves {', '.join(info.models) or 'no model'}"
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
-        try:
-            info = self._call(server, calls, "GET", "/server_info?config_format=json")
-            self._version(server, calls)
-        except RefusedError as error:
-            if error.status != 404:
-                raise
-            raise EngineError(
-                f"{server.url} cannot be given weights: {error}; start it in developer mode, with "
-                f"VLLM_SERVER_DEV_MODE=1 and vLLM {vllm_server.SUPPORTED}, as `swerve serve` does"
-            ) from None
-        vllm_server.check_served(server.url, info)
-        dtype = vllm_server.model_entry(info, "dtype")
-        server.dtype = str(dtype).removeprefix("torch.") if dtype else None
-        extension = vllm_server.model_entry(info, "worker_extension_cls", section="parallel_config")
-        server.packs_head = extension == vllm_server.WORKER_EXTENSION
-        server.max_model_len, server.name = served[name], name
-
-    def _version(self, server: _Server, calls: Calls) -> str:
-        """Return the label of the weights that a server says it has."""
-        found = self._call(server, calls, "GET", "/weight_info", timeout=CONNECT_SECONDS)
-        return str(found.get("weight_version")) if isinstance(found, Mapping) else ""
+        if self._transfers:
+            vllm_versions.check_transfers(server.url, info, self._model.device.type)
+        server.name, server.info = name, info
 
     def _has_weights(self, server: _Server, calls: Calls) -> bool:
-        version = self._version(server, calls)
-        if version == vllm_server.FAILED:
+        version = vllm_versions.weights_label(self._ask_of(server, calls))
+        if version == vllm_versions.FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
         return _same_weights(version, self._label)
 
     def _reload(self, server: _Server, calls: Calls) -> None:
-        """Let a server load the present weights, and make sure that it samples afterwards."""
+        """Give a server the present weights, and make sure that it samples afterwards."""
+        ask = self._ask_of(server, calls)
+        self._probe(server, calls)  # to load weights may take long, also where it does not hang
+        # A kill in between must not leave the label of weights that the server no longer has.
+        vllm_versions.set_weights_label(ask, vllm_versions.LOADING)
+        (self._transfer if self._transfers else self._load_folder)(server, ask)
+        self._empty_cache(server, calls)
+        self._probe(server, calls)
+        vllm_versions.set_weights_label(ask, self._label)
+
+    def _load_folder(self, server: _Server, ask: Ask) -> None:
         assert self._folder is not None
+        assert server.info is not None
         folder = self._folder.find(self._label)
         if folder is None:
             raise EngineError(f"the weights {self._label} are no longer in {self._folder.path}; start again")
-        post = partial(self._call, server, calls, "POST")
-        # A kill in between must not leave the label of weights that the server no longer has.
-        post("/update_weight_version", {"new_version": vllm_server.LOADING})
-        method = vllm_server.RELOAD_PACKED if server.packs_head else vllm_server.RELOAD
         try:
-            post("/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
+            vllm_versions.load_folder(ask, folder, packs_head=server.info.packs_head)
         except RefusedError as error:
-            post("/update_weight_version", {"new_version": vllm_server.FAILED})
+            vllm_versions.set_weights_label(ask, vllm_versions.FAILED)
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
             ) from None
-        self._reset_cache(server, calls)
-        params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
-        self._ask(server, _Request([0], params, 0, 1), calls)  # that /health says 200 proves nothing
-        post("/update_weight_version", {"new_version": self._label})
 
-    def _compare(self, server: _Server, calls: Calls) -> None:
-        """Check that a server samples with the model's weights, where nobody else does: in evaluation.
+    def _transfer(self, server: _Server, ask: Ask) -> None:
+        """Send the weights, to one server at a time.
 
         Raises:
-            EngineError: its log-probabilities are not the model's.
+            EngineError: they could not be sent; the server is left with parts of them.
         """
-        prompt = [token % self._num_ids() for token in range(4)]
-        params = SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=())
-        completions, _ = self._ask(server, _Request(prompt, params, 0, params.max_new_tokens), calls)
-        expected = model_logprobs(self._model, prompt, [one.token_ids for one in completions])
-        largest = float((expected - torch.tensor([one.logprobs for one in completions])).abs().max())
-        if not largest <= (_BOUND if {server.dtype, str(self._model.dtype)} <= _EXACT else _COARSE_BOUND):
-            raise EngineError(
-                f"{server.url} does not sample with the model's weights: log-probabilities differ by {largest:.3g} "
-                "nats from the model's; start it again, with the options that `swerve serve` prints"
-            )
+        with self._transferring:
+            host = own_address(server.url)
+            try:
+                vllm_versions.transfer_weights(ask, self._weights, self._model.device, host=host)
+            except UnreachableError:
+                raise
+            except Exception as error:
+                with suppress(UnreachableError, EngineError):
+                    vllm_versions.set_weights_label(ask, vllm_versions.FAILED)
+                said = " ".join(str(error).split())
+                raise EngineError(
+                    f"{server.url}: weights could not be transferred to it ({said:.300}); start it again, and continue "
+                    "with --resume"
+                ) from error
 
-    def _reset_cache(self, server: _Server, calls: Calls) -> None:
+    def _compare(self, server: _Server, calls: Calls) -> None:
+        """Check that a server samples with the model's weights, where nobody else does: in evaluation."""
+        self._ready(server, calls)
+        types = [str(self._model.dtype).removeprefix("torch."), server.info.dtype if server.info else None]
+
+        def sample(prompt: list[int], params: SamplingParams) -> tuple[Completion, ...]:
+            return self._completions(server, _Request(prompt, params, 0, params.max_new_tokens), calls)[0]
+
+        check_own_weights(self._model, sample, server.url, CheckConfig().bound(*types))
+
+    def _empty_cache(self, server: _Server, calls: Calls) -> None:
         """Empty the prefix cache, which is of the old weights; requests that still run are waited for."""
         deadline = time.monotonic() + self._timeout
-        while True:
-            answer = self._call(server, calls, "POST", "/reset_prefix_cache", {})
-            if not isinstance(answer, Mapping) or answer.get("success", True):
-                return
+        while not vllm_versions.empty_prefix_cache(self._ask_of(server, calls)):
             if time.monotonic() >= deadline or calls.ended.wait(_PAUSE):
                 raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
 
@@ -352,7 +413,7 @@ class ServerEngine(Engine):
         """
         for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
             for server in self._servers:
-                limit = server.max_model_len
+                limit = server.info.models[server.name] if server.info else None
                 if limit is not None and len(prompt) + budget > limit:
                     raise EngineError(
                         f"{server.url} takes {limit} tokens, and prompt {index} has {len(prompt)} and may grow by "
@@ -364,39 +425,39 @@ class ServerEngine(Engine):
         return int(embeddings.weight.shape[0])
 
     def _sample(self, request: _Request, calls: Calls) -> tuple[Completion, ...]:
-        """Return a prompt's completions from the server with the fewest open requests."""
+        """Return a prompt's completions from a server that answers."""
         for _ in range(_TRIES):
-            with self._lock:
-                server = min(self._servers, key=lambda one: (one.is_down, one.num_open))
-                server.num_open += 1
+            server = self._next_server(calls)
             try:
-                completions, versions = self._ask(server, request, calls)
-                self._check_versions(server, versions or {self._version(server, calls)})
+                completions, versions = self._completions(server, request, calls)
+                label = vllm_versions.weights_label
+                self._check_versions(server, versions or {label(self._ask_of(server, calls))})
                 return completions
             except UnreachableError as error:
-                self._recover(server, calls, error)
+                self._lose(server, calls, error)
             finally:
                 with self._lock:
                     server.num_open -= 1
         raise EngineError(f"{server.url} failed {_TRIES} times in a row to sample; look at its output")
 
-    def _recover(self, server: _Server, calls: Calls, failure: UnreachableError) -> None:
-        """Wait until a server can sample again: one thread does; the others take other servers or wait for it."""
-        server.is_down = True
-        others = any(not one.is_down for one in self._servers)
-        if not server.waiting.acquire(blocking=not others):
-            return
-        try:
-            if server.is_down:
-                self._patiently(server, calls, partial(self._ready, server, calls), failure)
-                server.is_down = False
-        finally:
-            server.waiting.release()
+    def _next_server(self, calls: Calls) -> _Server:
+        """Return the server with the fewest open requests, as soon as there is one that answers."""
+        started = time.monotonic()
+        while True:
+            with self._lock:
+                server = min(self._servers, key=lambda one: (one.failure is not None, one.num_open))
+                fault = next((one.fault for one in self._servers if one.fault), None)
+                if fault:
+                    raise fault
+                if not server.failure:
+                    server.num_open += 1
+                    return server
+            self._pause(server, started, calls)
 
     def _check_versions(self, server: _Server, versions: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
         others = {one for one in versions if not _same_weights(one, self._label)}
-        if others & {vllm_server.UNNAMED, vllm_server.LOADING}:
+        if others & {vllm_versions.UNNAMED, vllm_versions.LOADING}:
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
@@ -404,7 +465,9 @@ class ServerEngine(Engine):
                 f"with {self._label}; give each run servers of its own"
             )
 
-    def _ask(self, server: _Server, request: _Request, calls: Calls) -> tuple[tuple[Completion, ...], set[str]]:
+    def _completions(
+        self, server: _Server, request: _Request, calls: Calls, *, within: float | None = None
+    ) -> tuple[tuple[Completion, ...], set[str]]:
         """Return the completions of one request, and the versions that the answer names.
 
         Raises:
@@ -412,17 +475,17 @@ class ServerEngine(Engine):
             EngineError: it cannot sample, or the answer is wrong.
         """
         params = request.params
-        asked = vllm_server.asked_samples(params)
-        body = vllm_server.request_body(
+        asked = vllm_versions.asked_samples(params)
+        body = vllm_versions.request_body(
             self._api, server.name, request.prompt, params, seed=request.seed, max_tokens=request.budget
         )
-        route = vllm_server.ROUTES[self._api]
+        route = vllm_versions.ROUTES[self._api]
         try:
-            answer = self._call(server, calls, "POST", route, body)
+            answer = self._ask_of(server, calls)("POST", route, body, within=within)
         except RefusedError as error:
             raise self._refusal(server, calls, error) from None
         try:
-            sampled, versions = vllm_server.completions_of(answer, self._api, num_samples=asked)
+            sampled, versions = vllm_versions.completions_of(answer, self._api, num_samples=asked)
         except ValueError as error:
             raise EngineError(f"{server.url}: the answer to POST {route} has {error}; see `swerve serve`") from None
         completions = [self._checked(server, request, *one) for one in sampled]
@@ -435,7 +498,7 @@ class ServerEngine(Engine):
         if error.status < 500:
             return error
         try:
-            self._call(server, calls, "GET", "/health", timeout=CONNECT_SECONDS)
+            self._ask_of(server, calls)("GET", "/health", within=CONNECT_SECONDS)
         except (UnreachableError, EngineError):
             return UnreachableError(f"{str(error).removeprefix(f'{server.url}: ')}, and it is not healthy")
         return EngineError(f"{error}, although /health says 200: it cannot sample; start the server again")
@@ -457,10 +520,16 @@ class ServerEngine(Engine):
             )
         return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")
 
-    def _call(
-        self, server: _Server, calls: Calls, method: str, path: str, body: Any = None, *, timeout: float | None = None
-    ) -> Any:
-        return call(calls, server.url, method, path, body, timeout=timeout or self._timeout)
+    def _ask_of(self, server: _Server, calls: Calls) -> Ask:
+        def ask(method: str, path: str, body: Any = None, *, within: float | None = None, as_text: bool = False) -> Any:
+            try:
+                return call(calls, server.url, method, path, body, timeout=within or self._timeout, as_text=as_text)
+            except LateError:
+                if within is None:
+                    raise
+                raise UnreachableError(f"{path} was not answered within {within:g} s") from None
+
+        return ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,8 +545,3 @@ class _Request:
 def _same_weights(one: str, other: str) -> bool:
     """Whether two labels have the same digest; the number before it is for people."""
     return one.rpartition("-")[2] == other.rpartition("-")[2]
-
-
-def _entries(models: Any) -> list[Mapping[str, Any]]:
-    found = models.get("data") if isinstance(models, Mapping) else None
-    return [one for one in found or () if isinstance(one, Mapping)] if isinstance(found, list) else []

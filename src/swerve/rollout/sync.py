@@ -41,6 +41,26 @@ def model_logprobs(
         return token_logprobs(logits.float(), ids[:, len(prompt) :]).cpu()
 
 
+def check_own_weights(
+    model: PreTrainedModel, sample: Callable[[list[int], SamplingParams], Sequence[Completion]], who: str, bound: float
+) -> None:
+    """Check that what `who` samples after a prompt has a model's log-probs (nats), where no `EngineCheck` does.
+
+    Raises:
+        EngineError: one differs by more than the bound.
+    """
+    prompt = [token % cast(Any, model).get_input_embeddings().num_embeddings for token in range(4)]
+    completions = sample(prompt, SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=()))
+    expected = model_logprobs(model, prompt, [one.token_ids for one in completions])
+    largest = float((expected - torch.tensor([one.logprobs for one in completions])).abs().max())
+    if not largest <= bound:
+        raise EngineError(
+            f"{who} does not sample with the weights of {type(model).__name__}: log-probabilities differ by "
+            f"{largest:.3g} nats from the model's own, and {bound:g} are allowed; start it again, or sample with "
+            "another engine (rollout.engine)"
+        )
+
+
 TeacherForced = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], Sequence[float]]
 """(prompt ids, completion ids) pairs -> the trainer's log-probability of every completion token at temperature 1."""
 

@@ -20,7 +20,7 @@ from swerve.models.adapter import has_adapter, whole_tensors
 from swerve.models.model_folder import published_weights
 from swerve.models.trial import said_by
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
-from swerve.rollout.sync import model_logprobs
+from swerve.rollout.sync import check_own_weights
 from swerve.rollout.vllm_versions import (
     check_vllm,
     end,
@@ -33,7 +33,7 @@ from swerve.rollout.vllm_versions import (
 from swerve.seeds import derive_seed
 from swerve.types import Completion
 
-_MOST_NATS = 0.5
+_MOST_NATS = 1.0
 """Between vLLM and the model itself, in bfloat16, too; wrong weights give several."""
 
 
@@ -113,17 +113,13 @@ class VllmEngine(Engine):
 
     def _check_start(self) -> None:
         """Compare the log-probs of a few tokens with the model's own: there are layers whose weights do not arrive."""
-        prompt = list(range(min(4, self._num_ids)))
-        params = SamplingParams(num_samples=1, max_new_tokens=4, temperature=1.0, stop_ids=())
-        ((found,),) = self.generate([prompt], params, seeds=[0])
-        (own,) = model_logprobs(self._model, prompt, [found.token_ids])
-        gap = float((own - torch.tensor(found.logprobs)).abs().mean())
-        if not gap < _MOST_NATS:
-            self.close()
-            raise EngineError(
-                f"vLLM gives other log-probabilities than {type(self._model).__name__} itself, by {gap:.2g} nats per "
-                "token; sample with another engine (rollout.engine)"
+        try:
+            check_own_weights(
+                self._model, lambda prompt, params: self.generate([prompt], params, seeds=[0])[0], "vLLM", _MOST_NATS
             )
+        except EngineError:
+            self.close()
+            raise
 
     def generate(
         self,

@@ -10,14 +10,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
-from swerve.config.engines import VllmEngineConfig
+from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.model_folder import tokenizer_fingerprint, weights_fingerprint
+from swerve.models.model_folder import resolve_device, tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import quiet_transformers
 from swerve.problems import ProblemFamily, load_family
 from swerve.rollout.decoding import check_decoding, check_samples
-from swerve.rollout.vllm_versions import check_vllm
+from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
@@ -59,6 +59,8 @@ def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) ->
     samples = not all(isinstance(stage, SftStage) for stage in config.stages)
     if samples and isinstance(config.rollout.engine, VllmEngineConfig):
         check_vllm(model.config if isinstance(model, PreTrainedModel) else model)
+    if isinstance(config.rollout.engine, ServerEngineConfig) and config.rollout.engine.weights == "transfer":
+        check_transfer(resolve_device(config.runtime.device).partition(":")[0])
     is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
     if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
         if isinstance(model, PreTrainedModel):
