@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_processes_with_parts_of_the_weights_train_as_one_with_all(
     resumed = _train(recipes / "dr_grpo.yaml", recipes / f"by one after {number}", [FSDP], resume=True).path
     assert _figures(resumed) == pytest.approx(_figures(runs / "dr_grpo"), rel=1e-5, abs=1e-7)
     for name in ("layers again", "kept", "replicas"):
-        assert _figures(runs / name) == pytest.approx(_figures(runs / "sft"), rel=1e-6), name
+        assert _figures(runs / name) == pytest.approx(_figures(runs / "sft"), rel=1e-5), name
     narrow = _train(recipes / "sft.yaml", recipes / f"narrow beside {number}", ["runtime.precision=bfloat16"]).path
     assert _figures(runs / "narrow") == pytest.approx(_figures(narrow), rel=2e-3)
     if (runs / "adapter").exists():
@@ -215,7 +216,10 @@ def _main(cases: Path, out: Path) -> None:
     sys.addaudithook(record)
     for case in json.loads(cases.read_text()):
         if "from" in case and os.environ["RANK"] == "0":
-            _continued(out / case["from"], out / case["out"])
+            _continued(out / case["from"], out / "copy")
+            (out / "copy").rename(out / case["out"])
+        while "from" in case and not (out / case["out"]).exists():
+            time.sleep(0.05)
         recipe = cases.parent / f"{case['recipe']}.yaml"
         _train(recipe, out / case["out"], case["changes"], resume="from" in case)
 

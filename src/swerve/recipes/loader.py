@@ -24,8 +24,8 @@ from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
 _PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|weights|patience|timeout)(\.|$)|^runtime\.sharding\.")
-"""Keys that may change on resuming: where the servers of an engine are, how they get weights and how long they are waited for, and how a model
-is divided over processes, on which results depend by rounding as on the number of processes."""
+"""Keys that may change on resuming: where the servers of an engine are, how they get weights, how long they are waited
+for, and how a model is divided over processes, on which results depend by rounding as on the number of processes."""
 
 
 def load_config(
