@@ -121,7 +121,7 @@ class Learner:
 
         Where all processes must have as many, all must call this, and batches without a completion fill up.
         """
-        packs, must_be_equal = self.weights.packs, self.weights.needs_equal_batches
+        packs, must_be_equal = self.weights.packs, self.weights.needs_equal_batches and self.world.size > 1
         if packs and must_be_equal:
             batches = self._even_batches(sequences, tokens_per_batch, together)
         else:
