@@ -228,6 +228,7 @@ _MODELS = {
     "Attribution": configuration.AttributionConfig,
     "Report": configuration.ReportConfig,
     "Runtime": configuration.RuntimeConfig,
+    "Sharding": configuration.ShardingConfig,
 }
 
 

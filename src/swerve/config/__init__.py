@@ -29,7 +29,14 @@ from swerve.config.probe import (
     SpikeMethod,
     SwapSelector,
 )
-from swerve.config.recipe import Config, EvalConfig, ReportConfig, RetentionConfig, RuntimeConfig
+from swerve.config.recipe import (
+    Config,
+    EvalConfig,
+    ReportConfig,
+    RetentionConfig,
+    RuntimeConfig,
+    ShardingConfig,
+)
 from swerve.config.stages import (
     DistillStage,
     DpoStage,
@@ -88,6 +95,7 @@ __all__ = [
     "RolloutConfig",
     "RuntimeConfig",
     "SftStage",
+    "ShardingConfig",
     "ShuffledCurriculum",
     "SingleTaskConfig",
     "SpikeConfig",

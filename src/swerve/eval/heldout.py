@@ -21,6 +21,7 @@ from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.estimates import Estimate
 from swerve.functional import entropy, rows_per_chunk
+from swerve.models.fast_layers import use_fast_layers
 from swerve.models.model_folder import LoadedModel, bases_kept, bases_of, load_model, resolve_device, stop_ids
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import base_checkpoint
@@ -178,6 +179,7 @@ def evaluation_rows(
         on_finished: called with the number of completions finished since the last call.
         world: the processes that share the problems, each with the same arguments; None for this one alone.
     """
+    use_fast_layers(loaded.model)  # which a model in training has
     together = World() if world is None else world
     own = together.shard(problems)
     rows = _sampled_rows(family, _Sampler(config, loaded, engine, own, on_finished)) if own else []

@@ -490,24 +490,30 @@ class CheckpointWriting:
 
     def finish(self) -> CheckpointRef:
         """Wait until everything is on the disk, and put it into its place."""
-        with self._stack:
-            digests = self._weights()
-            self._manifest["weights_sha256"] = shards_digest(digests)
-            for state in self._states:
-                digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state().items()}
-            self._manifest["files"] = digests
-        self._end()
+        try:
+            with self._stack:
+                digests = self._weights()
+                self._manifest["weights_sha256"] = shards_digest(digests)
+                for state in self._states:
+                    digests |= {f"{STATE_NAME}/{name}": digest for name, digest in state().items()}
+                self._manifest["files"] = digests
+        finally:
+            self._end()
         return replace(self._checkpoint, weights_sha256=self._manifest["weights_sha256"])
 
     def give_up(self) -> None:
         """Leave nothing behind: something else has failed."""
         self._end()
-        with suppress(InterruptedError), self._stack:
-            raise InterruptedError
+        with suppress(_GivenUpError), self._stack:
+            raise _GivenUpError
 
     def _end(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+class _GivenUpError(Exception):
+    """A checkpoint is not to be finished."""
 
 
 @contextmanager

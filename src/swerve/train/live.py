@@ -115,8 +115,8 @@ class LiveEvaluation:
         numbers = world.shard(range(len(self._problems)))
         own = [self._problems[number] for number in numbers]
         loaded = LoadedModel(model=model, tokenizer=context.learner.tokenizer)
-        gathered = context.learner.weights.gathered
-        with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, gathered():
+        whole = context.learner.weights.gathered
+        with _evaluation_mode(model), context.awake_engine(step=stage_step) as engine, whole():
             rows = evaluation_rows(config, loaded, engine, context.family, own) if own else []
         gathered = [one for part in world.gather(list(zip(numbers, rows, strict=True))) for one in part]
         return [row for _, row in sorted(gathered, key=lambda one: int(one[0]))]
