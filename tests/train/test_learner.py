@@ -34,7 +34,7 @@ def test_batches_are_as_many_as_another_process_has_and_keep_pairs_together(tiny
     monkeypatch.setattr(World, "max", lambda _world, value: max(value, 6.0))
     runtime = RuntimeConfig(rows=rows)
     learner = Learner(
-        ReplicatedModel(copy.deepcopy(tiny[0]), World(), runtime=runtime), tiny[1], OptimizerConfig(lr=1e-2)
+        ReplicatedModel(copy.deepcopy(tiny[0]), World(size=2), runtime=runtime), tiny[1], OptimizerConfig(lr=1e-2)
     )
     pairs = [((1,) * (1 + one % 2), (2,) * length) for one in range(4) for length in (1 + one, 2)]
     batches = learner.batches(pairs, tokens_per_batch=tokens, together=2)

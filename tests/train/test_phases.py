@@ -124,7 +124,7 @@ def _die(message="killed"):
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize(
     ("place", "after"),
-    [("judge_grading", -1), ("judge_grading", 0), ("save_checkpoint", 0), ("judge_grading", 1)],
+    [("judge_grading", -1), ("judge_grading", 0), ("tidy", 0), ("judge_grading", 1)],
     ids=["before the last step", "before the boundary's checkpoint", "after it", "in the next phase"],
 )
 def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
@@ -136,7 +136,7 @@ def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
 
     def dying(*arguments, **keywords):
         done = real(*arguments, **keywords)
-        now = arguments[0].step if place == "save_checkpoint" else arguments[1][-1]["stage_step"]
+        now = arguments[1].step if place == "tidy" else arguments[1][-1]["stage_step"]
         return _die() if now == step else done
 
     monkeypatch.setattr(loop, place, dying)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +62,9 @@ def _rollout(value: float | None) -> Rollout:
 def _context(stage: RlStage) -> StageContext:
     unused: Any = None
     learner: Any = SimpleNamespace(
-        tokenizer=None, drop_gradients=lambda: None, weights=SimpleNamespace(stream_weights=lambda: iter(()))
+        tokenizer=None,
+        drop_gradients=lambda: None,
+        weights=SimpleNamespace(stream_weights=lambda: iter(()), gathered=nullcontext),
     )
     family: Any = SimpleNamespace(is_prose=False)
     return StageContext(

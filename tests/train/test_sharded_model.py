@@ -107,47 +107,50 @@ def _figures(run: Path) -> list[float]:
     return [float(record[name]) for record in records for name in ("loss", "grad_norm")]
 
 
-def _cases(names: Sequence[str], number: int) -> list[dict[str, Any]]:
-    """Return what several processes train: recipe, name of the run, overrides, and the run that they continue."""
-    cases: list[dict[str, Any]] = [{"recipe": name, "out": name, "changes": [FSDP]} for name in names]
-    cases += [
-        {"recipe": "sft", "out": "again", "changes": [FSDP], "from": "sft"},
-        {"recipe": "dr_grpo", "out": "from one", "changes": [FSDP], "from": "../alone/dr_grpo"},
-        {"recipe": "sft", "out": "narrow", "changes": [FSDP, "runtime.precision=bfloat16"]},
-        {"recipe": "sft", "out": "layers again", "changes": [FSDP, "runtime.activation_checkpointing=full"]},
-        {"recipe": "sft", "out": "replicas", "changes": [FSDP, f"runtime.sharding.replicas={number}"]},
-        {"recipe": "sft", "out": "kept", "changes": [FSDP, "runtime.sharding.reshard=false"]},
+def _further_cases(number: int) -> list[dict[str, Any]]:
+    """Return what several processes train besides every recipe: its name, overrides, and the run that they continue."""
+    cases: list[dict[str, Any]] = [
+        {"recipe": "sft", "out": "again", "from": "sft"},
+        {"recipe": "dr_grpo", "out": "from one", "from": "../alone/dr_grpo"},
+        {"recipe": "sft", "out": "narrow", "changes": ["runtime.precision=bfloat16"]},
+        {"recipe": "sft", "out": "layers again", "changes": ["runtime.activation_checkpointing=full"]},
+        {"recipe": "sft", "out": "replicas", "changes": [f"runtime.sharding.replicas={number}"]},
+        {"recipe": "sft", "out": "kept", "changes": ["runtime.sharding.reshard=false"]},
     ]
-    if find_spec("peft"):
-        cases.append({"recipe": "dr_grpo", "out": "adapter", "changes": [FSDP, LORA]})
-    return cases
+    return cases + ([{"recipe": "dr_grpo", "out": "adapter", "changes": [LORA]}] if find_spec("peft") else [])
 
 
 @pytest.fixture(scope="module")
-def together(recipes: Path, on_processes: Any) -> Callable[[int], Path]:
-    """Train every case on some processes, and every recipe alone; return the folder of the runs of the former."""
-    for path in recipes.glob("*.yaml"):
-        _train(path, recipes / "alone" / path.stem)
+def compared(recipes: Path, on_processes: Any) -> Callable[..., Path]:
+    """Train recipes on some processes and alone, and compare them; return the folder of the runs of the former."""
 
-    def run(number: int) -> Path:
-        cases = _cases(sorted(path.stem for path in recipes.glob("*.yaml")), number)
+    def run(number: int, names: Sequence[str], further: Sequence[dict[str, Any]] = ()) -> Path:
+        for name in names:
+            if not (recipes / "alone" / name).exists():
+                _train(recipes / f"{name}.yaml", recipes / "alone" / name)
+        cases = [*({"recipe": name, "out": name} for name in names), *further]
+        runs = recipes / f"{len(cases)} on {number}"
         (recipes / "cases.json").write_text(json.dumps(cases))
-        on_processes(number, __file__, recipes / "cases.json", recipes / f"on-{number}")
-        return recipes / f"on-{number}"
+        on_processes(number, __file__, recipes / "cases.json", runs)
+        for name in names:
+            expected = _figures(recipes / "alone" / name)
+            assert len(expected) == 20
+            assert len({round(one, 9) for one in expected}) > 5, name  # the updates are real
+            assert _figures(runs / name) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
+        assert not (runs / "unpickled").exists(), (runs / "unpickled").read_text()
+        return runs
 
     return run
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_processes_with_parts_of_the_weights_train_as_one_with_all(
-    recipes: Path, together: Callable[[int], Path], number: int
-) -> None:
-    runs = together(number)
-    for name in [path.stem for path in recipes.glob("*.yaml")]:
-        expected = _figures(recipes / "alone" / name)
-        assert len(expected) == 20
-        assert len({round(one, 9) for one in expected}) > 5, name  # the updates are real
-        assert _figures(runs / name) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
+def test_two_processes_with_parts_of_the_weights_train_as_one_with_all(compared: Callable[..., Path]) -> None:
+    compared(2, ("gae", "sft, untied"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 3])
+def test_every_stage_is_trained_resumed_and_exported(recipes: Path, compared: Callable[..., Path], number: int) -> None:
+    runs = compared(number, sorted(path.stem for path in recipes.glob("*.yaml")), _further_cases(number))
     # Resumed on as many processes, and by several from a checkpoint of one.
     assert _tensors(runs / "again") == _tensors(runs / "sft")
     assert _figures(runs / "from one") == pytest.approx(_figures(recipes / "alone" / "dr_grpo"), rel=1e-5, abs=1e-7)
@@ -164,7 +167,6 @@ def test_processes_with_parts_of_the_weights_train_as_one_with_all(
         assert _figures(runs / "adapter") == pytest.approx(_figures(adapted), rel=1e-5, abs=1e-7)
     for name in ("sft", "sft, untied"):
         _assert_exports(RunDirectory(runs / name).checkpoint_path(10), recipes / f"{name} of {number}")
-    assert not (runs / "unpickled").exists(), (runs / "unpickled").read_text()
 
 
 def _assert_exports(checkpoint: Path, out: Path) -> None:
@@ -181,14 +183,13 @@ def _assert_exports(checkpoint: Path, out: Path) -> None:
 
 
 def test_one_process_with_a_divided_model_makes_the_same_bytes(recipes: Path) -> None:
-    for name, precision in (("dr_grpo", "bfloat16"), ("clip, k3 in the loss", "float32")):
-        changes = [f"runtime.precision={precision}", "runtime.activation_checkpointing=full"]
-        whole, divided = (
-            _tensors(_train(recipes / f"{name}.yaml", recipes / "bytes" / kind / name, [*changes, *sharding]).path)
-            for kind, sharding in (("whole", []), ("divided", [FSDP]))
-        )
-        assert len(whole) > 1
-        assert whole == divided
+    changes = ["runtime.precision=bfloat16", "runtime.activation_checkpointing=full"]
+    whole, divided = (
+        _tensors(_train(recipes / "clip, k3 in the loss.yaml", recipes / "bytes" / kind, [*changes, *sharding]).path)
+        for kind, sharding in (("whole", []), ("divided", [FSDP]))
+    )
+    assert len(whole) > 1
+    assert whole == divided
 
 
 def test_what_cannot_be_divided_is_refused(recipes: Path, tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def _main(cases: Path, out: Path) -> None:
         while "from" in case and not (out / case["out"]).exists():
             time.sleep(0.05)
         recipe = cases.parent / f"{case['recipe']}.yaml"
-        _train(recipe, out / case["out"], case["changes"], resume="from" in case)
+        _train(recipe, out / case["out"], [FSDP, *case.get("changes", [])], resume="from" in case)
 
 
 if __name__ == "__main__":

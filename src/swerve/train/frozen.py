@@ -18,7 +18,7 @@ from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.sharded_model import load_for, model_class
+from swerve.train.sharded_model import ShardedModel, load_for, model_class
 from swerve.train.stages.context import StageContext
 from swerve.world import World
 
@@ -59,7 +59,7 @@ class FrozenModel:
 
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
-    if context.resumed or context.learner.weights.needs_equal_batches:  # a divided model cannot be copied
+    if context.resumed or isinstance(context.learner.weights, ShardedModel):  # a divided model cannot be copied
         return _frozen(context.stage_start(), context)
     return FrozenModel(weights=context.learner.weights.frozen_copy())
 
