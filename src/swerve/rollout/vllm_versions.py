@@ -497,7 +497,7 @@ def _transfer(backend: str) -> list[str]:
 def transfer_weights(ask: Ask, weights: Mapping[str, Tensor], device: torch.device, *, host: str) -> None:
     """Send weights to a server's workers, which join a process group with this process for this one time.
 
-    vLLM's sender packs them into buffers of one GiB. Whatever samples at the server waits and goes on with them.
+    vLLM's sender packs them into buffers of one GiB. Whatever samples at the server waits and continues with them.
 
     Args:
         ask: the server.

@@ -257,7 +257,7 @@ class _Training:
     last_step: int | None = None
     """Global step to stop after; None: the end."""
     saving: list[_Saving] = field(default_factory=list)
-    """The checkpoint that is being written while training goes on; at most one."""
+    """The checkpoint that is being written while training continues; at most one."""
 
     def run_elsewhere(self, directory: RunDirectory, start: CheckpointRef | None, last_step: int) -> None:
         """Train from a checkpoint until a global step, writing to another directory."""

@@ -149,7 +149,9 @@ def _divide(model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_
     """Divide a model's weights, in place; those that are trained become float32, the others what it computes in."""
     settings = runtime.sharding
     if settings.offload and not world.device.startswith("cuda"):
-        raise ConfigError("runtime.sharding.offload=true spares a CUDA device, and there is none here; leave it out")
+        raise ConfigError(
+            "runtime.sharding.offload=true spares the memory of a CUDA device, which this machine lacks; leave it out"
+        )
     narrow = runtime.precision == "bfloat16"
     wide = set(getattr(model, "_keep_in_fp32_modules", None) or ())
     if narrow and any(wide.intersection(name.split(".")) for name, _ in model.named_parameters()):

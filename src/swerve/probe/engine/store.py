@@ -264,7 +264,7 @@ class PartStore:
 
 
 def _kept_result(file: Path) -> Any:
-    """Return a unit's result; None where there is none, or it is damaged."""
+    """Return a unit's result; None where it is missing or damaged."""
     try:
         return read_sealed(file)["result"]
     except (ArtifactError, KeyError):
