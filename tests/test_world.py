@@ -146,6 +146,7 @@ def test_an_error_that_nobody_is_missing_for_is_itself(three):
         _fail(three[0], "sizes differ")
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_evaluate_as_one_does(on_two_processes, small_run, tmp_path):
     together = RunDirectory(shutil.copytree(small_run.path, tmp_path / "run"))
