@@ -195,7 +195,9 @@ def _devices(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return what 8 to 64 devices would need, by arithmetic."""
 
     def shown(value: float | None, scale: float, unit: str) -> str:
-        return "-" if value is None else f"{value / scale:.3g} {unit}"
+        if value is None:
+            return "-"
+        return f"{value / scale:,.0f} {unit}" if value >= 100 * scale else f"{value / scale:.3g} {unit}"
 
     rows = [
         [
