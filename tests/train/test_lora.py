@@ -138,6 +138,7 @@ def test_only_the_adapter_is_trained_and_the_reference_is_the_same_base(tiny: An
     )
     learner = _learner(new_adapter(base, LoraConfig(rank=2), seed=1), tiny[1], precision=precision)
     reference = learner.weights.frozen_copy()
+    assert reference is not None
     for _ in range(3):
         _update(learner)
     (batch,) = token_batches(SEQUENCES, pad_id=0, packed=True)

@@ -110,6 +110,7 @@ def test_bfloat16_has_gradients_and_small_updates_in_float32(tiny: Any) -> None:
 def test_a_frozen_copy_stays_what_it_was(tiny: Any) -> None:
     learner = _learner(tiny, precision="bfloat16")
     frozen = learner.weights.frozen_copy()
+    assert frozen is not None
     (batch,) = token_batches(SEQUENCES, pad_id=0, packed=True)
     with torch.no_grad():
         before = frozen.completion_hidden(batch)

@@ -18,7 +18,7 @@ from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.sharded_model import ShardedModel, load_for, model_class
+from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages.context import StageContext
 from swerve.world import World
 
@@ -59,9 +59,8 @@ class FrozenModel:
 
 def frozen_policy(context: StageContext) -> FrozenModel:
     """Return the policy as it was when the stage began."""
-    if context.resumed or isinstance(context.learner.weights, ShardedModel):  # a divided model cannot be copied
-        return _frozen(context.stage_start(), context)
-    return FrozenModel(weights=context.learner.weights.frozen_copy())
+    copied = None if context.resumed else context.learner.weights.frozen_copy()
+    return _frozen(context.stage_start(), context) if copied is None else FrozenModel(weights=copied)
 
 
 def load_named(name: str, context: StageContext) -> LoadedModel:

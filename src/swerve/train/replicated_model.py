@@ -63,6 +63,7 @@ class ReplicatedModel:
             ConfigError: the model cannot attend, or keep activations, in the way that is asked for.
             SwerveError: see `use_liger`.
         """
+        self._place(model, world, runtime, is_trained=is_trained)
         self.model = model
         self.head = checked_head(model)
         """Forms logits from hidden states a chunk at a time; its weight is whole where a loss is formed."""
@@ -89,6 +90,9 @@ class ReplicatedModel:
         """Whether the model reads packed rows: it was asked to, and gives what it gives for padded ones."""
         if is_trained:
             checkpoint_activations(model, runtime.activation_checkpointing)
+
+    def _place(self, model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_trained: bool) -> None:
+        """Put the weights where they are to be; here they are there already."""
 
     def train_all_but(self, freeze: Sequence[str], *, key: str) -> None:
         """Train from now on the adapter, or all weights of a model without one, but for what is frozen.
@@ -228,8 +232,11 @@ class ReplicatedModel:
         self.model.eval().requires_grad_(False)
         return self
 
-    def frozen_copy(self) -> ReplicatedModel:
-        """Return a frozen copy of the model as it is now, with the same memory for weights that are not trained."""
+    def frozen_copy(self) -> ReplicatedModel | None:
+        """Return a frozen copy of the model as it is now, with the same memory for weights that are not trained.
+
+        None: it cannot be copied, and has to be loaded.
+        """
         frozen = copy.copy(self)
         frozen.model = sharing_copy(self.model)
         frozen.head = replace(self.head, projection=cast(Any, frozen.model).get_output_embeddings())

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
+from swerve.config.recipe import RuntimeConfig
 from swerve.errors import ConfigError
 from swerve.models.adapter import has_adapter, trainable_names, whole_tensors
 from swerve.models.model_folder import LoadedModel, load_model
@@ -37,23 +37,14 @@ class ShardedModel(ReplicatedModel):
 
     needs_equal_batches: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        world: World,
-        *,
-        runtime: RuntimeConfig = DEFAULT_RUNTIME,
-        attention: str = "auto",
-        is_trained: bool = True,
-    ) -> None:
-        """Divide a model, which is whole in every process or mapped from files; see `ReplicatedModel`.
+    def _place(self, model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_trained: bool) -> None:
+        """Divide a model, which is whole in every process or mapped from files.
 
         Raises:
             ConfigError: the architecture has no decoder layers that are known, or some that compute in float32 only.
         """
         self._reshard_layers = runtime.sharding.reshard
         _divide(model, world, runtime, is_trained=is_trained)
-        super().__init__(model, world, runtime=runtime, attention=attention, is_trained=is_trained)
 
     def _groups(self) -> list[FSDPModule]:
         return [module for module in self.model.modules() if isinstance(module, FSDPModule)]
@@ -140,9 +131,9 @@ class ShardedModel(ReplicatedModel):
         parts = {key: _like(parameters[key.rpartition("/")[0]], value) for key, value in state["optimizer"].items()}
         super().load_trainer_state(optimizer, {**state, "optimizer": parts})
 
-    def frozen_copy(self) -> ReplicatedModel:
-        """Not there: a copy is loaded where it is needed, see `frozen_policy`."""
-        raise NotImplementedError
+    def frozen_copy(self) -> None:
+        """Return None: a divided model cannot be copied, and what is frozen is loaded."""
+        return
 
 
 def _divide(model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_trained: bool) -> None:
