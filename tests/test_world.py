@@ -49,6 +49,8 @@ def three(monkeypatch):
     monkeypatch.setattr(world, "_BEAT_SECONDS", 0.02)
     monkeypatch.setattr(world, "_REQUEST_SECONDS", 600.0)  # else the threads would end this process
     store = dist.HashStore()
+    for rank in range(3):
+        world.introduce(store, rank)
     found = [world.Attendance(store, rank=rank, size=3, timeout=20.0) for rank in range(3)]
     yield found
     for one in found:

@@ -183,7 +183,6 @@ class Attendance:
         self._refused: BaseException | None = None
         """What a collective operation raised."""
         self._ended = threading.Event()
-        self._set("who", f"process {self._process} on {socket.gethostname()}")
         self._beat(0)
         self._thread = threading.Thread(target=self._beat_on, daemon=True)
         self._thread.start()
@@ -374,6 +373,11 @@ def _is_of_connections(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error) for word in _OF_CONNECTIONS)
 
 
+def introduce(store: Any, rank: int) -> None:
+    """Say in the store which process has a rank, before any other one can miss it."""
+    store.set(f"who/{rank}", f"process {os.getpid()} on {socket.gethostname()}")
+
+
 def _wake(processes: Iterable[str]) -> None:
     """Let stopped processes of this machine run again, so that they see that they are to end."""
     for who in processes:
@@ -412,20 +416,19 @@ def joined_world(device: str, *, timeout: float = 1800.0, also_alone: bool = Fal
     waiting = timedelta(seconds=max(timeout - _NAMING_SECONDS, timeout / 2))
     rank = int(os.environ["RANK"])
     meeting, shared = _meet(rank, size, waiting=waiting, timeout=timeout)
-    dist.init_process_group(
-        _backend(device),
-        store=shared,
-        rank=rank,
-        world_size=size,
-        timeout=waiting,
-    )
-    store = _part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), meeting)
-    attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
     try:
-        with attendance.faults_named():
-            yield World(rank=rank, size=size, device=device, attendance=attendance)
+        store = _part(_connect(timeout=timedelta(seconds=_NAMING_SECONDS)), meeting)
+        attendance = Attendance(store, rank=rank, size=size, timeout=timeout)
+    except RuntimeError as error:
+        raise StalledProcessError(_NO_STORE) from error
+    try:
+        with attendance.faults_named():  # also where processes look for each other
+            dist.init_process_group(_backend(device), store=shared, rank=rank, world_size=size, timeout=waiting)
+            try:
+                yield World(rank=rank, size=size, device=device, attendance=attendance)
+            finally:
+                dist.destroy_process_group()
     finally:
-        dist.destroy_process_group()
         attendance.end()
 
 
@@ -462,6 +465,7 @@ def _meet(rank: int, size: int, *, waiting: timedelta, timeout: float) -> tuple[
         shared.set(f"swerve/came/{rank}", own)
         meeting = own if rank == 0 else _answer(shared, own, until)
         store = _part(shared, meeting)
+        introduce(store, rank)
         store.set(names[rank], "")
         if rank == 0:
             _answer_all(shared, store, names, meeting, until)

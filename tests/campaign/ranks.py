@@ -32,6 +32,12 @@ _SHORT_TIMEOUT = 8
 """Of the copies; a process that is stopped costs so much."""
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _NUM_RANKS = 2
+_WAYS: Mapping[str, Sequence[str]] = {
+    "whole": (),
+    "divided": ("runtime.sharding.kind=fsdp", "runtime.save_beside=true"),
+    "ahead": ("rollout.ahead=1",),
+}
+"""How the processes work together, by settings."""
 _KILL_SECONDS = 10
 
 
@@ -71,52 +77,54 @@ def seconds_until(said: str, errors: Path, *, limit: float) -> float:
 def rank_cases(worlds: Worlds, seed: int) -> Iterator[Case]:
     """Yield faults of ranks without end: one to three in a row at random times, and now and then one under torchrun.
 
-    `ranks/train/kill1-340ms+stop0-90ms` is rank 1 killed after 340 ms, and rank 0 stopped when it is run again.
+    `ranks/train/ahead/kill1-340ms+stop0-90ms` is, where rollouts are sampled one step ahead, rank 1 killed after
+    340 ms, and rank 0 stopped when it is run again.
     """
-    rng, faults = Random(seed), cycle(_FAULTS)
+    rng, faults, ways = Random(seed), cycle(_FAULTS), cycle(_WAYS)
     for number in range(10**9):
-        milliseconds = round(1000 * _undisturbed(worlds)[1])
+        way = next(ways)
+        milliseconds = round(1000 * _undisturbed(worlds, way)[1])
         points = [
             f"{rng.choice(('kill', 'kill', 'kill', 'stop'))}{rng.randrange(_NUM_RANKS)}-{rng.randrange(milliseconds)}ms"
             for _ in range(rng.randint(1, 3))
         ]
-        yield rank_case(worlds, f"ranks/train/{'+'.join(points)}")
+        yield rank_case(worlds, f"ranks/train/{way}/{'+'.join(points)}")
         if number % 10 == 9:
-            yield rank_case(worlds, f"ranks/train/{next(faults)}")
+            yield rank_case(worlds, f"ranks/train/torchrun/{next(faults)}")
 
 
 def rank_case(worlds: Worlds, case: str) -> Case:
     """Return a case by its name."""
-    point = case.rpartition("/")[2]
-    check = partial(_check, worlds, point) if point in _FAULTS else partial(_check_kills, worlds, point.split("+"))
+    way, point = case.split("/")[2:]
+    check = partial(_check_kills, worlds, way, point.split("+")) if way in _WAYS else partial(_check, worlds, point)
     return Case(name=case, check=check)
 
 
-def _check_kills(worlds: Worlds, points: Sequence[str]) -> tuple[list[str], int]:
+def _check_kills(worlds: Worlds, way: str, points: Sequence[str]) -> tuple[list[str], int]:
     """Return what is wrong after the faults, and how many of them there were."""
     world, num_kills = worlds.copy(worlds.before["train"]), 0
     for point in points:
         fault, _, milliseconds = point.removesuffix("ms").partition("-")
         rank = int(fault[-1])
-        with _Job(worlds, world) as job:
+        with _Job(worlds, world, way) as job:
             time.sleep(int(milliseconds) / 1000)
             if job.signal(rank, _SIGNALS[fault[:-1]]):
                 num_kills += 1
                 wrong = job.wrong_after(rank, is_stopped=fault.startswith("stop"))
                 if wrong:
                     return [f"after {point}: {one}" for one in wrong], num_kills
-    with _Job(worlds, world) as job:
+    with _Job(worlds, world, way) as job:
         statuses = [one.status for one in job.wait(120)]
     if any(statuses):
         return [f"statuses {statuses} when run again", *job.said()], num_kills
-    return differences(contents(world), _undisturbed(worlds)[0]), num_kills
+    return differences(contents(world), _undisturbed(worlds, way)[0]), num_kills
 
 
 @cache
-def _undisturbed(worlds: Worlds) -> tuple[Mapping[str, object], float]:
+def _undisturbed(worlds: Worlds, way: str) -> tuple[Mapping[str, object], float]:
     """Return what two processes write that nothing happens to, and how many seconds they take."""
     world, begun = worlds.copy(worlds.before["train"]), time.monotonic()
-    with _Job(worlds, world) as job:
+    with _Job(worlds, world, way) as job:
         assert not any(one.status for one in job.wait(120)), job.said()
     return contents(world), time.monotonic() - begun
 
@@ -124,7 +132,7 @@ def _undisturbed(worlds: Worlds) -> tuple[Mapping[str, object], float]:
 class _Job:
     """Two copies of this process that train together, and a third one that keeps the store, as torchrun would."""
 
-    def __init__(self, worlds: Worlds, world: Path) -> None:
+    def __init__(self, worlds: Worlds, world: Path, way: str) -> None:
         self._logs = [worlds.path / f"rank{rank}" for rank in range(_NUM_RANKS)]
         self._statuses: dict[int, int] = {}
         reader, writer = os.pipe()
@@ -133,17 +141,17 @@ class _Job:
         self._port = os.read(reader, 20).decode()
         os.close(reader)
         self.processes = [
-            started(self._command(world, rank), log=self._logs[rank], time_limit=200) for rank in range(_NUM_RANKS)
+            started(self._command(world, way, rank), log=self._logs[rank], time_limit=200) for rank in range(_NUM_RANKS)
         ]
 
-    def _command(self, world: Path, rank: int) -> Callable[[], None]:
+    def _command(self, world: Path, way: str, rank: int) -> Callable[[], None]:
         places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": _NUM_RANKS, "LOCAL_WORLD_SIZE": _NUM_RANKS}
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
         def train() -> None:
             os.environ.update({name: str(value) for name, value in {**places, **meeting}.items()})
             os.chdir(world)
-            main([*COMMANDS["train"], f"runtime.collective_timeout={_SHORT_TIMEOUT}"])
+            main([*COMMANDS["train"], *_WAYS[way], f"runtime.collective_timeout={_SHORT_TIMEOUT}"])
 
         return train
 
