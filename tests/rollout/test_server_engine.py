@@ -10,8 +10,10 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -35,10 +37,12 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout import vllm_versions
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.rollout.weights_folder import WeightsFolder
 from swerve.train import train
 from swerve.train.initial import check_sampling, new_tiny_model
+from swerve.world import World
 from tests.rollout.servers import StandIn, vllm_server
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
@@ -123,6 +127,45 @@ def test_new_weights_are_sampled_with_and_their_files_go_when_no_server_needs_th
     assert len(set(server.loaded)) == 3
     engine.close()
     assert list(folder.glob("*")) == [one for one in folder.glob(".*") if one.is_file()]
+
+
+def test_one_of_several_processes_collects_the_weights_and_all_give_them_to_a_server(make, server, tiny):
+    model, told, barrier = changed(tiny, seed=1), {}, threading.Barrier(2)
+    alive, most = weakref.WeakSet(), [0, 0]
+
+    def weights(rank: int) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in model.state_dict().items():
+            copied = tensor.clone()
+            alive.add(copied)
+            most[rank] = max(most[rank], len(alive))
+            yield name, copied
+
+    class Two(World):
+        def gather(self, value: Any) -> list[Any]:
+            told[self.rank] = value
+            barrier.wait(20)
+            return [told[0], told[1]]
+
+    policies = [PolicyEngine(partial(make, server), world=Two(rank=rank, size=2)) for rank in range(2)]
+
+    def sampled_by(rank: int) -> Any:
+        with policies[rank].awake(weights(rank), version=1) as engine:
+            return sampled(engine)
+
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(sampled_by, 1)
+        second_done = futures.wait([second], timeout=1.0).done
+        assert not second_done  # it waits for the first
+        assert most == [0, 2]  # one tensor at a time, and the next
+        expected = sampled_by(0)
+        assert second.result() == expected
+    assert most[0] > 10
+    assert len(server.loaded) == 1
+    policies[0].close()
+    server.restart()
+    with policies[1].awake((), version=1) as engine:
+        assert sampled(engine) == expected
+    assert len(server.loaded) == 2
 
 
 def test_weights_are_written_in_the_type_of_the_server(make, server, tiny, folder):

@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from swerve.functional.logprobs import at_least_float32
 
 # From so many multiplications on a product of oneDNN is faster: it prepares itself for new shapes.
-_MANY_WEIGHTS, _MANY = 1 << 13, 1 << 21
+_MANY_WEIGHTS, _MANY = 1 << 11, 1 << 21
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 

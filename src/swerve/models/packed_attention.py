@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -33,26 +33,15 @@ _SLACK = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Sequences of similar length, attended together."""
-
-    places: Int[Tensor, "b W"]
-    """In the row, of each sequence's tokens; behind the end of a shorter one stand places of others."""
-    own: Int[Tensor, " n"]
-    """Which of the b x W outputs are kept: those of the tokens that no earlier sequence of the row has."""
-
-    def to(self, device: torch.device | str) -> Block:
-        """Return the block on another device."""
-        return Block(places=self.places.to(device), own=self.own.to(device))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PackedRow:
     """Where the sequences of a row of L tokens stand."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Int[Tensor, "b W"], ...]
+    """Sequences of similar length, attended together: the places of each one's tokens in the row. Behind the end of a
+    shorter one stand places of others."""
     order: Int[Tensor, " L"]
-    """The number of each place of the row among the outputs that the blocks keep, one block after the other."""
+    """The number of each place of the row among the b x W outputs of all blocks, one after the other; of a token of
+    several sequences that of the first."""
     places: Int[Tensor, " S"]
     """Of the tokens of every sequence, one after the other, shared ones repeated."""
     first: Int[Tensor, " L"]
@@ -76,16 +65,17 @@ class PackedRow:
         is_own = is_token & (columns >= num_shared[:, None])
         table = places[:, : len(columns)].where(is_token, 0)
         widths, by_length = lengths.sort(stable=True)
-        blocks, start = [], 0
+        blocks, are_own, start = [], [], 0
         for end, width in enumerate([*widths.tolist(), math.inf]):
             if end and width > _SLACK * int(widths[start]) + 8:
                 rows, longest = by_length[start:end], int(widths[end - 1])
-                own = is_own[rows, :longest].flatten().nonzero().squeeze(1)
-                blocks.append(Block(places=table[rows, :longest], own=own))
+                blocks.append(table[rows, :longest])
+                are_own.append(is_own[rows, :longest].flatten())
                 start = end
-        kept = torch.cat([block.places.flatten()[block.own] for block in blocks])
-        order, first = torch.empty_like(kept), torch.empty_like(kept)
-        order[kept] = torch.arange(len(kept))
+        outputs = torch.cat([block.flatten() for block in blocks])
+        own = torch.cat(are_own).nonzero().squeeze(1)
+        order, first = torch.empty_like(own), torch.empty_like(own)
+        order[outputs[own]] = own
         own = is_own[is_token].nonzero().squeeze(1)
         first[table[is_token][own]] = own
         return cls(
@@ -101,7 +91,7 @@ class PackedRow:
         """Return the row on another device."""
         return replace(
             self,
-            blocks=tuple(block.to(device) for block in self.blocks),
+            blocks=tuple(places.to(device) for places in self.blocks),
             order=self.order.to(device),
             places=self.places.to(device),
             first=self.first.to(device),
@@ -143,13 +133,11 @@ def packed_attention(
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if unknown:
         raise MismatchError(f"the attention of {type(module).__name__} has '{unknown[0]}'; give it padded rows")
-    # [1, H, L, D] -> [L, H, D]
-    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
     parts = []
-    for block in packed_row.blocks:
-        width = block.places.shape[1]
+    for places in packed_row.blocks:
+        width = places.shape[1]
         mask = None if sliding_window is None or width <= sliding_window else _band(width, sliding_window, query.device)
-        q, k, v = (states[block.places].transpose(1, 2) for states in (queries, keys, values))
+        q, k, v = (_chosen(states[0].transpose(0, 1), places).transpose(1, 2) for states in (query, key, value))
         attended = scaled_dot_product_attention(
             q,
             k,
@@ -160,8 +148,14 @@ def packed_attention(
             scale=scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        parts.append(attended.transpose(1, 2).flatten(0, 1)[block.own])
-    return torch.cat(parts)[packed_row.order][None], None
+        parts.append(attended.transpose(1, 2).flatten(0, 1))
+    return _chosen(torch.cat(parts) if len(parts) > 1 else parts[0], packed_row.order)[None], None
+
+
+def _chosen(states: Float[Tensor, "L H D"], places: Int[Tensor, "*n"]) -> Float[Tensor, "*n H D"]:
+    """Return `states[places]`; the gradients of a state that is chosen several times are added up faster."""
+    chosen: Tensor = embedding(places, states.flatten(1)).unflatten(-1, states.shape[1:])
+    return chosen
 
 
 def _band(width: int, window: int, device: torch.device) -> Tensor:

@@ -497,7 +497,8 @@ def sample(
     if len(logits) > rows:  # the temporaries below are several times the size of the logits
         parts = [sample(*part, temperature) for part in zip(logits.split(rows), uniforms.split(rows), strict=True)]
         return torch.cat([ids for ids, _ in parts]), torch.cat([scores for _, scores in parts])
-    logprobs = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
+    scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature
+    logprobs = torch.log_softmax(scaled, dim=-1)
     ids = logits.argmax(dim=-1) if temperature == 0 else _draw(logprobs.exp(), uniforms)
     return ids, logprobs.gather(-1, ids[:, None]).squeeze(1)
 

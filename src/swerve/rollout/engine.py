@@ -52,6 +52,10 @@ class Engine(Protocol):
     """Whether it samples with the trained model itself, so that it always has the policy's weights."""
     concurrent: bool = False
     """Whether it may sample in another thread while the policy is updated."""
+    joins: bool = False
+    """Whether the weights that one process's engine loads are there for those of all, which then only `join`."""
+    label: str = ""
+    """Of the weights that it samples with, where engines `join`."""
 
     @abstractmethod
     def generate(
@@ -84,6 +88,15 @@ class Engine(Protocol):
             version: what `version` is from now on.
         """
         self.version = version
+
+    def join(self, label: str, *, version: int) -> None:
+        """Sample from now on with the weights of this label, which another process's engine has loaded.
+
+        Args:
+            label: see there.
+            version: what `version` is from now on.
+        """
+        self.label, self.version = label, version
 
     def sleep(self) -> None:
         """Give up memory that only sampling needs: the policy is about to be updated."""

@@ -125,7 +125,7 @@ class ServerEngine(Engine):
         self._transfers = weights == "transfer"
         self._weights: Mapping[str, Tensor] = {}
         """What is transferred, also to a server that was started again."""
-        self._label = ""
+        self.joins = not self._transfers  # which each process keeps weights for
         self._lock, self._transferring = threading.Lock(), threading.Lock()
         self._calls, self._is_closed = Calls(), False
 
@@ -143,16 +143,30 @@ class ServerEngine(Engine):
             for name, tensor in stored_tensors(self._model, dict(weights)).items()
         }
         label = f"v{version:06d}-{tensors_digest('model', tensors)[:12]}"
-        if self._folder is None:
-            self._folder = WeightsFolder(weights_path(self._folder_name))
+        folder = self._made_folder()
         if self._transfers:
             self._weights = tensors
         else:
-            self._folder.write_missing(label, self._model, tensors)
-        self._label = label
+            folder.write_missing(label, self._model, tensors)
+        self.join(label, version=version)
+
+    def join(self, label: str, *, version: int) -> None:
+        """Make sure that every server has the weights of this label, which are in the folder; see `Engine.join`.
+
+        Raises:
+            EngineError, InterruptedRunError: see `load`.
+        """
+        folder = self._made_folder()
+        folder.hold(label)
+        self.label = label
         self._everywhere(self._ready)
-        self._folder.keep_only(label)
-        super().load((), version=version)
+        folder.keep_only(label)
+        super().join(label, version=version)
+
+    def _made_folder(self) -> WeightsFolder:
+        if self._folder is None:
+            self._folder = WeightsFolder(weights_path(self._folder_name))
+        return self._folder
 
     def generate(
         self,
@@ -179,7 +193,7 @@ class ServerEngine(Engine):
                 f"vLLM samples at temperature {vllm_versions.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
-        has_own_weights = not self._label
+        has_own_weights = not self.label
         if has_own_weights:
             self.load(whole_tensors(self._model), version=self.version)
         else:
@@ -339,7 +353,7 @@ class ServerEngine(Engine):
         version = vllm_versions.weights_label(self._ask_of(server, calls))
         if version == vllm_versions.FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
-        return _same_weights(version, self._label)
+        return _same_weights(version, self.label)
 
     def _reload(self, server: _Server, calls: Calls) -> None:
         """Give a server the present weights, and make sure that it samples afterwards."""
@@ -350,14 +364,14 @@ class ServerEngine(Engine):
         (self._transfer if self._transfers else self._load_folder)(server, ask)
         self._empty_cache(server, calls)
         self._probe(server, calls)
-        vllm_versions.set_weights_label(ask, self._label)
+        vllm_versions.set_weights_label(ask, self.label)
 
     def _load_folder(self, server: _Server, ask: Ask) -> None:
         assert self._folder is not None
         assert server.info is not None
-        folder = self._folder.find(self._label)
+        folder = self._folder.find(self.label)
         if folder is None:
-            raise EngineError(f"the weights {self._label} are no longer in {self._folder.path}; start again")
+            raise EngineError(f"the weights {self.label} are no longer in {self._folder.path}; start again")
         try:
             vllm_versions.load_folder(ask, folder, packs_head=server.info.packs_head)
         except RefusedError as error:
@@ -456,13 +470,13 @@ class ServerEngine(Engine):
 
     def _check_versions(self, server: _Server, versions: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
-        others = {one for one in versions if not _same_weights(one, self._label)}
+        others = {one for one in versions if not _same_weights(one, self.label)}
         if others & {vllm_versions.UNNAMED, vllm_versions.LOADING}:
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
                 f"{server.url} was given the weights {', '.join(sorted(others))} by somebody else while it sampled "
-                f"with {self._label}; give each run servers of its own"
+                f"with {self.label}; give each run servers of its own"
             )
 
     def _completions(

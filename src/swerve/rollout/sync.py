@@ -21,6 +21,7 @@ from swerve.recipes.custom import custom_place
 from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams
 from swerve.types import Completion
+from swerve.world import ALONE, World
 
 LONG_PROMPT = 160
 """Tokens of the long prompt: more than a block of any engine's prefix cache, the largest of which has 128."""
@@ -183,14 +184,15 @@ class EngineCheck:
 class PolicyEngine:
     """The engine of a training run: made when first needed, asleep while the policy learns, closed at the end."""
 
-    def __init__(self, make: Callable[[], Engine], check: EngineCheck | None = None) -> None:
+    def __init__(self, make: Callable[[], Engine], check: EngineCheck | None = None, world: World = ALONE) -> None:
         """Keep how to make the engine.
 
         Args:
             make: the engine.
             check: of an engine with weights of its own, whenever it has been woken; None: it is trusted.
+            world: the processes that train together, with an engine each.
         """
-        self._make, self._check = make, check
+        self._make, self._check, self._world = make, check, world
         self._engine: Engine | None = None
         self._version: int | None = None
         self.report: SyncReport | None = None
@@ -220,7 +222,7 @@ class PolicyEngine:
         started = time.perf_counter()
         with nullcontext() if check is None else _named_failure(engine, "took the policy's weights"):
             if self._version != version:
-                engine.load(weights, version=version)
+                self._load(engine, weights, version)
                 if engine.version != version:
                     raise EngineError(
                         f"{_name(engine)} has version {engine.version} after it loaded version {version}; set it in "
@@ -237,6 +239,20 @@ class PolicyEngine:
                 yield engine if check is None else check.checked(engine)
         finally:
             engine.sleep()
+
+    def _load(self, engine: Engine, weights: NamedTensors, version: int) -> None:
+        """Give the engines of all processes the weights; where they `join`, they are collected in one process only."""
+        if self._world.size == 1 or not engine.joins:
+            engine.load(weights, version=version)
+            return
+        if self._world.is_main:
+            engine.load(weights, version=version)
+        else:
+            for _ in weights:  # each is put together by all processes
+                pass
+        label = self._world.gather(engine.label)[0]
+        if not self._world.is_main:
+            engine.join(label, version=version)
 
     def forget_version(self) -> None:
         """Load the weights before the next sampling even where the version is the same: the policy took over others."""

@@ -79,6 +79,17 @@ class WeightsFolder:
         """Return a folder with the weights of this label, whoever wrote it."""
         return next(iter(self.path.glob(f"{label}-*")), None)
 
+    def hold(self, label: str) -> None:
+        """Need the weights of this label from now on, if there are any."""
+        with self.locked("writing", threading.Event()):
+            self._hold_found(label)
+
+    def _hold_found(self, label: str) -> bool:
+        found = self.find(label)
+        if found is not None and found not in self._held:
+            self._held[found] = _hold(found)
+        return found is not None
+
     def write_missing(self, label: str, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> None:
         """Write a new folder in the Hugging Face layout, with the model's configuration and these weights.
 
@@ -89,11 +100,8 @@ class WeightsFolder:
             EngineError: the operating system refuses.
         """
         with self.locked("writing", threading.Event()):
-            found = self.find(label)
-            if found is None:
+            if not self._hold_found(label):
                 self._write(label, model, tensors)
-            elif found not in self._held:
-                self._held[found] = _hold(found)
 
     def _write(self, label: str, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> None:
         name = f"{label}-{uuid4().hex[:8]}"

@@ -295,7 +295,9 @@ class _Training:
             ) as trackers,
             deferred_signals() as interruption,
             self._giving_up(),
-            closing(PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems))) as engine,
+            closing(
+                PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems), self.world)
+            ) as engine,
         ):
             for stage in config.stages:
                 if done < first_step + stage.steps and first_step < (self.last_step or math.inf):

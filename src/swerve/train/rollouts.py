@@ -229,15 +229,16 @@ class _Beside(Engine):
 def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     """Return the rollouts that were sampled ahead, as a checkpoint holds them; all processes must call it.
 
-    They are JSON in UTF-8, rows of the rollouts table by group, of weights that are then gone. Every process gets those
-    of all, for the checkpoint is written by all.
+    They are JSON in UTF-8, rows of the rollouts table by group, of weights that are then gone. The first process, which
+    writes the file, gets those of all; the others have its name, for all go through a checkpoint's files together.
     """
     if not context.pending:
         return {}
     (found,) = context.pending.values()
     left_out = {*NO_SIGNAL, "place"}
     own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(found, None)]
-    rows = sorted((row for part in context.world.gather(own) for row in part), key=lambda row: int(row["group"]))
+    parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
+    rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
     content = json.dumps(rows, sort_keys=True).encode()
     return {PENDING: {"json": torch.frombuffer(bytearray(content), dtype=torch.uint8)}}
 
