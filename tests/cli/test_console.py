@@ -54,15 +54,17 @@ def test_a_total_can_turn_out_on_the_way() -> None:
     assert "30/30" in bars.getvalue()
 
 
-def test_no_time_left_is_made_up_before_anything_is_done() -> None:
+def test_no_time_left_is_made_up_before_a_hundredth_is_done() -> None:
     stream, clock = io.StringIO(), Clock()
-    with LineProgress(stream, clock=clock).task("sample pairs", 2) as task:
-        clock.now = 6.0
-        task.advance(0, prompts=128)
+    with LineProgress(stream, clock=clock).task("sample pairs", 400) as task:
+        for clock.now, num in ((6.0, 0), (12.0, 3), (18.0, 1)):
+            task.advance(num, prompts=128)
     assert stream.getvalue().splitlines() == [
-        "sample pairs: 0/2",
-        "sample pairs: 0/2, 6.0 s so far; prompts 128",
-        "sample pairs: 0/2, stopped after 6.0 s; prompts 128",
+        "sample pairs: 0/400",
+        "sample pairs: 0/400, 6.0 s so far; prompts 128",
+        "sample pairs: 3/400, 12.0 s so far; prompts 128",
+        "sample pairs: 4/400, 29 min 42 s left; prompts 128",
+        "sample pairs: 4/400, stopped after 18.0 s; prompts 128",
     ]
 
 

@@ -146,7 +146,7 @@ class _LineTask:
 
     def _time_left(self, elapsed: float) -> str:
         made = self._done - self._done_before
-        if not made:
+        if 100 * made < self._total - self._done_before:  # the first ones wait for models to load
             return f"{format_duration(elapsed)} so far"
         return f"{format_duration(elapsed / made * (self._total - self._done))} left"
 
