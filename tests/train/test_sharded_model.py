@@ -154,8 +154,8 @@ def test_two_processes_with_parts_of_the_weights_train_as_one_with_all(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
-def test_every_stage_is_trained_resumed_and_exported(recipes: Path, compared: Callable[..., Path], number: int) -> None:
-    runs = compared(number, sorted(path.stem for path in recipes.glob("*.yaml")), _further_cases(number))
+def test_every_stage_is_trained_resumed_and_exported(recipes: Path, trained: Callable[..., Path], number: int) -> None:
+    runs = trained(number, sorted(path.stem for path in recipes.glob("*.yaml")), _further_cases(number))
     # Resumed on as many processes, and by several from a checkpoint of one.
     assert _tensors(runs / "again") == _tensors(runs / "sft")
     assert _figures(runs / "from one") == pytest.approx(_figures(recipes / "alone" / "dr_grpo"), rel=1e-5, abs=1e-7)
