@@ -76,6 +76,14 @@ def _same_as(run, expected):
     assert [one for one in differences(contents(run.path), contents(expected.path)) if ": eval" not in one] == []
 
 
+@pytest.fixture(autouse=True)
+def _hangups_are_heard():
+    """Also where the tests were started by nohup: children ignore what their parent ignores."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.slow
 def test_killed_twice_and_resumed_gives_the_same_weights(small_recipe, small_run, tmp_path):
     run = RunDirectory(tmp_path / "run")
