@@ -146,7 +146,7 @@ def _states_and_gradients(model, head):
     """Of padded and of packed rows of the same sequences, some with a prompt in common."""
     generator = torch.Generator().manual_seed(1)
     sequences = [
-        ([1 + group] * (1 + group), torch.randint(12, (1 + 3 * sample + group,), generator=generator).tolist())
+        ([1 + group] * (1 + group), torch.randint(12, (1 + 13 * sample + group,), generator=generator).tolist())
         for group in range(3)
         for sample in range(3)
     ]
@@ -168,6 +168,19 @@ def test_packed_rows_give_the_states_and_gradients_of_padded_ones_or_are_not_use
         return
     for one, other in zip(*_states_and_gradients(model, head), strict=True):
         assert float((one - other).detach().abs().max() / one.detach().abs().max()) < 1e-5
+
+
+def test_a_processor_reads_rows_of_few_lengths():
+    model = _model("llama")
+    head = checked_head(model)
+    assert reads_packed_rows(model, head)
+    read = []
+    model.get_input_embeddings().register_forward_hook(lambda module, inputs, output: read.append(inputs[0].shape[1]))
+    for length in range(60, 70):
+        (batch,) = token_batches([([1, 2], [3] * 60), ([1, 2], [4] * length)], pad_id=0, packed=True)
+        completion_hidden(model, batch, head)
+        assert batch.input_ids.shape == (1, 62 + length)  # what is counted has no padding
+    assert read == [122, 123, 124, 125, 126, 127, 128, 130, 130, 132]
 
 
 def _flash(module, query, key, value, attention_mask, *, scaling, sliding_window=None, cu_seq_lens_q=None, **_kwargs):

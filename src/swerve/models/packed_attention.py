@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -83,9 +83,13 @@ class PackedRow:
             order=order,
             places=table[is_token],
             first=first,
-            ends=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+            ends=pad(lengths.cumsum(0), (1, 0)).int(),
             longest=len(columns),
         )
+
+    def extended(self, unused: int) -> PackedRow:
+        """Return the row with places of no sequence behind it; what they attend to is of no account."""
+        return replace(self, order=pad(self.order, (0, unused)), first=pad(self.first, (0, unused)))
 
     def to(self, device: torch.device | str) -> PackedRow:
         """Return the row on another device."""
