@@ -24,11 +24,11 @@ def study(swerve, small_run, small_recipe, monkeypatch):
     Path("pair.yaml").write_text(STUDY)
     for variant, changes in {"none": [], "long": ["max_new_tokens=40"]}.items():
         config = load_config("small.yaml", [*changes, "seed=0", f"name=pair-{variant}-seed-0"])
-        path = Path("runs/pair/runs") / variant / "seed-0"
+        path = Path("runs/studies/pair/runs") / variant / "seed-0"
         shutil.copytree(small_run.path, path)
         _become(RunDirectory(path), config)
-    shutil.copytree("runs/pair/runs", "apart")
-    Path("runs/pair/study.yaml").write_text(STUDY.replace("small.yaml", str(Path("small.yaml").absolute())))
+    shutil.copytree("runs/studies/pair/runs", "apart")
+    Path("runs/studies/pair/study.yaml").write_text(STUDY.replace("small.yaml", str(Path("small.yaml").absolute())))
     return swerve
 
 
@@ -51,10 +51,10 @@ def _become(run: RunDirectory, config) -> None:
 def test_a_study_that_is_done_is_only_compared(study):
     status, out, err = study("study", "pair.yaml")
     assert (status, out.splitlines()[1].split()[:2]) == (0, ["none", "1"])
-    assert err.splitlines()[0] == "runs/pair: variants: 2, seeds: 1, runs: 2, of which 2 are done and 0 to do"
+    assert err.splitlines()[0] == "runs/studies/pair: variants: 2, seeds: 1, runs: 2, of which 2 are done and 0 to do"
     assert "Detectable difference in accuracy" in err
-    assert out.splitlines()[-1] == "Report: runs/pair/report/index.html"
-    assert study("report", "runs/pair")[:2] == (0, "Report: runs/pair/report/index.html\n")
+    assert out.splitlines()[-1] == "Report: runs/studies/pair/report/index.html"
+    assert study("report", "runs/studies/pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")
     again = study("study", "pair", "--json")
     assert json.loads(again[1])["differences"][0]["over_problems"]["mean"] == 0
     assert study("study", "pair", "--gather", "--format", "md")[1].startswith("| Variant | Runs |")
@@ -63,18 +63,18 @@ def test_a_study_that_is_done_is_only_compared(study):
 
 
 def test_what_is_left_is_listed_for_a_scheduler(study):
-    shutil.rmtree("runs/pair/runs/long")
+    shutil.rmtree("runs/studies/pair/runs/long")
     status, out, err = study("study", "pair.yaml", "--list", "jobs.txt", "--slurm", "array.sh")
     assert (status, out) == (0, "")
     (line,) = Path("jobs.txt").read_text().splitlines()
     assert line.endswith("swerve study pair.yaml --only long/seed-0")
     assert "--array=0-0" in Path("array.sh").read_text()
     assert "jobs.txt: a line for each of 1 runs" in err
-    assert Path("runs/pair/configs/long/seed-0.yaml").is_file()
+    assert Path("runs/studies/pair/configs/long/seed-0.yaml").is_file()
 
 
 def test_failed_runs_end_the_command_with_status_1(study, monkeypatch):
-    shutil.rmtree("runs/pair/runs/long")
+    shutil.rmtree("runs/studies/pair/runs/long")
     monkeypatch.setattr(
         "swerve.study.run.run_jobs", lambda jobs, budget, progress: {job.name: "no room; see x.log" for job in jobs}
     )

@@ -44,7 +44,7 @@ def test_every_variant_has_a_run_for_every_seed(folder):
     assert {job.config.eval.num_problems for job in found.jobs} == {9}
     assert {job.config.stages[-1].steps for job in found.jobs} == {3}
     assert [job.config.stages[-1].kl.kind for job in found.jobs] == ["none", "none", "reward", "reward"]
-    assert found.jobs[0].run.path == Path("runs/kl/runs/none/seed-0")
+    assert found.jobs[0].run.path == Path("runs/studies/kl/runs/none/seed-0")
     assert not (folder / "runs").exists()
 
 
@@ -52,8 +52,10 @@ def test_the_directory_of_a_study_is_the_study(folder):
     first = plan("stages.rl.steps=3", "seeds=[4, 2]")
     first.write()
     assert load_config(first.jobs[0].config_path) == first.jobs[0].config
-    for source in ("kl", "runs/kl", "runs/kl/study.yaml"):
+    for source in ("kl", "runs/studies/kl", "runs/studies/kl/study.yaml"):
         assert plan(source=source) == first
+    shutil.move("runs/studies/kl", "moved")
+    assert plan(source="moved").jobs[0].run.path == Path("moved/runs/none/seed-4")
 
 
 def test_what_all_begin_with_is_a_run_of_its_own(folder):
@@ -82,7 +84,7 @@ def test_a_variant_may_be_another_recipe(folder):
     assert none.max_new_tokens != 5
     assert none.stages[-1].steps == other.stages[-1].steps == 3
     first.write()
-    assert plan(source="runs/kl") == first  # its path is found from the study's directory too
+    assert plan(source="runs/studies/kl") == first  # its path is found from the study's directory too
     with pytest.raises(ConfigError, match=r"variant 'other': recipe file '.*others\.yaml' does not exist"):
         plan(given.replace("other.yaml", "others.yaml"))
 
@@ -94,7 +96,7 @@ def test_variants_and_seeds_may_be_added_but_not_changed(folder):
     job.run.create(config_yaml=dump_yaml(job.config), provenance={})
     plan("seeds=5", "variants.other={}")
     with pytest.raises(
-        ConfigError, match=r"variant 'reverse' .* runs/kl/runs/reverse/seed-0 .* in stages\.2\.kl\.coef"
+        ConfigError, match=r"variant 'reverse' .* runs/studies/kl/runs/reverse/seed-0 .* in stages\.2\.kl\.coef"
     ):
         plan("variants.reverse={stages.rl.kl: {kind: reward, estimator: k1, coef: 0.2}}")
 
@@ -120,8 +122,8 @@ def test_errors_name_file_variant_and_key(folder, old, new, message):
 
 
 def test_other_directories_and_names_are_refused(folder):
-    RunDirectory(Path("runs/kl")).create(config_yaml="", provenance={})
-    with pytest.raises(ConfigError, match="runs/kl exists and is not a study"):
+    RunDirectory(Path("runs/studies/kl")).create(config_yaml="", provenance={})
+    with pytest.raises(ConfigError, match="runs/studies/kl exists and is not a study"):
         plan()
     with pytest.raises(ConfigError, match="unknown recipe 'demo_stdy'; did you mean 'demo_study'"):
         plan(source="demo_stdy")

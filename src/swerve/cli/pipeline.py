@@ -23,6 +23,7 @@ from swerve.cli.runs import (
     check_name,
     continue_run,
     find_run,
+    find_study,
     free_run_path,
     is_main_process,
     load_run_config,
@@ -247,7 +248,7 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
     from swerve.report.figures import missing_lines, write_run_figures
 
     names, chosen = _words(rest), tuple(FORMATS) if formats is None else _words([formats])
-    study = next((one for one in (Path(name), RUNS / name) if (one / "study.json").is_file()), None)
+    study = find_study(name)
     if study is not None:
         if problems:
             raise ConfigError("--problem: a study has no figure of a problem; give one of its runs")
@@ -276,7 +277,7 @@ def _words(given: Sequence[str]) -> tuple[str, ...]:
 def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
     """Write the report of a run, a probe, a study, files of samples, or of several runs compared, from artifacts."""
     more = [one for one in overrides if "=" not in one or Path(one).exists()]
-    study = next((one for one in (Path(run), RUNS / run) if (one / "study.json").is_file()), None)
+    study = find_study(run)
     sample_files = _sample_files(Path(run))
     if out is not None and (sample_files or study or not more):
         raise ConfigError("--out is where several runs are compared; give two runs or more")

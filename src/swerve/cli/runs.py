@@ -95,6 +95,13 @@ def find_run(run: str) -> RunDirectory:
     return directory
 
 
+def find_study(name: str) -> Path | None:
+    """Return the directory of a compared study, named by its path or by its name under `runs/studies/`; None: a run."""
+    places = (Path(name), RUNS / name, RUNS / "studies" / name)
+    found = next((one for one in places if any((one / file).is_file() for file in ("run.json", "study.json"))), None)
+    return found if found is not None and (found / "study.json").is_file() else None
+
+
 def read_recipe(recipe: str | Path, overrides: Sequence[str]) -> Config:
     """Return the configuration of a recipe or of a run; what is left out of an old run's is a line on stderr."""
 

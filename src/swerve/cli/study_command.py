@@ -32,7 +32,7 @@ def study(
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the study, such as seeds=2, or to its recipe."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the study.  [default: runs/NAME]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the study.  [default: runs/studies/NAME]")
     ] = None,
     num_jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", min=1, help="Runs side by side, which share cores.")

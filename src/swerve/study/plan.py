@@ -230,14 +230,15 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     Args:
         source: name of a shipped study, a YAML file, or the directory of a study.
         overrides: `KEY=VALUE` of the study's file; those of other keys are changes to the recipe for all variants.
-        out: directory of the study; None: its name under `runs`.
+        out: directory of the study; None: the one given, or its name under `studies` in `runs`.
         runs: where runs are.
 
     Raises:
         ConfigError: the file, an override or a configuration is wrong, a variant was changed after its runs began, or
             the directory is not that of a study.
     """
-    found = _find(source, runs)
+    folder = _find(source, runs / "studies")
+    found = source if folder is None else str(folder / "study.yaml")
     own, changes = _split(found, overrides)
     study = load_document(StudyFile, found, own, use="study")
     file = Path(found)
@@ -251,7 +252,7 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     )
     if not _NAME.fullmatch(study.name):
         raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
-    path = out or runs / study.name
+    path = out or folder or runs / "studies" / study.name
     if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
@@ -263,11 +264,11 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
 
 
-def _find(source: str, runs: Path) -> str:
-    """Return a shipped study's name, or the path of a study's file."""
-    paths = (Path(source) / "study.yaml", runs / source / "study.yaml")
-    found = next((path for path in paths if path.is_file()), None)
-    return source if found is None or source in shipped_recipes("study") else str(found)
+def _find(source: str, studies: Path) -> Path | None:
+    """Return the directory of a study that was written before; None: a shipped one or a file is meant."""
+    if source in shipped_recipes("study"):
+        return None
+    return next((path for path in (Path(source), studies / source) if (path / "study.yaml").is_file()), None)
 
 
 def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
