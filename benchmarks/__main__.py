@@ -185,7 +185,16 @@ def _divided(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return what each of some processes holds of a model."""
     held, peaks = ("weights", "gradients", "optimizer"), ("loading", "updating", "saving", "resuming")
     rows = [[str(line["processes"]), *(f"{line[part] / 1e6:.0f} MB" for part in (*held, *peaks))] for line in lines[1:]]
+    saved = [
+        [
+            str(line["processes"]),
+            *(f"{line[f'{way}_seconds']:.1f} s, {line[way] / 1e6:.0f} MB" for way in ("saving", "by_torch")),
+            f"{line['saving_seconds'] / line['by_torch_seconds']:.2f}",
+        ]
+        for line in lines[1:]
+    ]
     return {
+        "saved": table(["processes", "swerve", "torch, files joined", "ratio of the times"], saved),
         "divided": table(["processes", *held, *peaks], rows),
         "divided: made": f"{_made(lines[0])}, {lines[0]['parameters'] / 1e6:.0f} million parameters",
     }

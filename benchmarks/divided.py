@@ -5,6 +5,9 @@
 A Qwen3 of 60 million parameters in bfloat16 files is loaded, makes two updates, and is saved and loaded again, on a
 processor, by processes under torchrun. Printed are the bytes of weights, gradients and optimizer states that the first
 process holds, and the peak of its private memory above the level before: what is mapped from files is not in it.
+
+The same tensors are also saved by torch.distributed.checkpoint as safetensors, which are then joined to whole files, as
+another program would read them; without digests.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import checkpoint as torch_checkpoint
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.process import print_header, print_line, resident_bytes
@@ -63,6 +68,27 @@ def _peak() -> Iterator[list[int]]:
         thread.join()
 
 
+def _seconds(world: World, act: Callable[[], Any]) -> float:
+    """Return how long all processes together take to do something."""
+    world.barrier()
+    started = time.perf_counter()
+    act()
+    world.barrier()
+    return round(time.perf_counter() - started, 2)
+
+
+def _save_by_torch(folder: Path, learner: Learner) -> None:
+    state = {**learner.weights.whole_weights()}
+    for name, tensors in trainer_state(learner).items():
+        state |= {
+            f"{name}.{key}": tensor.reshape(-1) if tensor.dim() == 0 else tensor for key, tensor in tensors.items()
+        }
+    for name in learner.model.all_tied_weights_keys:
+        state.pop(name, None)
+    writer = torch_checkpoint.HuggingFaceStorageWriter(str(folder), save_distributed=True, enable_consolidation=True)
+    torch_checkpoint.save(state, storage_writer=writer)
+
+
 def _own_bytes(tensors: Any) -> int:
     local = [one.to_local() if hasattr(one, "to_local") else one for one in tensors if one is not None]
     return sum(one.numel() * one.element_size() for one in local)
@@ -102,7 +128,8 @@ def _measure(folder: Path) -> None:
         place = CheckpointRef(
             path=folder / "checkpoint", step=2, stage="sft", stage_step=2, scheduled=True, final=False
         )
-        with _peak() as saving:
+
+        def save() -> None:
             save_checkpoint(
                 place,
                 model=learner.model,
@@ -112,13 +139,20 @@ def _measure(folder: Path) -> None:
                 provenance={},
                 world=world,
             )
+
+        with _peak() as saving:
+            seconds = _seconds(world, save)
+        with _peak() as by_torch:
+            torch_seconds = _seconds(world, lambda: _save_by_torch(folder / "by_torch", learner))
         del learner, parameters
         with _peak() as resuming:
             learner = _learner(place.path, world)
             load_trainer_state(place.path, learner, read_trainer_state(place.path, world))
         peaks = {"loading": loading[0], "updating": updating[0], "saving": saving[0], "resuming": resuming[0]}
+        peaks |= {"by_torch": by_torch[0]}
+        taken = {"saving_seconds": seconds, "by_torch_seconds": torch_seconds}
         if world.is_main:
-            print_line({"processes": world.size, **held, **peaks})
+            print_line({"processes": world.size, **held, **peaks, **taken})
 
 
 def main() -> None:
