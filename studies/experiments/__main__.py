@@ -1,7 +1,7 @@
 """Experiments of published work in small, as `swerve study` and `swerve probe` run them: tables for their pages.
 
     python -m studies.experiments                        fill the pages from the kept results
-    python -m studies.experiments --keep runs/studies/kl-study   first keep what was found, in place of what was kept of it
+    python -m studies.experiments --keep runs/studies/kl-study   first keep what was found, in place of what was kept
 
 A study or a probe is made by its own command, which its page names. Of a study all but the curves is kept, of a
 probe its summary but for the lists that no table shows.
