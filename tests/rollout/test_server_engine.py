@@ -707,7 +707,8 @@ def test_a_real_server_that_is_given_a_folder_that_it_cannot_see_is_named_and_no
     made, url, folder = real
     with closing(make_engine(ServerEngineConfig(urls=(url,), folder=str(folder)), *made, max_rows=16)) as one:
         sampled(one)
-        monkeypatch.setattr(WeightsFolder, "write_missing", lambda *_: None)
+        for name in ("write_missing", "hold"):
+            monkeypatch.setattr(WeightsFolder, name, lambda *_: None)
         monkeypatch.setattr(WeightsFolder, "find", lambda *_: Path("/nowhere"))
         load = partial(one.load, changed(made, 3).state_dict().items(), version=1)
         assert "could not load the weights in /nowhere" in error_of(load)
