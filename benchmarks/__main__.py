@@ -182,7 +182,7 @@ def _layers(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _divided(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what each of some processes holds of a model."""
+    """Return what each of some processes holds of a model, and how long saving it takes them."""
     held, peaks = ("weights", "gradients", "optimizer"), ("loading", "updating", "saving", "resuming")
     rows = [[str(line["processes"]), *(f"{line[part] / 1e6:.0f} MB" for part in (*held, *peaks))] for line in lines[1:]]
     saved = [

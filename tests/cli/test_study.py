@@ -55,6 +55,7 @@ def test_a_study_that_is_done_is_only_compared(study):
     assert "Detectable difference in accuracy" in err
     assert out.splitlines()[-1] == "Report: runs/studies/pair/report/index.html"
     assert study("report", "runs/studies/pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")
+    assert study("report", "pair")[:2] == (0, "Report: runs/studies/pair/report/index.html\n")
     again = study("study", "pair", "--json")
     assert json.loads(again[1])["differences"][0]["over_problems"]["mean"] == 0
     assert study("study", "pair", "--gather", "--format", "md")[1].startswith("| Variant | Runs |")

@@ -56,6 +56,7 @@ def test_the_directory_of_a_study_is_the_study(folder):
         assert plan(source=source) == first
     shutil.move("runs/studies/kl", "moved")
     assert plan(source="moved").jobs[0].run.path == Path("moved/runs/none/seed-4")
+    assert plan("name=other", source="moved").path == Path("runs/studies/other")
 
 
 def test_what_all_begin_with_is_a_run_of_its_own(folder):

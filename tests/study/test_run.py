@@ -161,7 +161,9 @@ run(jobs_in(Path({str(tmp_path)!r}), "a"), "trap 'touch saved; exit 130' INT; to
     _wait_for(tmp_path / "a" / "begun")
     parent.kill()
     parent.wait()
-    _wait_for(tmp_path / "a" / "saved")
+    saved = tmp_path / "a" / "saved"
+    _wait_for(saved)
+    assert saved.is_file()
 
 
 def _wait_for(path: Path) -> None:

@@ -14,7 +14,12 @@ from torch import Tensor
 from swerve.config import RlStage
 from swerve.config.objectives import AdvantageConfig, LossConfig
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
-from swerve.functional.advantages import GROUP_ADVANTAGES
+from swerve.functional.advantages import (
+    GROUP_ADVANTAGES,
+    gae,
+    reinforce_pp_advantages,
+    reinforce_pp_baseline_advantages,
+)
 from swerve.functional.losses import RATIO_LOSSES
 from swerve.functional.path_losses import PATH_LOSSES
 from swerve.settings import Custom
@@ -71,7 +76,7 @@ class _Plain:
         self.ref_rows = (REF_LOGITS[CHECKED] / temperature).log_softmax(-1)
 
 
-def _agree(objective: TokenObjective, formula: Callable[[_Plain], Tensor]) -> None:
+def _assert_agree(objective: TokenObjective, formula: Callable[[_Plain], Tensor]) -> None:
     logits = LOGITS[CHECKED].clone().requires_grad_()
     plain = LOGITS[CHECKED].clone().requires_grad_()
     found = objective(logits, CHECKED)
@@ -135,7 +140,7 @@ POLICY: dict[str, tuple[dict[str, Any], Callable[[_Plain], Tensor]]] = {
 @pytest.mark.parametrize("name", POLICY)
 def test_policy_losses(name: str, temperature: float) -> None:
     loss, formula = POLICY[name]
-    _agree(_objective(loss=loss, temperature=temperature), lambda p: (p.v * formula(p)).sum())
+    _assert_agree(_objective(loss=loss, temperature=temperature), lambda p: (p.v * formula(p)).sum())
 
 
 def _weight(p: _Plain, numerator: Tensor) -> Tensor:
@@ -156,7 +161,7 @@ def test_corrections(kind: str, numerator: str, scope: str) -> None:
         return (p.v * weight * -p.a * p.logp).sum() + 0.4 * (kl_weight * (p.logp - p.ref).square() / 2).sum()
 
     objective = _objective(correction=correction, kl={"kind": "loss", "estimator": "k2"}, kl_coef=0.4)
-    _agree(objective, formula)
+    _assert_agree(objective, formula)
     plain = _Plain(LOGITS[CHECKED])
     weight = _weight(plain, plain.old if numerator == "old" else plain.logp)
     changed = (weight > 1.5) | (weight < (0.6 if kind == "mis" else 0.0))
@@ -182,7 +187,7 @@ KL: dict[str, tuple[dict[str, Any], Callable[[_Plain], Tensor]]] = {
 def test_kl_is_weighed_by_the_reduction_at_every_token(name: str, temperature: float) -> None:
     kl, formula = KL[name]
     objective = _objective(kl={"kind": "loss", **kl}, kl_coef=0.4, temperature=temperature)
-    _agree(objective, lambda p: (-p.v * p.a * p.logp).sum() + 0.4 * (p.w * formula(p)).sum())
+    _assert_agree(objective, lambda p: (-p.v * p.a * p.logp).sum() + 0.4 * (p.w * formula(p)).sum())
     assert objective.metrics()["kl"] == pytest.approx(float(formula(_Plain(LOGITS[CHECKED], temperature)).sum()))
 
 
@@ -191,7 +196,7 @@ def test_a_positive_coefficient_is_a_bonus_on_the_entropy(coef: float) -> None:
     def formula(p: _Plain) -> Tensor:
         return (-p.v * p.a * p.logp).sum() + coef * (p.w * (p.rows.exp() * p.rows).sum(-1)).sum()
 
-    _agree(_objective(entropy_coef=coef, temperature=0.7), formula)
+    _assert_agree(_objective(entropy_coef=coef, temperature=0.7), formula)
 
 
 def test_figures_are_sums_over_the_tokens_of_all_calls() -> None:
@@ -236,6 +241,13 @@ def test_extreme_logits_of_a_single_update_give_a_finite_loss_and_gradient() -> 
         assert bool(torch.isfinite(logits.grad).all()), name
 
 
+STEP_ADVANTAGES: dict[str, Callable[..., Any]] = {
+    "reinforce_pp": reinforce_pp_advantages,
+    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
+    "gae": gae,
+}
+
+
 def _kinds(union: Any) -> list[Any]:
     return [member() for member in get_args(get_args(union)[0]) if not issubclass(member, Custom)]
 
@@ -245,7 +257,11 @@ def test_the_keys_of_a_kind_are_the_keywords_of_its_function(config: Any) -> Non
     losses = {kind: loss.loss for kind, loss in RATIO_LOSSES.items()}
     tables = ((2, PATH_LOSSES), (3, losses), (1, GROUP_ADVANTAGES), (1, TOKEN_ADVANTAGES))
     num_inputs, function = next((num, table[config.kind]) for num, table in tables if config.kind in table)
-    inspect.signature(function).bind(*[None] * num_inputs, **config.keywords)
+    bound = inspect.signature(function).bind(*[None] * num_inputs, **config.keywords)
+    passed_on = bound.arguments.get("keywords", {})
+    assert not passed_on or set(passed_on) <= set(inspect.signature(STEP_ADVANTAGES[config.kind]).parameters)
+    taken = {**bound.arguments, **passed_on}
+    assert {key: taken[key] for key in config.keywords} == config.keywords
 
 
 def test_only_the_path_losses_select_completions_by_their_reward() -> None:

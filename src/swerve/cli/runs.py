@@ -96,10 +96,19 @@ def find_run(run: str) -> RunDirectory:
 
 
 def find_study(name: str) -> Path | None:
-    """Return the directory of a compared study, named by its path or by its name under `runs/studies/`; None: a run."""
+    """Return the directory of a study, named by its path or by its name under `runs/studies/`; None: not a study.
+
+    Raises:
+        ArtifactError: the study was not compared yet.
+    """
+    marks = ("run.json", "study.json", "study.yaml")
     places = (Path(name), RUNS / name, RUNS / "studies" / name)
-    found = next((one for one in places if any((one / file).is_file() for file in ("run.json", "study.json"))), None)
-    return found if found is not None and (found / "study.json").is_file() else None
+    found = next((one for one in places if any((one / mark).is_file() for mark in marks)), None)
+    if found is None or (found / "run.json").is_file():
+        return None
+    if not (found / "study.json").is_file():
+        raise ArtifactError(f"the study {found} was not compared yet; do it with: swerve study {found} --gather")
+    return found
 
 
 def read_recipe(recipe: str | Path, overrides: Sequence[str]) -> Config:

@@ -230,7 +230,8 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     Args:
         source: name of a shipped study, a YAML file, or the directory of a study.
         overrides: `KEY=VALUE` of the study's file; those of other keys are changes to the recipe for all variants.
-        out: directory of the study; None: the one given, or its name under `studies` in `runs`.
+        out: directory of the study; None: the one given as `source`, or, where that is none or the overrides give a
+            name, this name under `studies` in `runs`.
         runs: where runs are.
 
     Raises:
@@ -252,7 +253,8 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     )
     if not _NAME.fullmatch(study.name):
         raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
-    path = out or folder or runs / "studies" / study.name
+    is_renamed = any(parse_override(text).keys == ("name",) for text in own)
+    path = out or (None if is_renamed else folder) or runs / "studies" / study.name
     if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
