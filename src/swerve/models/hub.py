@@ -108,7 +108,8 @@ def refusal(error: Exception, name: str, revision: str) -> str:
         case RevisionNotFoundError():
             return f"the model has no revision '{revision}'; its page lists branches and tags"
         case HFValidationError():
-            return "there is no such folder, and it is no name on the hub (owner/name#revision)"
+            made_by = "; a checkpoint of a run is there once the run was trained" if "checkpoints/" in name else ""
+            return f"there is no such folder, and it is no name on the hub (owner/name#revision){made_by}"
         case LocalEntryNotFoundError():
             why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
             fetch = f"hf download --local-dir FOLDER {name}"
