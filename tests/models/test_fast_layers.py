@@ -1,8 +1,10 @@
-"""Linear layers and norms in place of a model's own: the same numbers and gradients, and less kept for them."""
+"""Layers in place of a model's own: the same numbers and gradients, and less kept for them."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,12 +14,25 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from swerve.models import fast_layers
-from swerve.models.fast_layers import linear, use_fast_layers
+from swerve.models.fast_layers import attention, linear, use_fast_layers
 
 
 def _gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     """Return the output and the gradients of something that weighs all of its numbers differently."""
     return [output.detach(), *torch.autograd.grad(output.double().sin().sum(), inputs)]
+
+
+@contextmanager
+def _keeping() -> Iterator[list[Tensor]]:
+    """Collect what is kept for the backward pass."""
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield kept
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(64, 128), (128, 64)])
@@ -68,13 +83,7 @@ def test_a_norm_in_bfloat16_keeps_its_input_and_a_number_per_token() -> None:
     wide.double()
     use_fast_layers(narrow)
     states = torch.randn(3, 50, 32).bfloat16().requires_grad_()
-    kept: list[Tensor] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with _keeping() as kept:
         found = narrow(states)
     assert sorted(one.numel() * one.element_size() for one in kept) == [32 * 2, 150 * 4, 150 * 32 * 2]
     again = states.detach().double().requires_grad_()
@@ -82,3 +91,40 @@ def test_a_norm_in_bfloat16_keeps_its_input_and_a_number_per_token() -> None:
     for one, other in zip(_gradients(found, [states, narrow.weight]), expected, strict=True):
         assert one.dtype == torch.bfloat16
         assert float((one - other).norm() / other.norm()) < 0.01
+
+
+@pytest.mark.parametrize("num_keys", [1, 2, 4])
+@pytest.mark.parametrize("window", [None, 5])
+def test_attention_in_bfloat16_is_no_less_exact_than_torchs(
+    num_keys: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against float64; and for the backward pass nothing is kept but its inputs."""
+    torch.manual_seed(0)
+    heads = (4, num_keys, num_keys)
+    narrow = [2 * torch.randn(7, num, 40, 16).transpose(1, 2).contiguous().transpose(1, 2) for num in heads]
+    narrow = [states.bfloat16().requires_grad_() for states in narrow]
+    wide = [states.detach().double().requires_grad_() for states in narrow]
+    place = torch.arange(40)
+    distance = place[:, None] - place
+    allowed = None if window is None else (distance >= 0) & (distance < window)
+
+    expected = _gradients(attention(*wide, scaling=0.3, allowed=allowed), wide)
+
+    def errors() -> tuple[int, list[float]]:
+        with _keeping() as kept:
+            output = attention(*narrow, scaling=0.3, allowed=allowed)
+        found = _gradients(output, narrow)
+        assert all(one.dtype == torch.bfloat16 for one in found)
+        num_kept = sum(one.numel() for one in kept)
+        return num_kept, [
+            float((one - other).norm() / other.norm()) for one, other in zip(found, expected, strict=True)
+        ]
+
+    monkeypatch.setattr(fast_layers, "_SCORES", 3 * 40 * 40 * 4 // num_keys)  # several parts, the last of them smaller
+    num_kept, own = errors()
+    assert num_kept == sum(one.numel() for one in narrow) + 40 * 40 * 4 // num_keys
+    assert max(own) < 2**-7
+    monkeypatch.setattr(fast_layers, "_SHORT", 39)
+    num_of_torch, theirs = errors()
+    assert num_of_torch != num_kept
+    assert sum(own) < 1.1 * sum(theirs)

@@ -11,12 +11,15 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausa
 from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
+from swerve.config.recipe import RuntimeConfig
 from swerve.errors import ConfigError
 from swerve.functional import token_logprobs
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.decoding import Decoding, cache_bytes_per_token, sample
 from swerve.rollout.torch_engine import prefix_hosts
+from swerve.train.replicated_model import ReplicatedModel
+from swerve.world import World
 
 PROMPTS = [[1, 4, 5, 6], [1, 7], [1, 4, 4, 9, 8, 6]]
 
@@ -60,6 +63,30 @@ def test_logprobs_equal_the_trainers(tiny, sampled):
             logprobs = token_logprobs(completion_logits(tiny[0], batch), batch.completion_ids)
             for index, row in enumerate(batch.rows):
                 assert logprobs[index, : len(recorded[row])].tolist() == pytest.approx(recorded[row], abs=1e-5)
+
+
+def test_in_bfloat16_the_short_forward_pass_rounds_as_the_trainer_does(tiny):
+    """Its log-probs are nearer to the trainer's than those of the model's own forward pass."""
+    learner = ReplicatedModel(copy.deepcopy(tiny[0]), World(), runtime=RuntimeConfig(precision="bfloat16"))
+
+    def gap(*, is_short: bool) -> float:
+        engine = TorchEngine(learner.model, pad_id=0, max_rows=64)
+        engine._one_token.usable &= is_short
+        groups = engine.generate(PROMPTS, _params(num_samples=20), seeds=[3, 4, 5])
+        assert engine._one_token.usable is engine._one_token.checked is is_short
+        completions = [each for group in groups for each in group]
+        prompts = [prompt for prompt in PROMPTS for _ in range(20)]
+        sequences = [(prompt, each.token_ids) for prompt, each in zip(prompts, completions, strict=True)]
+        (batch,) = token_batches(sequences, pad_id=0, packed=True)
+        ids = batch.completion_ids[batch.mask]
+        recorded = torch.tensor([value for row in batch.rows for value in completions[row].logprobs])
+        with torch.inference_mode():
+            found = learner.head.map(
+                learner.completion_hidden(batch), lambda logits, rows: token_logprobs(logits, ids[rows])[:, None]
+            )[:, 0]
+        return float((found - recorded).abs().mean())
+
+    assert gap(is_short=True) < 0.95 * gap(is_short=False)
 
 
 def test_result_does_not_depend_on_what_else_is_sampled(tiny, sampled):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding, pad, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.flash_attention import flash_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -23,6 +23,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from swerve.errors import ConfigError, MismatchError
+from swerve.models.fast_layers import attention
 from swerve.models.trial import said_by
 
 NAME = "swerve_packed"
@@ -142,17 +143,7 @@ def packed_attention(
         width = places.shape[1]
         mask = None if sliding_window is None or width <= sliding_window else _band(width, sliding_window, query.device)
         q, k, v = (_chosen(states[0].transpose(0, 1), places).transpose(1, 2) for states in (query, key, value))
-        attended = scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            dropout_p=dropout,
-            is_causal=mask is None,
-            scale=scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
-        parts.append(attended.transpose(1, 2).flatten(0, 1))
+        parts.append(attention(q, k, v, scaling=scaling, allowed=mask, dropout=dropout).transpose(1, 2).flatten(0, 1))
     return _chosen(torch.cat(parts) if len(parts) > 1 else parts[0], packed_row.order)[None], None
 
 

@@ -293,8 +293,7 @@ class _GrowingLayer(DynamicLayer):
         length = self.get_seq_length()
         total = length + key_states.shape[-2]
         if self._key_buffer is None or self._value_buffer is None or self._key_buffer.shape[-2] < total:
-            room = max(_ROOM, total // 8) if length else 0
-            capacity = max(total, min(total + room, self._width or total + room))
+            capacity = self.capacity(total)
             self._key_buffer = _enlarged(self.keys, key_states, length, capacity)
             self._value_buffer = _enlarged(self.values, value_states, length, capacity)
         self._key_buffer[:, :, length:total] = key_states
@@ -302,6 +301,20 @@ class _GrowingLayer(DynamicLayer):
         self.keys = self._key_buffer[:, :, :total]
         self.values = self._value_buffer[:, :, :total]
         return self.keys, self.values
+
+    @property
+    def buffers(self) -> tuple[Tensor, Tensor]:
+        """Keys and values with the columns that are not used yet, whose numbers are finite."""
+        assert self._key_buffer is not None
+        assert self._value_buffer is not None
+        return self._key_buffer, self._value_buffer
+
+    def capacity(self, total: int) -> int:
+        """Return how many columns the buffers have when `total` of them are used."""
+        if self._key_buffer is not None and self._key_buffer.shape[-2] >= total:
+            return self._key_buffer.shape[-2]
+        room = max(_ROOM, total // 8) if self.get_seq_length() else 0
+        return max(total, min(total + room, self._width or total + room))
 
     def keep(self, rows: Tensor, start: int, width: int | None) -> None:
         """Keep these rows, from this column on; `width`: columns there will ever be."""
@@ -330,7 +343,7 @@ def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: 
 
 def _enlarged(old: Tensor | None, new: Tensor, length: int, capacity: int) -> Tensor:
     batch, heads, _, width = new.shape
-    buffer = new.new_empty(batch, heads, capacity, width)
+    buffer = new.new_zeros(batch, heads, capacity, width)
     if old is not None and length:
         buffer[:, :, :length] = old
     return buffer

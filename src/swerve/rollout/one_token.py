@@ -21,7 +21,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from swerve.models.fast_layers import linear
+from swerve.models.fast_layers import attention_shares, linear
 from swerve.models.head import head_tolerance
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -31,9 +31,9 @@ class OneTokenForward:
     """The forward pass of one token per row; used once its logits were found equal to the model's own."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Keep the model; types of 16 bits are left to the model's own forward pass, which rounds in other places."""
+        """Keep the model."""
         self._model: Any = model
-        self.usable = type(model) in _KNOWN and model.dtype in (torch.float32, torch.float64) and _rotates_all(model)
+        self.usable = type(model) in _KNOWN and _is_faster_for(model) and _rotates_all(model)
         self.checked = False
         self._layers: list[_Layer] = []
         # Of each position, cos and then sin, with the sign that its half has.
@@ -70,13 +70,17 @@ class OneTokenForward:
             cache: of plain layers.
             is_token: which columns the rows have tokens in, the new one included; None: all.
         """
-        bias = None
-        if is_token is not None:
-            bias = torch.zeros(is_token.shape, dtype=self._model.dtype, device=ids.device)
-            bias = bias.masked_fill_(~is_token, -torch.inf)[:, None]
+        layers: Any = cache.layers
+        columns = cache.get_seq_length() + 1
         hidden = self._model.model.embed_tokens(ids)
-        rotations = self._rotations_at(positions, hidden, cache.get_seq_length() + 1)
-        for layer, cached in zip(self._layers, cache.layers, strict=True):
+        rotations = self._rotations_at(positions, hidden, columns)
+        bias = torch.zeros(1, 1, layers[0].capacity(columns), dtype=_wide(hidden.dtype), device=hidden.device)
+        bias[:, :, columns:] = -torch.inf
+        if is_token is not None:
+            bias = bias.repeat(len(ids), 1, 1)
+            bias[:, 0, :columns].masked_fill_(~is_token, -torch.inf)
+            bias = bias.repeat_interleave(self._layers[0].num_keys, 0)
+        for layer, cached in zip(self._layers, layers, strict=True):
             hidden = layer(hidden, rotations, cached, bias)
         logits: Tensor = self._model.lm_head(self._final_norm(hidden))
         return logits
@@ -90,6 +94,16 @@ class OneTokenForward:
             self._rotations = torch.cat([cos, -sin[:, :half], sin[:, half:]], dim=-1)
         cos, turned = self._rotations[positions].chunk(2, dim=-1)
         return cos, turned
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that norms and softmax are computed in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _is_faster_for(model: PreTrainedModel) -> bool:
+    """Whether the short forward pass is made for the model's numbers; not for 16 bits on a GPU, which has kernels."""
+    return model.dtype in (torch.float32, torch.float64) or (model.dtype, model.device.type) == (torch.bfloat16, "cpu")
 
 
 def _rotates_all(model: Any) -> bool:
@@ -107,13 +121,14 @@ class _Norm:
 
     @classmethod
     def of(cls, module: Any) -> _Norm:
-        return cls(module.weight, torch.full_like(module.weight[:1], module.variance_epsilon))
+        weight: Tensor = module.weight
+        return cls(weight, weight.new_full((1,), module.variance_epsilon, dtype=_wide(weight.dtype)))
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return the states over their root mean square, weighted; five passes where `rms_norm` has seven."""
-        size = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
+        size = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=self.epsilon.dtype)
         scale = torch.addcmul(self.epsilon, size, size, value=1 / states.shape[-1]).rsqrt_()
-        return (states * scale).mul_(self.weight)
+        return (states * scale).to(states.dtype).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +140,10 @@ class _Layer:
     """Queries, keys, values and output."""
     head_norm: _Norm | None
     """Of queries and keys side by side; None where the model has none."""
-    scaling: Tensor
-    """Of queries and keys side by side, `[H + K, 1]`; 1 where `head_norm` has it."""
+    scaling: float
     head_dim: int
+    num_keys: int
+    """Heads of keys."""
     mlp_norm: _Norm
     gate: Callable[[Tensor], Tensor]
     up: Callable[[Tensor], Tensor]
@@ -138,20 +154,19 @@ class _Layer:
     def of(cls, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         queries, keys = (module.out_features // attention.head_dim for module in (attention.q_proj, attention.k_proj))
-        scaling = layer.input_layernorm.weight.new_ones(queries + keys, 1)
-        scaling[:queries] = attention.scaling
         head_norm = None
         if hasattr(attention, "q_norm"):
             weights = [attention.q_norm.weight.expand(queries, -1), attention.k_norm.weight.expand(keys, -1)]
-            head_norm = _Norm(torch.cat(weights) * scaling, _Norm.of(attention.q_norm).epsilon)
+            head_norm = _Norm(torch.cat(weights), _Norm.of(attention.q_norm).epsilon)
         return cls(
             input_norm=_Norm.of(layer.input_layernorm),
             projections=tuple(
                 _linear(module) for module in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
             ),
             head_norm=head_norm,
-            scaling=scaling,
+            scaling=attention.scaling,
             head_dim=attention.head_dim,
+            num_keys=keys,
             mlp_norm=_Norm.of(layer.post_attention_layernorm),
             gate=_linear(mlp.gate_proj),
             up=_linear(mlp.up_proj),
@@ -159,26 +174,25 @@ class _Layer:
             activation=mlp.act_fn,
         )
 
-    def __call__(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor | None) -> Tensor:
+    def __call__(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
         hidden = hidden + self._attend(self.input_norm(hidden), rotations, cached, bias)
         normed = self.mlp_norm(hidden)
         return hidden.add_(self.down(self.activation(self.gate(normed)).mul_(self.up(normed))))
 
-    def _attend(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor | None) -> Tensor:
-        rows, width = len(hidden), self.head_dim
+    def _attend(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
+        rows, width, num_keys = len(hidden), self.head_dim, self.num_keys
         queries, keys, values = (project(hidden) for project in self.projections[:3])
-        num_queries, num_keys = queries.shape[1] // width, keys.shape[1] // width
         both = torch.cat([queries, keys], dim=1).view(rows, -1, width)
-        both = both.mul_(self.scaling) if self.head_norm is None else self.head_norm(both)
+        if self.head_norm is not None:
+            both = self.head_norm(both)
         cos, turned = rotations
-        both = torch.addcmul(both * cos, both.roll(width // 2, dims=-1), turned)
-        queries, keys = both[:, :num_queries], both[:, num_queries:]
-        all_keys, all_values = cached.update(keys[:, :, None], values.view(rows, num_keys, 1, width))
-        scores = queries.reshape(rows * num_keys, -1, width) @ all_keys.flatten(0, 1).transpose(1, 2)
-        if bias is not None:
-            scores.view(rows, num_queries, -1).add_(bias)
-        attended = scores.softmax(-1) @ all_values.flatten(0, 1)
-        return self.projections[3](attended.view(rows, num_queries * width))
+        both = (both * cos).add_(both.roll(width // 2, dims=-1).mul_(turned))
+        cached.update(both[:, -num_keys:, None], values.view(rows, num_keys, 1, width))
+        # The whole buffers, whose unused columns the bias leaves out: a matrix cut out of them is read more slowly.
+        all_keys, all_values = (buffer.flatten(0, 1) for buffer in cached.buffers)
+        queries = both[:, :-num_keys].reshape(rows * num_keys, -1, width)
+        attended = attention_shares(queries, all_keys, bias, self.scaling).to(values.dtype) @ all_values
+        return self.projections[3](attended.view(rows, -1))
 
 
 def _linear(module: nn.Module) -> Callable[[Tensor], Tensor]:
