@@ -74,12 +74,12 @@ class OneTokenForward:
         columns = cache.get_seq_length() + 1
         hidden = self._model.model.embed_tokens(ids)
         rotations = self._rotations_at(positions, hidden, columns)
-        bias = torch.zeros(1, 1, layers[0].capacity(columns), dtype=_wide(hidden.dtype), device=hidden.device)
+        shape = (1, 1) if is_token is None else (len(ids), self._layers[0].num_keys)
+        bias = hidden.new_zeros(*shape, layers[0].capacity(columns), dtype=_wide(hidden.dtype))
         bias[:, :, columns:] = -torch.inf
         if is_token is not None:
-            bias = bias.repeat(len(ids), 1, 1)
-            bias[:, 0, :columns].masked_fill_(~is_token, -torch.inf)
-            bias = bias.repeat_interleave(self._layers[0].num_keys, 0)
+            bias[:, :, :columns].masked_fill_(~is_token[:, None], -torch.inf)
+        bias = bias.view(-1, 1, bias.shape[2])
         for layer, cached in zip(self._layers, layers, strict=True):
             hidden = layer(hidden, rotations, cached, bias)
         logits: Tensor = self._model.lm_head(self._final_norm(hidden))
