@@ -9,7 +9,7 @@ they come.
 
 TRL has gradient checkpointing off, which is slower, and computes no reference or old log-probs. Its micro-batch is the
 whole step; a quarter of it takes about as long (`--trl-rows`). Both sides compute in float32, or both in bfloat16
-beside float32 weights (TRL's bf16): slower for the small model, faster for the large one on a CPU that has it.
+beside float32 weights (TRL's bf16): on a CPU that has it faster for the larger model.
 
 Lengths: the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
 probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
@@ -71,19 +71,21 @@ _TINY = {
     "initializer_range": 0.08,
 }
 _WORK = {"precision": "float32", "model": _MODEL, "prompts": 8, "samples": 8, "prompt_tokens": (24, 64), "trl_rows": 64}
+_DEMO = {
+    **_WORK,
+    "model": _TINY,
+    "prompts": 16,
+    "prompt_tokens": (11, 11),
+    "end_probability": 1e-4,
+    "max_new_tokens": 57,
+    "trl_rows": 128,
+}
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     "ragged": {**_WORK, "end_probability": 0.0105, "max_new_tokens": 256},
     "fixed": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128},
     "fixed, bfloat16": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128, "precision": "bfloat16"},
-    "demo": {
-        **_WORK,
-        "model": _TINY,
-        "prompts": 16,
-        "prompt_tokens": (11, 11),
-        "end_probability": 1e-4,
-        "max_new_tokens": 57,
-        "trl_rows": 128,
-    },
+    "demo": _DEMO,
+    "demo, bfloat16": {**_DEMO, "precision": "bfloat16"},
 }
 _PARTS = ("sampling", "scoring", "update")
 

@@ -230,8 +230,8 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
     Args:
         source: name of a shipped study, a YAML file, or the directory of a study.
         overrides: `KEY=VALUE` of the study's file; those of other keys are changes to the recipe for all variants.
-        out: directory of the study; None: the one given as `source`, or, where that is none or the overrides give a
-            name, this name under `studies` in `runs`.
+        out: directory of the study; None: the one given as `source`, or, where it is no directory or the overrides
+            give a name, this name under `studies` in `runs`.
         runs: where runs are.
 
     Raises:
