@@ -95,7 +95,7 @@ def attention(
     return attended.view(*query.shape[:3], -1)
 
 
-def attention_shares(
+def attention_weights(
     query: Float[Tensor, "n R D"], key: Float[Tensor, "n W D"], bias: Float[Tensor, "*m 1_or_R W"], scaling: float
 ) -> Float[Tensor, "n R W"]:
     """Return softmax(scaling Q K^T + bias), computed in float32 or float64; the bias is of that type."""
@@ -176,8 +176,8 @@ class _RmsNorm(torch.autograd.Function):
 class _Attention(torch.autograd.Function):
     """softmax(scaling Q K^T + bias) V for n matrices Q `[R, D]`, K `[W, D]`, V `[W, E]`; the bias is `[R, W]`.
 
-    Only Q, K and V are kept: the backward pass makes the scores again. Products of them in float32, others in the
-    type of Q, as flash attention does.
+    Only Q, K and V are kept: the backward pass computes the softmax again. It and its gradient are float32, and rounded
+    to the type of Q for the products that follow, as in flash attention.
     """
 
     @staticmethod
@@ -185,7 +185,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, bias)
         ctx.scaling = scaling
         parts = _parts(query, key, value, size=bias.numel())
-        return torch.cat([torch.bmm(attention_shares(q, k, bias, scaling).to(v.dtype), v) for q, k, v in parts])
+        return torch.cat([torch.bmm(attention_weights(q, k, bias, scaling).to(v.dtype), v) for q, k, v in parts])
 
     @staticmethod
     @once_differentiable
@@ -194,10 +194,11 @@ class _Attention(torch.autograd.Function):
         query, key, value, bias = ctx.saved_tensors
         found = []
         for q, k, v, of_output in _parts(query, key, value, gradient, size=bias.numel()):
-            shares = attention_shares(q, k, bias, ctx.scaling)
-            of_shares = torch.bmm(of_output.float(), v.float().transpose(1, 2))
-            of_scores = torch._softmax_backward_data(of_shares, shares, -1, shares.dtype).mul_(ctx.scaling).to(q.dtype)
-            of_value = torch.bmm(shares.to(v.dtype).transpose(1, 2), of_output)
+            weights = attention_weights(q, k, bias, ctx.scaling)
+            of_weights = torch.bmm(of_output.float(), v.float().transpose(1, 2))
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_scores = of_scores.mul_(ctx.scaling).to(q.dtype)
+            of_value = torch.bmm(weights.to(v.dtype).transpose(1, 2), of_output)
             found.append((torch.bmm(of_scores, k), torch.bmm(of_scores.transpose(1, 2), q), of_value))
         return (*map(torch.cat, zip(*found, strict=True)), None, None)
 

@@ -21,7 +21,7 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from swerve.models.fast_layers import attention_shares, linear
+from swerve.models.fast_layers import attention_weights, linear
 from swerve.models.head import head_tolerance
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -191,7 +191,7 @@ class _Layer:
         # The whole buffers, whose unused columns the bias leaves out: a matrix cut out of them is read more slowly.
         all_keys, all_values = (buffer.flatten(0, 1) for buffer in cached.buffers)
         queries = both[:, :-num_keys].reshape(rows * num_keys, -1, width)
-        attended = attention_shares(queries, all_keys, bias, self.scaling).to(values.dtype) @ all_values
+        attended = attention_weights(queries, all_keys, bias, self.scaling).to(values.dtype) @ all_values
         return self.projections[3](attended.view(rows, -1))
 
 
