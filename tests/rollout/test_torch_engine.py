@@ -71,7 +71,7 @@ def test_in_bfloat16_the_short_forward_pass_rounds_as_the_trainer_does(tiny):
 
     def gap(*, is_short: bool) -> float:
         engine = TorchEngine(learner.model, pad_id=0, max_rows=64)
-        engine._one_token.usable &= is_short
+        engine._one_token._is_equal &= is_short
         groups = engine.generate(PROMPTS, _params(num_samples=20), seeds=[3, 4, 5])
         assert engine._one_token.usable is engine._one_token.checked is is_short
         completions = [each for group in groups for each in group]

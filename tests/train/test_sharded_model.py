@@ -188,10 +188,12 @@ def _assert_exports(checkpoint: Path, out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_process_with_a_divided_model_makes_the_same_bytes(recipes: Path) -> None:
-    changes = ["runtime.precision=bfloat16", "runtime.activation_checkpointing=full"]
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_one_process_with_a_divided_model_makes_the_same_bytes(recipes: Path, precision: str) -> None:
+    changes = [f"runtime.precision={precision}", "runtime.activation_checkpointing=full"]
+    out = recipes / "bytes" / precision
     whole, divided = (
-        _tensors(_train(recipes / "clip, k3 in the loss.yaml", recipes / "bytes" / kind, [*changes, *sharding]).path)
+        _tensors(_train(recipes / "clip, k3 in the loss.yaml", out / kind, [*changes, *sharding]).path)
         for kind, sharding in (("whole", []), ("divided", [FSDP]))
     )
     assert len(whole) > 1

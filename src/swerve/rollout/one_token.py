@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
@@ -31,9 +33,10 @@ class OneTokenForward:
     """The forward pass of one token per row; used once its logits were found equal to the model's own."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Keep the model."""
+        """Keep the model, which may be divided over processes."""
         self._model: Any = model
-        self.usable = type(model) in _KNOWN and _is_faster_for(model) and _rotates_all(model)
+        self._is_equal = _own_type(model) in _KNOWN and _rotates_all(model)
+        self.usable = False
         self.checked = False
         self._layers: list[_Layer] = []
         # Of each position, cos and then sin, with the sign that its half has.
@@ -43,6 +46,7 @@ class OneTokenForward:
     @torch.no_grad()
     def read_weights(self) -> None:
         """Take the weights as they are now; to be called whenever they may have changed."""
+        self.usable = self._is_equal and _is_made_for(self._model.model.embed_tokens.weight)
         if self.usable:
             model = self._model.model
             self._layers = [_Layer.of(layer) for layer in model.layers[: self._model.config.num_hidden_layers]]
@@ -51,8 +55,8 @@ class OneTokenForward:
     def check(self, found: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
         """Return whether logits are the model's own to rounding; where they are not, this is not to be used again."""
         tolerance = head_tolerance(own.dtype)
-        self.usable = torch.allclose(found, own, rtol=tolerance, atol=tolerance * float(own.abs().amax()))
-        self.checked = True
+        self._is_equal = torch.allclose(found, own, rtol=tolerance, atol=tolerance * float(own.abs().amax()))
+        self.usable, self.checked = self._is_equal, True
         return self.usable
 
     def __call__(
@@ -101,9 +105,17 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _is_faster_for(model: PreTrainedModel) -> bool:
-    """Whether the short forward pass is made for the model's numbers; not for 16 bits on a GPU, which has kernels."""
-    return model.dtype in (torch.float32, torch.float64) or (model.dtype, model.device.type) == (torch.bfloat16, "cpu")
+def _own_type(model: PreTrainedModel) -> type:
+    """Return the model's class, of a divided one the class that it was made of."""
+    return type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
+
+
+def _is_made_for(weight: Tensor) -> bool:
+    """Whether weights are whole, and not of 16 bits on a GPU, which has kernels for them."""
+    if isinstance(weight, DTensor):
+        return False
+    is_narrow_on_a_cpu = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
+    return is_narrow_on_a_cpu or weight.dtype in (torch.float32, torch.float64)
 
 
 def _rotates_all(model: Any) -> bool:
