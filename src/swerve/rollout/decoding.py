@@ -173,21 +173,21 @@ class Decoding:
     def _step(self, ids: Int[Tensor, " B"]) -> None:
         positions = self._positions
         self._columns, self._positions = self._columns + 1, positions + 1
-        is_token = self._is_token()
         if not (self._one_token.usable and is_plain(self._cache)):
-            self.logits = self._own_step(ids, positions, is_token)
+            self.logits = self._own_step(ids, positions)
         elif self._one_token.checked:
-            self.logits = self._one_token(ids, positions, self._cache, is_token)
+            self.logits = self._one_token(ids, positions, self._cache, self._is_token)
         else:  # whether this is the first step or not, its numbers are those of the way that is used from now on
-            own = self._own_step(ids, positions, is_token)
+            own = self._own_step(ids, positions)
             self._drop_last_column()
-            self.logits = self._one_token(ids, positions, self._cache, is_token)
+            self.logits = self._one_token(ids, positions, self._cache, self._is_token)
             if not self._one_token.check(self.logits, own):
                 self._drop_last_column()
-                self.logits = self._own_step(ids, positions, is_token)
+                self.logits = self._own_step(ids, positions)
 
-    def _own_step(self, ids: Int[Tensor, " B"], positions: Int[Tensor, "B 1"], is_token: Tensor | None) -> Tensor:
+    def _own_step(self, ids: Int[Tensor, " B"], positions: Int[Tensor, "B 1"]) -> Tensor:
         """Append a token to each row by the model's own forward pass; return the logits."""
+        is_token = self._is_token()
         logits: Tensor = self._model(
             input_ids=ids[:, None],
             attention_mask=None if is_token is None else is_token.long(),
@@ -284,6 +284,8 @@ class _GrowingLayer(DynamicLayer):
     _key_buffer: Tensor | None = None
     _value_buffer: Tensor | None = None
     _width: int | None = None
+    bias: Tensor | None = None
+    """What is added to the scores of the buffers' columns; of the first layer, for all of them."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -321,7 +323,7 @@ class _GrowingLayer(DynamicLayer):
         self._width = width
         if self.keys is not None and self.values is not None:  # a layer that shares another's has none
             self.keys, self.values = self.keys[rows, :, start:], self.values[rows, :, start:]
-        self._key_buffer = self._value_buffer = None
+        self._key_buffer = self._value_buffer = self.bias = None
 
     def join(self, other: _GrowingLayer, total: int, own: int, others: int, width: int | None) -> None:
         """Add the rows of another layer; both end in column `total` and have `own` and `others` columns."""
@@ -329,7 +331,7 @@ class _GrowingLayer(DynamicLayer):
         if self.keys is not None and self.values is not None:
             self.keys = _joined(self.keys, other.keys, total - own, total - others)
             self.values = _joined(self.values, other.values, total - own, total - others)
-        self._key_buffer = self._value_buffer = None
+        self._key_buffer = self._value_buffer = self.bias = None
 
 
 def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: int) -> Tensor:

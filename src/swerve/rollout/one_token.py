@@ -64,7 +64,7 @@ class OneTokenForward:
         ids: Int[Tensor, " B"],
         positions: Int[Tensor, "B 1"],
         cache: Cache,
-        is_token: Bool[Tensor, "B T"] | None,
+        is_token: Callable[[], Bool[Tensor, "B T"] | None],
     ) -> Float[Tensor, "B V"]:
         """Append a token to each row of the cache and return the logits of the next one.
 
@@ -72,22 +72,30 @@ class OneTokenForward:
             ids: the tokens.
             positions: theirs.
             cache: of plain layers.
-            is_token: which columns the rows have tokens in, the new one included; None: all.
+            is_token: returns which columns the rows have tokens in, the new one included; None: all.
         """
         layers: Any = cache.layers
         columns = cache.get_seq_length() + 1
         hidden = self._model.model.embed_tokens(ids)
         rotations = self._rotations_at(positions, hidden, columns)
-        shape = (1, 1) if is_token is None else (len(ids), self._layers[0].num_keys)
-        bias = hidden.new_zeros(*shape, layers[0].capacity(columns), dtype=_wide(hidden.dtype))
-        bias[:, :, columns:] = -torch.inf
-        if is_token is not None:
-            bias[:, :, :columns].masked_fill_(~is_token[:, None], -torch.inf)
-        bias = bias.view(-1, 1, bias.shape[2])
+        capacity = layers[0].capacity(columns)
+        if layers[0].bias is None or layers[0].bias.shape[2] != capacity:
+            layers[0].bias = self._bias(is_token(), hidden, columns, capacity)
+        bias = layers[0].bias
+        bias[:, :, columns - 1] = 0
         for layer, cached in zip(self._layers, layers, strict=True):
             hidden = layer(hidden, rotations, cached, bias)
         logits: Tensor = self._model.lm_head(self._final_norm(hidden))
         return logits
+
+    def _bias(self, is_token: Tensor | None, hidden: Tensor, columns: int, capacity: int) -> Tensor:
+        """Return what is added to the scores: minus infinity where a row has no token, and behind the last column."""
+        shape = (1, 1) if is_token is None else (len(hidden), self._layers[0].num_keys)
+        bias = hidden.new_zeros(*shape, capacity, dtype=_wide(hidden.dtype))
+        bias[:, :, columns:] = -torch.inf
+        if is_token is not None:
+            bias[:, :, :columns].masked_fill_(~is_token[:, None], -torch.inf)
+        return bias.view(-1, 1, capacity)
 
     def _rotations_at(self, positions: Tensor, hidden: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
         """Return what turns queries and keys at these positions, all of them below `num_columns`."""
@@ -98,6 +106,11 @@ class OneTokenForward:
             self._rotations = torch.cat([cos, -sin[:, :half], sin[:, half:]], dim=-1)
         cos, turned = self._rotations[positions].chunk(2, dim=-1)
         return cos, turned
+
+
+def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `values.to(dtype)`, which takes its time even where there is nothing to do."""
+    return values if values.dtype == dtype else values.to(dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -140,7 +153,7 @@ class _Norm:
         """Return the states over their root mean square, weighted; five passes where `rms_norm` has seven."""
         size = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=self.epsilon.dtype)
         scale = torch.addcmul(self.epsilon, size, size, value=1 / states.shape[-1]).rsqrt_()
-        return (states * scale).to(states.dtype).mul_(self.weight)
+        return _as(states * scale, states.dtype).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +216,7 @@ class _Layer:
         # The whole buffers, whose unused columns the bias leaves out: a matrix cut out of them is read more slowly.
         all_keys, all_values = (buffer.flatten(0, 1) for buffer in cached.buffers)
         queries = both[:, :-num_keys].reshape(rows * num_keys, -1, width)
-        attended = attention_weights(queries, all_keys, bias, self.scaling).to(values.dtype) @ all_values
+        attended = _as(attention_weights(queries, all_keys, bias, self.scaling), values.dtype) @ all_values
         return self.projections[3](attended.view(rows, -1))
 
 
