@@ -15,6 +15,9 @@ Lengths: the weights are random, and a bias of the output head, the same on both
 probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
 "ragged" has a mean of about 90 tokens, cut off at 256; "fixed" is 128, but for one in a hundred that ends before;
 "demo" has the demo's model, groups and 57 tokens.
+
+In "demo, 7 groups agree" all completions of 7 of a step's 16 groups have one reward, as many as in the demo's own
+reinforcement learning on average. Neither side leaves a group out.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from typing import Any
 import torch
 
 from benchmarks.process import header, median_ratio, print_line
-from benchmarks.step_trl import END, PAD, build_model, build_prompts, reward
+from benchmarks.step_trl import END, PAD, build_agreements, build_model, build_prompts, reward
 from swerve.config import OptimizerConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import RlStage
@@ -70,7 +73,15 @@ _TINY = {
     "head_dim": 16,
     "initializer_range": 0.08,
 }
-_WORK = {"precision": "float32", "model": _MODEL, "prompts": 8, "samples": 8, "prompt_tokens": (24, 64), "trl_rows": 64}
+_WORK = {
+    "precision": "float32",
+    "model": _MODEL,
+    "prompts": 8,
+    "samples": 8,
+    "prompt_tokens": (24, 64),
+    "agree": 0,
+    "trl_rows": 64,
+}
 _DEMO = {
     **_WORK,
     "model": _TINY,
@@ -85,6 +96,7 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
     "fixed": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128},
     "fixed, bfloat16": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128, "precision": "bfloat16"},
     "demo": _DEMO,
+    "demo, 7 groups agree": {**_DEMO, "agree": 7},
     "demo, bfloat16": {**_DEMO, "precision": "bfloat16"},
 }
 _PARTS = ("sampling", "scoring", "update")
@@ -103,7 +115,7 @@ class OwnSteps:
         self._params = SamplingParams(
             num_samples=work["samples"], max_new_tokens=work["max_new_tokens"], temperature=1.0, stop_ids=(END,)
         )
-        self._prompts = build_prompts(work)
+        self._prompts, self._agreements = build_prompts(work), build_agreements(work)
         self._count = work["prompts"]
         self._stage = RlStage(
             kind="rl",
@@ -135,10 +147,14 @@ class OwnSteps:
         return {"step": clock[-1] - clock[0], "tokens": int(prepared.table.mask.sum()), **seconds}
 
     def _sample(self, index: int) -> StepRollouts:
-        prompts = self._prompts[index * self._count : (index + 1) * self._count]
+        numbers = slice(index * self._count, (index + 1) * self._count)
+        prompts = self._prompts[numbers]
         seeds = [index * self._count + number for number in range(self._count)]
         sampled = self._engine.generate(prompts, self._params, seeds=seeds)
-        rewards = [[reward(list(each.token_ids)) for each in group] for group in sampled]
+        rewards = [
+            [reward(list(each.token_ids), agrees) for each in group]
+            for group, agrees in zip(sampled, self._agreements[numbers], strict=True)
+        ]
         groups = []
         for number, (prompt, group, values) in enumerate(zip(prompts, sampled, rewards, strict=True)):
             problem = Problem(id=str(number), family="none", question="", answer="")

@@ -45,9 +45,14 @@ def build_prompts(work: Mapping[str, Any]) -> list[list[int]]:
     return [rng.choices(vocabulary, k=rng.randint(shortest, longest)) for _ in range(num_prompts)]
 
 
-def reward(completion_ids: list[int]) -> float:
-    """Return a reward that costs nothing and differs within a group: whether the first token's id is odd."""
-    return float(completion_ids[0] % 2)
+def build_agreements(work: Mapping[str, Any]) -> list[bool]:
+    """Return for each prompt of all steps whether its completions all have one reward: the first `agree` of a step."""
+    return [number % work["prompts"] < work["agree"] for number in range(work["prompts"] * work["steps"])]
+
+
+def reward(completion_ids: list[int], agrees: bool) -> float:
+    """Return a reward that costs nothing: whether the first token is odd, so that it differs where none agree."""
+    return 0.0 if agrees else float(completion_ids[0] % 2)
 
 
 def main() -> None:
@@ -67,9 +72,9 @@ def main() -> None:
     prompts = [" ".join(f"w{token}" for token in prompt) for prompt in build_prompts(work)]
     tokens: list[int] = []
 
-    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    def rewards(completion_ids: list[list[int]], agrees: list[bool], **_: Any) -> list[float]:
         tokens[:] = [sum(map(len, completion_ids))]
-        return [reward(ids) for ids in completion_ids]
+        return list(map(reward, completion_ids, agrees))
 
     class Timed(TrainerCallback):
         """Waits for a line before each step and answers when it is over."""
@@ -106,7 +111,7 @@ def main() -> None:
             save_strategy="no",
             disable_tqdm=True,
         )
-        dataset = Dataset.from_dict({"prompt": prompts})
+        dataset = Dataset.from_dict({"prompt": prompts, "agrees": build_agreements(work)})
         GRPOTrainer(
             build_model(work), rewards, config, dataset, processing_class=tokenizer, callbacks=[Timed()]
         ).train()

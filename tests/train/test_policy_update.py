@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from swerve.recipes import load_config
 from swerve.train.frozen import FrozenModel
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
-from swerve.train.policy_update import _minibatches, update_policy
+from swerve.train.policy_update import _minibatches, _MinibatchLoss, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.rollouts import StepRollouts, deal_rollouts
@@ -212,6 +213,48 @@ def test_padded_rows_make_the_same_update_as_packed_ones(models, whole, name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_order_of_groups_and_within_them_does_not_change_the_update(models, whole, name):
     _same(whole(name), Update(models, stage_of(name), _reordered(rollouts())))
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The completions of each update, those with a gradient and those without."""
+    found = []
+    update = Learner.update
+
+    def noted(learner: Learner, batches: Any, *inputs: Any, silent: Any, **keywords: Any) -> Any:
+        found.append([sorted(row for batch in part for row in batch.rows) for part in (batches, silent)])
+        return update(learner, batches, *inputs, silent=silent, **keywords)
+
+    monkeypatch.setattr(Learner, "update", noted)
+    return found
+
+
+AGREE, WRONG = [0, 1, 2], [4, 6, 8, 10]  # the first group's rewards are all 1; everywhere else every second one is
+SILENT = {
+    **dict.fromkeys(["dr_grpo", "gspo", "tis sequence", "preset trl"], AGREE),
+    "top entropy": [*AGREE, 3, 5, 6, 7, 8],  # those without a chosen token as well
+    **dict.fromkeys(["max_prob_kl", "fixed_target_kl", "reward"], WRONG),
+    **{name: [] for name in ("reinforce_pp", "kl k3", "kl exact_js", "kl reward", "entropy", "gae")},
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_completions_without_a_gradient_are_read_without_one_and_change_nothing(models, read, monkeypatch, name):
+    stages = [stage_of(name, tokens_per_batch=17, num_minibatches=number) for number in (1, 2)]
+    found = [Update(models, stage, rollouts()) for stage in stages]
+    assert read[0] == [[row for row in range(12) if row not in SILENT[name]], SILENT[name]]
+    monkeypatch.setattr(_MinibatchLoss, "learns", property(lambda loss: torch.ones(len(loss.rows), dtype=torch.bool)))
+    expected = [Update(models, stage, rollouts()) for stage in stages]
+    _same(expected[0], found[0])
+    for key, value in expected[1].parameters.items():
+        assert torch.allclose(value, found[1].parameters[key], rtol=0, atol=1e-7), key
+
+
+def test_where_no_completion_has_a_gradient_the_optimizer_still_takes_its_step(models, read):
+    equal = replace(rollouts(), rewards=[[1.0] * GROUP] * len(SIZES))
+    update = Update(models, stage_of("dr_grpo"), equal)
+    assert read == [[list(range(12)), []]]
+    assert {int(state["step"]) for state in update.context.learner.optimizer.state.values()} == {1}
 
 
 def test_minibatches_follow_the_groups_numbers_not_their_places(models):

@@ -177,6 +177,7 @@ class Learner:
         batches: Sequence[TokenBatch],
         loss_function: LossFunction,
         *,
+        silent: Sequence[TokenBatch] = (),
         learning_rate: float,
         metrics: Sequence[str] = (),
     ) -> UpdateResult:
@@ -185,6 +186,7 @@ class Learner:
         Args:
             batches: this process's micro-batches; may be empty where other processes have some.
             loss_function: its losses must already be divided by the whole update's denominators.
+            silent: more micro-batches, whose losses have no gradient: they are read for the metrics alone.
             learning_rate: of this step.
             metrics: names that the loss function reports (needed where `batches` is empty).
 
@@ -195,10 +197,12 @@ class Learner:
         self.weights.begin_update(drops=self._drops)
         self.optimizer.zero_grad(set_to_none=True)
         sums = dict.fromkeys(["loss", *metrics], 0.0)
-        for batch in batches:
+        for batch, learns in [*((batch, False) for batch in silent), *((batch, True) for batch in batches)]:
             batch = batch.to(self.model.device)
-            loss, parts = loss_function(batch, self.weights.completion_hidden(batch))
-            loss.backward()
+            with torch.set_grad_enabled(learns):
+                loss, parts = loss_function(batch, self.weights.completion_hidden(batch))
+            if learns:
+                loss.backward()
             sums["loss"] += float(loss.detach())
             for name, value in parts.items():
                 sums[name] += value

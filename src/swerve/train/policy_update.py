@@ -66,11 +66,8 @@ def update_policy(
                 rows=rows,
                 recorder=recorder,
             )
-            batches = step.batches
-            if stage.num_minibatches > 1:
-                sequences = [step.sequences[row] for row in rows]
-                batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
-            result = context.learner.update(batches, loss, learning_rate=rate, metrics=_PER_TOKEN)
+            batches, silent = _micro_batches(step, loss)
+            result = context.learner.update(batches, loss, silent=silent, learning_rate=rate, metrics=_PER_TOKEN)
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
             for name, value in {**added, **result.sums}.items():
                 sums[name] += value
@@ -173,6 +170,28 @@ def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index:
     return [[row for row in everything if groups[row] in part] for part in parts]
 
 
+def _micro_batches(step: PolicyStep, loss: _MinibatchLoss) -> Sequence[Sequence[TokenBatch]]:
+    """Return the micro-batches of an update, and those of its completions that are read for the metrics alone.
+
+    Where no process has a completion with a gradient there are none of the second kind: the optimizer's moments then
+    decay as with any gradient of 0.
+    """
+    learner, learns = loss.learner, loss.learns.tolist()
+    counts = learner.world.sums({"learn": float(sum(learns)), "silent": float(len(learns) - sum(learns))})
+    if not all(counts.values()):
+        if loss.stage.num_minibatches == 1:
+            return step.batches, ()
+        learns = [True] * len(learns)
+
+    def batches(wanted: bool) -> list[TokenBatch]:
+        numbers = [number for number, one in enumerate(learns) if one is wanted]
+        sequences = [step.sequences[loss.rows[number]] for number in numbers]
+        found = learner.batches(sequences, tokens_per_batch=loss.stage.tokens_per_batch)
+        return [replace(batch, rows=tuple(numbers[row] for row in batch.rows)) for batch in found]
+
+    return batches(wanted=True), batches(wanted=False)
+
+
 def _weighted(
     step: PolicyStep, rows: Sequence[int], stage: RlStage, context: StageContext
 ) -> tuple[TokenColumns, float]:
@@ -218,6 +237,17 @@ class _MinibatchLoss:
     rows: Sequence[int]
     """Which completions of the step are in the update."""
     recorder: SignalRecorder
+
+    @property
+    def learns(self) -> Bool[Tensor, " b"]:
+        """Which completions' losses can have a gradient; those whose group has one reward, for example, cannot."""
+        stage = self.stage
+        if isinstance(stage.advantages, GaeAdvantages) or self.entropy_coef or (self.kl.is_in_loss and self.kl.coef):
+            return torch.ones(len(self.rows), dtype=torch.bool)
+        factors = self.columns.policy_weights
+        if stage.loss.kind in RATIO_LOSSES:  # these are proportional to the advantage
+            factors = factors * self.columns.advantages
+        return (factors != 0).any(dim=1)
 
     def __call__(self, batch: TokenBatch, hidden: Tensor) -> tuple[Tensor, Mapping[str, float]]:
         """Return this micro-batch's share of the loss, and sums of metrics over its tokens."""
