@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def estimate(name: str, devices: int, changes: tuple[str, ...] = ()) -> dict[str
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "config.json").write_text(json.dumps(layout))
         config = load_config("gsm8k", [f"model.path={scratch}", *_CHANGES, *changes])
-        memory = predicted_memory(config, processes=devices)
+        memory = replace(predicted_memory(config, processes=devices), libraries=0)  # the devices are GPUs
     weights, rows = _WEIGHTS[name], ASSUMED["prompts"] * ASSUMED["samples"]
     tokens = ASSUMED["prompts"] * ASSUMED["prompt_tokens"] + rows * ASSUMED["completion_tokens"]
     batches = math.ceil(tokens / devices / ASSUMED["tokens_per_batch"])

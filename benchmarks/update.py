@@ -84,7 +84,7 @@ def row_places(name: str, tokens: int) -> dict[str, Any]:
         for sequences, is_packed in ((chosen, False), (alone, True), (chosen, True))
     )
     rows = {"padded": padded, "packed_alone": packed_alone, "packed": packed}
-    attended = sum(block.places.numel() for batch in packed if batch.packed_row for block in batch.packed_row.blocks)
+    attended = sum(places.numel() for batch in packed if batch.packed_row for places in batch.packed_row.blocks)
     return {
         "lengths": name,
         "tokens": real,

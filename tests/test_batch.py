@@ -18,6 +18,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from benchmarks.update import row_places
 from swerve import batch as batches
 from swerve.batch import (
     checked_head,
@@ -219,3 +220,11 @@ def test_attention_that_is_not_here_is_one_line(monkeypatch):
         monkeypatch.setitem(packed_attention._FLASH, f"flash_attention_{version}", lambda: False)
         with pytest.raises(ConfigError, match=f"_{version}: it needs a CUDA device and the package {package}"):
             packed_attention.use_attention(model, f"flash_attention_{version}")
+
+
+@pytest.mark.parametrize("name", ["GSM8K-like", "K&K-like"])
+def test_rows_of_a_whole_step_have_hardly_more_places_than_tokens(name: str) -> None:
+    found = row_places(name, tokens=16_384)
+    assert found["packed_alone"] == 1.0  # each with its own prompt
+    assert 1.0 <= found["attended"] <= 1.10  # side by side
+    assert found["packed"] < 0.8  # a group's prompt once

@@ -473,10 +473,11 @@ def test_a_shown_recipe_and_a_shown_config_can_be_used(swerve: Swerve, tmp_path:
     first, second = out.splitlines()
     assert (status, first) == (0, f"mine.yaml: valid, configuration {config_hash(config)}")
     assert re.fullmatch(
-        r"memory: about 0.0\d+ of [\d.]+ GB, in stage rl \(weights 0.0004, .*, sampling 0.0\d+\)", second
+        r"memory: about 0.1\d of [\d.]+ GB, in stage rl \(weights 0.0004, .*, sampling 0.0\d+, libraries 0.08\)",
+        second,
     )
     status, _, error = swerve("config", "check", "mine.yaml", "--memory", "0.02")
-    assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.0")) == (2, True)
+    assert (status, error.startswith("swerve: error: stage 'rl' needs about 0.1")) == (2, True)
     assert error.endswith("lower stages.rl.tokens_per_batch, or set runtime.activation_checkpointing=full\n")
     rerun = "runtime.activation_checkpointing=full"
     status, _, error = swerve("config", "check", "mine.yaml", rerun, "--memory", "0.01")

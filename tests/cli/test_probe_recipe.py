@@ -94,6 +94,12 @@ def test_what_is_done_is_not_done_again(
     assert (status, outcome(err)) == (0, {"figures": "done", "report": "done"})
     assert out == "Figures: probe-six/report/figures\nReport: probe-six/report/index.html\n"
     assert loads == []
+    # A damaged table is made again.
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    (probed.probe_path / "spikes.parquet").write_bytes(b"damaged")
+    status, _, err = swerve("probe", "six.yaml", "--steps", "analysis,report", "report.max_rollouts=1")
+    assert (status, outcome(err)) == (0, {"prepare": "done", "analysis": "done", "report": "skipped"})
 
 
 def test_the_analysis_is_repeated_without_a_forward_pass(
@@ -122,13 +128,6 @@ def test_the_analysis_is_repeated_without_a_forward_pass(
     other.write_bytes((tmp_path / "models/sft/model.safetensors").read_bytes())
     status, _, err = swerve("probe", "six.yaml", "--steps", "analysis")
     assert (status, "the step analysis needs the step divergence" in err) == (2, True)
-
-
-def test_a_damaged_table_is_made_again(swerve: Swerve, recipe: Path, tmp_path: Path) -> None:
-    assert swerve("probe", "six.yaml", "probe.causal.max_rollouts=0")[0] == 0
-    (tmp_path / "probe-six/probe/spikes.parquet").write_bytes(b"damaged")
-    status, _, err = swerve("probe", "six.yaml", "probe.causal.max_rollouts=0", "--steps", "analysis,report")
-    assert (status, outcome(err)) == (0, {"prepare": "done", "analysis": "done", "report": "skipped"})
 
 
 def test_prepare_checks_and_writes_nothing(swerve: Swerve, recipe: Path, tmp_path: Path) -> None:

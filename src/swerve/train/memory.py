@@ -53,6 +53,8 @@ _PER_TOKEN, _PER_ROW = ("keys", "values"), ("conv_states", "recurrent_states")
 """What the layers of a cache keep."""
 _LEAST_INT8, _INT8_BLOCK = 4096, 256
 """Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
+_LIBRARIES_ON_CPU = 80_000_000
+"""Bytes of what torch and oneDNN load and set up with the first step; measured with a model of 100,000 weights."""
 _VLLM_ON_CPU = 1 << 30
 """Bytes of its cache, if VLLM_CPU_KVCACHE_SPACE does not say otherwise."""
 
@@ -77,11 +79,13 @@ class StageMemory:
     over processes also its whole weights, which the embedded engine samples with."""
     gathered: int = 0
     """Of such a model: what an update holds of the others' weights, and of gradients before they are summed."""
+    libraries: int = 0
+    """On a processor, beyond what the program takes when it has started."""
 
     @property
     def held(self) -> int:
         """What is held all the time."""
-        return self.weights + self.optimizer + self.frozen
+        return self.weights + self.optimizer + self.frozen + self.libraries
 
     @property
     def peak(self) -> int:
@@ -90,7 +94,7 @@ class StageMemory:
 
     def shown(self) -> str:
         """Return the parts as a line's end, in GB of 10^9 bytes."""
-        names = ("weights", "gradients", "optimizer", "frozen", "gathered", "update", "sampling")
+        names = ("weights", "gradients", "optimizer", "frozen", "gathered", "update", "sampling", "libraries")
         parts = [(name, getattr(self, name)) for name in names]
         return ", ".join(f"{name} {gigabytes(size)}" for name, size in parts if size)
 
@@ -268,8 +272,10 @@ def _stage_memory(
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
     batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
+    is_cpu = resolve_device(runtime.device) == "cpu"
     return StageMemory(
         stage=stage.label,
+        libraries=_LIBRARIES_ON_CPU if is_cpu else 0,
         weights=sum(sizes.values()) * itemsize + (num_trained * _WIDE if is_narrow else 0),
         gradients=num_trained * _WIDE,
         optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),
