@@ -209,6 +209,23 @@ def _exchange(world: Any) -> None:
     assert world.max(-world.rank - 0.5) == -0.5
 
 
+def _check_shares(cases: Any, models: Any, world: Any, folder: Path) -> None:
+    """Groups that agree, which take a third of the work, are dealt out by themselves."""
+    runner = _runner("clip, KL in the loss", _stage("dr_grpo", cases), cases, models, world, folder)
+    share = _share(cases, world, range(len(cases.SIZES)))
+    agree = {0, 2}
+    rewards = [[1.0] * cases.GROUP if number in agree else [1.0, 0.0, 0.0] for number in share.numbers]
+    dealt = runner._dealt(replace(share, rewards=rewards), 0)
+    for numbers in (agree, {1, 3}):
+        own = [
+            len(two)
+            for member, (_, two) in zip(dealt.members(), dealt.sequences(), strict=True)
+            if member.group in numbers
+        ]
+        tokens = world.gather(sum(own))
+        assert max(tokens) - min(tokens) <= 5, (numbers, tokens)
+
+
 def _main(folder: Path) -> None:
     from swerve.train.replicated_model import ReplicatedModel
     from swerve.world import joined_world
@@ -222,6 +239,7 @@ def _main(folder: Path) -> None:
         with _counted_passes() as sizes:
             updates = _updates(cases, models, world)
             runs = _runs(cases, models, world, folder / "together")
+        _check_shares(cases, models, world, folder / "shares")
         if ReplicatedModel.needs_equal_batches:
             everybody = world.gather(sizes)
             assert len({len(one) for one in everybody}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from swerve.config.stages import RlStage
@@ -39,9 +40,7 @@ class RlRunner:
         )
         num_used = context.world.sums({"n": len(used.sequences())})["n"]
         figures["num_used_rollouts"] = int(num_used)
-        used = deal_rollouts(
-            used, stage, context, parts=lambda numbers: minibatches(numbers, stage, context, index, epoch=0)
-        )
+        used = self._dealt(used, index)
         try:
             # Where every group agreed there is nothing to learn from.
             update = self._learn(used, index, kl, entropy_coef) if num_used else None
@@ -52,6 +51,17 @@ class RlRunner:
         # checkpoint holds are sampled again on resuming, the same ones, or were saved with the one before.
         self._write([left_out, used], index, None if update is None else update.signals)
         return figures if update is None else {**figures, **update.figures}
+
+    def _dealt(self, used: StepRollouts, index: int) -> StepRollouts:
+        """Return what this process learns from: of each minibatch its share of the groups that differ and that agree."""
+        own = [number for number, varied in zip(used.numbers, used.varied(), strict=True) if not varied]
+        agree = set(chain.from_iterable(self._context.world.gather(own)))
+
+        def parts(numbers: set[int]) -> list[set[int]]:
+            dealt = minibatches(numbers, self._stage, self._context, index, epoch=0)
+            return [half for part in dealt for half in (part - agree, part & agree)]
+
+        return deal_rollouts(used, self._stage, self._context, parts=parts)
 
     def _learn(self, used: StepRollouts, index: int, kl: KlTerm, entropy_coef: float) -> PolicyUpdate:
         step = prepare_step(used, self._stage, self._context, kl)
