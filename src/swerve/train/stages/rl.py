@@ -53,7 +53,7 @@ class RlRunner:
         return figures if update is None else {**figures, **update.figures}
 
     def _dealt(self, used: StepRollouts, index: int) -> StepRollouts:
-        """Return what this process learns from: of each minibatch its share of the groups that differ and that agree."""
+        """Return what this process learns from: its share of each minibatch, of groups that differ and that agree."""
         own = [number for number, varied in zip(used.numbers, used.varied(), strict=True) if not varied]
         agree = set(chain.from_iterable(self._context.world.gather(own)))
 
