@@ -197,6 +197,21 @@ def test_error_lines(recipe: Path, old: str, new: str, message: str) -> None:
             "override 'model.num_heads=3': 'model': num_heads (3) must be a multiple of num_kv_heads (2)",
         ),
         ("stages=[]", "override 'stages=[]': 'stages' must have at least 1 item"),
+        (
+            "rollout.check.max_difference=-1",
+            "override 'rollout.check.max_difference=-1': "
+            "'rollout.check.max_difference' must be 'auto' or a number above 0, got -1",
+        ),
+        (
+            "model={kind: pretrained, path: x, lora: {targets: q_proj}}",
+            "override 'model={kind: pretrained, path: x, lora: {targets: q_proj}}': "
+            "'model.lora.targets' must be 'all_linear' or a list of texts, got 'q_proj'",
+        ),
+        (
+            "model={kind: pretrained, path: x, today: {}}",
+            "override 'model={kind: pretrained, path: x, today: {}}': "
+            "'model.today' must be a date such as 2026-01-31, got an empty mapping",
+        ),
         ("name=\x1b[1m", "override 'name=\\x1b[1m': not valid YAML: character U+001B is not allowed"),
     ],
 )

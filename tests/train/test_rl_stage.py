@@ -16,7 +16,7 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.config import TorchEngineConfig
-from swerve.errors import CollapseError, MismatchError
+from swerve.errors import CollapseError, ConfigError
 from swerve.models.model_folder import load_model, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -25,6 +25,7 @@ from swerve.train import train
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
+from swerve.train.memory import predicted_memory
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -89,8 +90,28 @@ def test_a_reference_with_another_tokenizer_is_refused(recipe, tiny, tmp_path):
     for part in tiny:
         part.save_pretrained(tmp_path / "other")
     kl = {"kind": "loss", "reference": str(tmp_path / "other")}
-    with pytest.raises(MismatchError, match="the tokenizer of .*other is not the one of the model in training"):
+    with pytest.raises(ConfigError, match="rl.kl.reference=.*other: its tokenizer is not the one of the model in tra"):
         _train(recipe({**RL, "kl": kl}), tmp_path / "run")
+
+
+ONE = {"steps": 1, "optimizer": {"lr": 1e-4}}
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        ({**RL, "kl": {"kind": "loss", "reference": "sftt"}}, "stages.rl.kl.reference=sftt: .* did you mean 'sft'?"),
+        ({"kind": "distill", **ONE, "teacher": "./none"}, "distill.teacher=./none: there is no such folder"),
+        ({"kind": "reject", **ONE, "teacher": "a b"}, "stages.reject.teacher=a b: there is no such folder"),
+    ],
+)
+def test_a_model_that_is_not_there_is_found_before_the_first_step(recipe, tmp_path, last, message):
+    path = recipe({"kind": "sft", **ONE}, last)
+    with pytest.raises(ConfigError, match=message):
+        predicted_memory(load_config(path))
+    with pytest.raises(ConfigError, match=message):
+        _train(path, tmp_path / "run")
+    assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
 def test_refilled_groups_replace_those_that_agree(recipe, tmp_path):

@@ -288,7 +288,9 @@ def _with_phases(stage: dict[str, Any]) -> dict[str, Any]:
         return {"steps": 1, **stage}  # the phases are refused, not the steps that they would give
     steps = [phase.get("steps") for phase in phases]
     total = sum(number for number in steps if isinstance(number, int))
-    return {"steps": max(1, total), **stage, "phases": [_filled_phase(stage, phase) for phase in phases]}
+    if stage.get("steps") is None:  # an override can say null, and cannot leave a key out
+        stage = {**stage, "steps": max(1, total)}
+    return {**stage, "phases": [_filled_phase(stage, phase) for phase in phases]}
 
 
 def _filled_phase(stage: dict[str, Any], phase: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +346,9 @@ class RlStage(_Sampling):
     def _check_phases(self) -> RlStage:
         total = sum(phase.steps for phase in self.phases)
         if self.phases and self.steps != total:
-            raise ValueError(f"steps ({self.steps}) is not the sum of the phases' steps ({total}); leave it out")
+            raise ValueError(
+                f"steps ({self.steps}) is not the sum of the phases' steps ({total}); leave it out, or give null"
+            )
         for number in range(len(self.phases)):
             try:
                 self.in_phase(number)

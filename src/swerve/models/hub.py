@@ -46,7 +46,7 @@ def local_folder(path: Path | str) -> Path:
 @cache
 def _fetched(path: str) -> Path:
     name, _, revision = path.partition("#")
-    with _quiet_hub():
+    with quiet_hub():
         try:
             return _fetch(name, revision or None)
         except CheckpointError as error:
@@ -100,7 +100,7 @@ def _check_weights(files: Sequence[str], read: Sequence[str]) -> None:
 
 def refusal(error: Exception, name: str, revision: str) -> str:
     """Return why the hub, or the way to it, refuses a model, and what to do."""
-    match error:
+    match error.__cause__ if isinstance(error.__cause__, HfHubHTTPError | LocalEntryNotFoundError) else error:
         case GatedRepoError():
             return "it is gated; ask for access on the model's page, then log in with: hf auth login"
         case RepositoryNotFoundError():
@@ -121,7 +121,7 @@ def refusal(error: Exception, name: str, revision: str) -> str:
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
+def quiet_hub() -> Iterator[None]:
     """Keep the hub's warnings off standard error inside the block, and its progress bars unless it is a terminal."""
     verbosity, has_bars = hub_logging.get_verbosity(), not are_progress_bars_disabled()
     hub_logging.set_verbosity(logging.CRITICAL)

@@ -30,6 +30,12 @@ def _dereference(root: Schema, node: Schema) -> Schema:
     return node
 
 
+def _options(node: Schema) -> list[Schema]:
+    """Return what a value may be instead of one thing, null left out: the branches of a union without kinds."""
+    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+    return options if len(options) > 1 else []
+
+
 def _variant(root: Schema, node: Schema, value: Any) -> Schema:
     """Return the model that a tagged union's `value` names, or an empty schema."""
     union = node["discriminator"]
@@ -99,6 +105,8 @@ def strip_tags(root: Schema, location: Sequence[str | int]) -> KeyPath:
     node: Schema = root
     path: list[str | int] = []
     for key in location:
+        if _options(node):
+            break  # the key names a branch of the union
         node = _dereference(root, node)
         if "discriminator" in node:
             node = _variant(root, node, key)
@@ -145,6 +153,7 @@ _EXPECTED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    **dict.fromkeys(("date_type", "date_parsing", "date_from_datetime_parsing"), "a date such as 2026-01-31"),
 }
 _BOUNDS = {
     "greater_than": ("gt", "greater than"),
@@ -204,7 +213,7 @@ def _show(value: Any) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else value[:57] + "...")
     if isinstance(value, dict | list):
-        return f"a {'mapping' if isinstance(value, dict) else 'list'}" if value else f"an empty {type(value).__name__}"
+        return f"{'a' if value else 'an empty'} {'mapping' if isinstance(value, dict) else 'list'}"
     return json.dumps(value)[:60]
 
 
@@ -228,6 +237,15 @@ def _unknown_key(root: Schema, path: KeyPath, data: Any) -> str:
     return f"unknown key {_key(path)}" + (nearest(name, own) or f"; allowed: {', '.join(own)}")
 
 
+def _described(option: Schema) -> str:
+    """Return in words what a branch of a union without kinds takes."""
+    if "const" in option:
+        return f"'{option['const']}'"
+    if option["type"] == "array":
+        return "a list of texts"
+    return f"a number above {option['exclusiveMinimum']:.10g}"
+
+
 def _choice(key: str, value: Any, words: Sequence[str]) -> str:
     options = ", ".join(f"'{word}'" for word in words)
     hint = nearest(value, words) if isinstance(value, str) else ""
@@ -237,6 +255,9 @@ def _choice(key: str, value: Any, words: Sequence[str]) -> str:
 def _message(root: Schema, error: ErrorDetails, path: KeyPath, data: Any) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     schema = schema_at(root, path, data)
+    if options := _options(schema):
+        null = " or null" if is_nullable(schema) else ""
+        return f"{_key(path)} must be {' or '.join(map(_described, options))}{null}, got {_show(value)}"
     words = literal_values(root, schema)
     if kind == "extra_forbidden":
         return _unknown_key(root, path, data)
@@ -264,8 +285,13 @@ def _message(root: Schema, error: ErrorDetails, path: KeyPath, data: Any) -> str
 def explain_errors(root: Schema, errors: Sequence[ErrorDetails], data: Any, origins: Origins) -> ConfigError:
     """Return the error to raise: misspelt keys first (they cause others), then by line; the rest are counted."""
     found = []
+    unions = set()
     for error in errors:
         path = strip_tags(root, error["loc"])
+        if _options(schema_at(root, path, data)):
+            if path in unions:
+                continue  # one error for each branch
+            unions.add(path)
         if error["type"] == "too_short" and error["input"]:
             continue  # pydantic repeats an item's error as a list that came out too short
         place = (*path, "kind") if error["type"] == "union_tag_invalid" else path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -17,6 +16,7 @@ from swerve.errors import MismatchError
 from swerve.models.head import Head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
+from swerve.train.initial import OTHER_TOKENS, is_of_run
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages.context import StageContext
@@ -69,9 +69,7 @@ def load_named(name: str, context: StageContext) -> LoadedModel:
     Raises:
         CheckpointError: there is no such model, or it is damaged.
     """
-    stages = [stage.label for stage in context.config.stages]
-    of_this_run = (not Path(name).exists() and name.rpartition("-")[0] in stages) or name in stages
-    path = context.run.select_checkpoint(name).path if of_this_run else name
+    path = context.run.select_checkpoint(name).path if is_of_run(name, context.config) else name
     return load_for(context.config.runtime, path, context.world)
 
 
@@ -84,9 +82,7 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
     """
     loaded = load_named(name, context)
     if tokenizer_fingerprint(loaded.tokenizer) != tokenizer_fingerprint(context.learner.tokenizer):
-        raise MismatchError(
-            f"the tokenizer of {name} is not the one of the model in training; token-level divergences need the same"
-        )
+        raise MismatchError(f"{name}: {OTHER_TOKENS}")
     return _frozen(loaded.model, context)
 
 

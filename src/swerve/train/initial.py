@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+from transformers import (
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
 from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
-from swerve.errors import CheckpointError, ConfigError
-from swerve.models.model_folder import resolve_device, tokenizer_fingerprint, weights_fingerprint
+from swerve.errors import CheckpointError, ConfigError, nearest
+from swerve.models.adapter import whole_folder
+from swerve.models.hub import quiet_hub, refusal
+from swerve.models.model_folder import load_tokenizer, resolve_device, tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
-from swerve.models.trial import quiet_transformers
+from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import ProblemFamily, load_family
 from swerve.rollout.decoding import check_decoding, check_samples
 from swerve.rollout.vllm_versions import check_transfer, check_vllm
@@ -22,6 +33,7 @@ from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
 """What shipped recipes have in the place of a trained model."""
+OTHER_TOKENS = "its tokenizer is not the one of the model in training; token-level divergences need the same"
 _PROBLEMS_LEARNED = 4000
 """From how many training problems a vocabulary is learned at most."""
 
@@ -43,6 +55,71 @@ def pretrained_path(model: PretrainedModel) -> str:
             "name of a model on the hub"
         )
     return model.path
+
+
+def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
+    """Return a model's configuration, and its tokenizer where that is in a folder; its weights are not looked at.
+
+    Args:
+        path: a folder, of an adapter too, or a hub name.
+        key: the recipe's key that names it.
+
+    Raises:
+        ConfigError: there is no such model, or its configuration cannot be read.
+        CheckpointError: it is no causal model of text, or its weights are quantised.
+    """
+    name, _, revision = path.partition("#")
+    name = str(whole_folder(Path(name)))
+    try:
+        if not Path(name).is_dir() and path.startswith((".", "/", "~")):
+            raise HFValidationError  # which the hub says of other paths
+        if not Path(name).is_dir():
+            validate_repo_id(name)
+        with quiet_transformers(), quiet_hub():
+            found: PreTrainedConfig = AutoConfig.from_pretrained(
+                name, trust_remote_code=False, **({"revision": revision} if revision else {})
+            )
+    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
+        raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
+    check_readable(name, found)
+    return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
+
+
+def is_of_run(name: str, config: Config) -> bool:
+    """Whether a model's name is that of a stage of the recipe, or of one of its checkpoints."""
+    labels = [stage.label for stage in config.stages]
+    return name in labels or (name.rpartition("-")[0] in labels and not Path(name).exists())
+
+
+def check_frozen_models(config: Config, tokenizer: PreTrainedTokenizerBase | None, *, done: int = 0) -> None:
+    """Check, without reading weights, that the models which stages name are there and read the policy's tokens.
+
+    Args:
+        config: the recipe.
+        tokenizer: the policy's; None where it is not at hand: then tokens are not compared.
+        done: global steps made; stages that are over are not looked at.
+
+    Raises:
+        ConfigError: one is not there, or its tokenizer is another.
+        CheckpointError: one is no causal model of text, or its weights are quantised.
+    """
+    labels = [stage.label for stage in config.stages]
+    for end, stage in zip(accumulate(stage.steps for stage in config.stages), config.stages, strict=True):
+        named = {} if end <= done else stage.frozen_models
+        for key, name in named.items():
+            if is_of_run(name, config):
+                continue
+            key = f"stages.{stage.label}.{key}"
+            try:
+                _, other = read_architecture(name, key=key)
+            except ConfigError:
+                if hint := nearest(name, labels):
+                    raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
+                raise
+            if tokenizer is None or other is None or stage.kind == "reject":  # which reads its teacher's words
+                continue
+            if tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other):
+                raise ConfigError(f"{key}={name}: {OTHER_TOKENS}")
 
 
 def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:

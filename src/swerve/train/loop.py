@@ -63,7 +63,7 @@ from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
-from swerve.train.initial import check_sampling, initial_model, new_tiny_model
+from swerve.train.initial import check_frozen_models, check_sampling, initial_model, new_tiny_model
 from swerve.train.learner import (
     Learner,
     keep_moments,
@@ -272,6 +272,7 @@ class _Training:
             state = SavedState.read(newest, runtime=config.runtime, world=self.world)
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
         check_sampling(config, model)
+        check_frozen_models(config, tokenizer, done=done)
         check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)

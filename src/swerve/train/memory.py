@@ -10,16 +10,14 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, PretrainedModel, TorchEngineConfig
@@ -28,16 +26,15 @@ from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
-from swerve.models.adapter import new_adapter, whole_folder
+from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import head_inputs, model_head
-from swerve.models.hub import refusal
-from swerve.models.model_folder import load_tokenizer, resolve_device
+from swerve.models.model_folder import resolve_device
 from swerve.models.packed_attention import use_packed_attention
-from swerve.models.trial import check_readable, quiet_transformers
+from swerve.models.trial import quiet_transformers
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
-from swerve.train.initial import check_sampling, new_tiny_model, pretrained_path
+from swerve.train.initial import check_frozen_models, check_sampling, new_tiny_model, pretrained_path, read_architecture
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
 
@@ -161,12 +158,14 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     Measured peaks were within 15% (docs/performance.md), where the allocator gives back what is freed.
 
     Raises:
-        ConfigError: the recipe leaves its model open, its configuration cannot be read, or the recipe samples from a
-            model that the embedded engine cannot sample from.
+        ConfigError: the recipe leaves its model open, its configuration cannot be read, a stage names a model that is
+            not there or reads other tokens, or the recipe samples from a model that the embedded engine cannot sample
+            from.
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     architecture, tokenizer = _architecture(config)
     check_sampling(config, architecture)
+    check_frozen_models(config, tokenizer)
     prompt = _prompt_tokens(config, tokenizer)
     parts = [_stage_memory(config, stage, architecture, prompt, processes) for stage in config.stages]
     parts = [_divided(one, config, architecture, processes) for one in parts]
@@ -190,21 +189,7 @@ def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizer
     if not isinstance(config.model, PretrainedModel):
         model, words = new_tiny_model(config, load_family(config.task))
         return model.config, words
-    name, _, revision = pretrained_path(config.model).partition("#")
-    name = str(whole_folder(Path(name)))
-    try:
-        if not Path(name).is_dir():
-            validate_repo_id(name)
-        with quiet_transformers():
-            found: PreTrainedConfig = AutoConfig.from_pretrained(
-                name, trust_remote_code=False, **({"revision": revision} if revision else {})
-            )
-    except Exception as error:  # the parsers behind this call raise types of their own, without a common base
-        raise ConfigError(
-            f"cannot read the configuration of model.path={config.model.path}: {refusal(error, name, revision)}"
-        ) from error
-    check_readable(name, found)
-    return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
+    return read_architecture(pretrained_path(config.model), key="model.path")
 
 
 def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> int:
