@@ -102,6 +102,7 @@ ONE = {"steps": 1, "optimizer": {"lr": 1e-4}}
     [
         ({**RL, "kl": {"kind": "loss", "reference": "sftt"}}, "stages.rl.kl.reference=sftt: .* did you mean 'sft'?"),
         ({"kind": "distill", **ONE, "teacher": "./none"}, "distill.teacher=./none: there is no such folder"),
+        ({"kind": "distill", **ONE, "teacher": "sft-2"}, "teacher=sft-2: stage 'sft' keeps no checkpoint after step 2"),
         ({"kind": "reject", **ONE, "teacher": "a b"}, "stages.reject.teacher=a b: there is no such folder"),
     ],
 )

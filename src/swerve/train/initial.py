@@ -1,4 +1,4 @@
-"""The model that a run begins with: the recipe's, or a new tiny one, which can be made again at any time."""
+"""The model that a run begins with, the recipe's or a new tiny one, and checks of the models that a recipe names."""
 
 from __future__ import annotations
 
@@ -100,26 +100,40 @@ def check_frozen_models(config: Config, tokenizer: PreTrainedTokenizerBase | Non
         done: global steps made; stages that are over are not looked at.
 
     Raises:
-        ConfigError: one is not there, or its tokenizer is another.
+        ConfigError: one is not there, or its tokenizer is another; or a stage keeps no such checkpoint.
         CheckpointError: one is no causal model of text, or its weights are quantised.
     """
     labels = [stage.label for stage in config.stages]
     for end, stage in zip(accumulate(stage.steps for stage in config.stages), config.stages, strict=True):
         named = {} if end <= done else stage.frozen_models
         for key, name in named.items():
-            if is_of_run(name, config):
-                continue
             key = f"stages.{stage.label}.{key}"
+            if is_of_run(name, config):
+                _check_kept(name, config, key=key)
+                continue
             try:
                 _, other = read_architecture(name, key=key)
             except ConfigError:
                 if hint := nearest(name, labels):
                     raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
                 raise
-            if tokenizer is None or other is None or stage.kind == "reject":  # which reads its teacher's words
+            if tokenizer is None or other is None or stage.kind == "reject":  # it learns texts, not token by token
                 continue
             if tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other):
                 raise ConfigError(f"{key}={name}: {OTHER_TOKENS}")
+
+
+def _check_kept(name: str, config: Config, *, key: str) -> None:
+    label, _, number = name.rpartition("-")
+    stages = {stage.label: stage for stage in config.stages}
+    if name in stages or not number.isdecimal() or getattr(stages[label], "epochs", None) is not None:
+        return  # the last one, or not known yet
+    kept = sorted(stages[label].kept_steps)
+    if int(number) not in kept:
+        raise ConfigError(
+            f"{key}={name}: stage '{label}' keeps no checkpoint after step {number}, only after "
+            f"{', '.join(map(str, kept))}; add it to stages.{label}.checkpoints"
+        )
 
 
 def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
