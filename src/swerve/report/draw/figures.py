@@ -106,18 +106,27 @@ def write_figures(drawings: Iterable[Drawing], directory: Path, formats: Iterabl
     # The object interface with its own canvas: pyplot would keep state and may look for a display.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
+    canvases = {"png": FigureCanvasAgg, "pdf": FigureCanvasPdf, "svg": FigureCanvasSVG}
     paths, chosen = [], tuple(formats)
     for drawing in drawings:
         panels = draw_panels(drawing, Figure)
         figure = figure_of(panels[0])
         FigureCanvasAgg(figure)
-        for suffix in chosen:
-            path = directory / f"{drawing.name}.{suffix}"
-            with rc_context(_STYLE), atomic_path(path) as temporary:
-                figure.savefig(temporary, format=suffix, metadata=FORMATS[suffix])
-            paths.append(path)
+        with rc_context(_STYLE):
+            # Panels and labels are placed once; `savefig` would do so for each format, and draw each twice.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+            for suffix in chosen:
+                path = directory / f"{drawing.name}.{suffix}"
+                figure.dpi = drawing.dpi
+                with atomic_path(path) as temporary:
+                    write = getattr(canvases[suffix](figure), f"print_{suffix}")
+                    write(temporary, metadata=FORMATS[suffix])
+                paths.append(path)
         if drawing.rows:
             paths.append(directory / f"{drawing.name}.csv")
             write_text(paths[-1], csv_text(drawing.rows))
