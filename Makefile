@@ -27,10 +27,10 @@ demo: .venv/installed
 	$(BIN)/swerve demo $(DEMO)
 
 test: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" $(PYTEST)
 
 slow: .venv/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q -m slow $(PYTEST)
 
 test-vllm: .venv-vllm/$(VLLM)
 	OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -q -m vllm $$(grep -rl mark.vllm tests) $(PYTEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -44,6 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("vllm"):
                 item.add_marker(absent)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests and what they import stay: no need to look through them for garbage again and again
 
 
 TwoProcesses = Callable[..., subprocess.CompletedProcess[str]]

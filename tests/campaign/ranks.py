@@ -129,31 +129,49 @@ def _undisturbed(worlds: Worlds, way: str) -> tuple[Mapping[str, object], float]
     return contents(world), time.monotonic() - begun
 
 
+def run_on_copies(num: int, command: Callable[[], None], *, folder: Path) -> None:
+    """Run a command in copies of this process that are the ranks of a job, as `torchrun` does with new processes.
+
+    Raises:
+        AssertionError: it failed in one of them; the message is what they wrote to stderr.
+    """
+    logs = [folder / f"rank{rank}" for rank in range(num)]
+    store, *ranks = _started_ranks(command, logs, store_log=folder / "store")
+    statuses = [os.waitpid(one, 0)[1] for one in ranks]
+    os.kill(store, signal.SIGKILL)
+    os.waitpid(store, 0)
+    assert not any(statuses), "\n".join(ended(0, log).err for log in logs)
+
+
+def _started_ranks(command: Callable[[], None], logs: Sequence[Path], *, store_log: Path) -> list[int]:
+    """Start a process that keeps the store, as torchrun does, and copies of this one; return their numbers."""
+    reader, writer = os.pipe()
+    store = started(partial(_keep_store, writer), log=store_log, time_limit=300)
+    os.close(writer)
+    port = os.read(reader, 20).decode()
+    os.close(reader)
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+    def run(rank: int) -> None:
+        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(logs), "LOCAL_WORLD_SIZE": len(logs)}
+        os.environ.update({name: str(value) for name, value in {**places, **meeting}.items()})
+        command()
+
+    return [store, *(started(partial(run, rank), log=log, time_limit=200) for rank, log in enumerate(logs))]
+
+
 class _Job:
     """Two copies of this process that train together, and a third one that keeps the store, as torchrun would."""
 
     def __init__(self, worlds: Worlds, world: Path, way: str) -> None:
         self._logs = [worlds.path / f"rank{rank}" for rank in range(_NUM_RANKS)]
         self._statuses: dict[int, int] = {}
-        reader, writer = os.pipe()
-        self._store = started(partial(_keep_store, writer), log=worlds.path / "store", time_limit=300)
-        os.close(writer)
-        self._port = os.read(reader, 20).decode()
-        os.close(reader)
-        self.processes = [
-            started(self._command(world, way, rank), log=self._logs[rank], time_limit=200) for rank in range(_NUM_RANKS)
-        ]
-
-    def _command(self, world: Path, way: str, rank: int) -> Callable[[], None]:
-        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": _NUM_RANKS, "LOCAL_WORLD_SIZE": _NUM_RANKS}
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
         def train() -> None:
-            os.environ.update({name: str(value) for name, value in {**places, **meeting}.items()})
             os.chdir(world)
             main([*COMMANDS["train"], *_WAYS[way], f"runtime.collective_timeout={_SHORT_TIMEOUT}"])
 
-        return train
+        self._store, *self.processes = _started_ranks(train, self._logs, store_log=worlds.path / "store")
 
     def __enter__(self) -> _Job:
         return self

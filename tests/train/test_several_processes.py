@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,8 @@ from unittest.mock import patch
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+
+from tests.campaign.ranks import run_on_copies
 
 CASES = Path(__file__).with_name("test_policy_update.py")
 LONE, ONE = "dr_grpo with one group", "reward with one completion"
@@ -161,12 +164,12 @@ def _assert_close(found: Any, expected: Any, place: Any, *, abs_tol: float = 1e-
 
 @pytest.mark.dist
 @pytest.mark.parametrize("num", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_several_processes_make_the_updates_of_one(num, on_processes, tmp_path):
+def test_several_processes_make_the_updates_of_one(num, tmp_path):
     """With 2 each makes as many forward passes, and those that have less to do read batches without a completion."""
     from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
     from swerve.world import World
 
-    on_processes(num, __file__, tmp_path)
+    run_on_copies(num, partial(_main, tmp_path), folder=tmp_path)
     together = json.loads((tmp_path / "found.json").read_text())
     gradients = load_file(tmp_path / "gradients.safetensors")
     cases = _cases()
@@ -249,7 +252,3 @@ def _main(folder: Path) -> None:
             save_file({name: one.pop("gradient") for name, one in updates.items()}, folder / "gradients.safetensors")
             (folder / "found.json").write_text(json.dumps({"updates": updates, "runs": runs}))
         world.barrier()  # a process that leaves while the other still writes can be torn down with it
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]))

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
+from tests.campaign.ranks import run_on_copies
 
 pytestmark = pytest.mark.dist
 RECIPE = """
@@ -121,7 +123,7 @@ def _further_cases(number: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def trained(recipes: Path, on_processes: Any) -> Callable[..., Path]:
+def trained(recipes: Path) -> Callable[..., Path]:
     """Train recipes on some processes and alone; return the folder of the runs of the former."""
 
     def run(number: int, names: Sequence[str], further: Sequence[dict[str, Any]] = ()) -> Path:
@@ -131,7 +133,7 @@ def trained(recipes: Path, on_processes: Any) -> Callable[..., Path]:
         cases = [*({"recipe": name, "out": name} for name in names), *further]
         runs = recipes / f"{len(cases)} on {number}"
         (recipes / "cases.json").write_text(json.dumps(cases))
-        on_processes(number, __file__, recipes / "cases.json", runs)
+        run_on_copies(number, partial(_main, recipes / "cases.json", runs), folder=recipes)
         return runs
 
     return run
@@ -231,7 +233,3 @@ def _main(cases: Path, out: Path) -> None:
             time.sleep(0.05)
         recipe = cases.parent / f"{case['recipe']}.yaml"
         _train(recipe, out / case["out"], [FSDP, *case.get("changes", [])], resume="from" in case)
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]), Path(sys.argv[2]))
