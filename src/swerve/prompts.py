@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from jinja2 import TemplateError
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
@@ -322,7 +322,7 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
 
 def check_solution_lengths(
     config: Config,
-    model: PreTrainedModel,
+    architecture: PreTrainedConfig,
     tokenizer: PreTrainedTokenizerBase,
     problems: Sequence[Problem],
     *,
@@ -332,7 +332,7 @@ def check_solution_lengths(
 
     Args:
         config: the run's.
-        model: that reads them.
+        architecture: of the model that reads them.
         tokenizer: the model's.
         problems: those with the most characters are looked at.
         checks_solutions: whether a completion must be about as long as the written solution to be right.
@@ -340,7 +340,7 @@ def check_solution_lengths(
     Raises:
         ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
     """
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = getattr(architecture, "max_position_embeddings", None)
     arguments = template_arguments(config)
     check_template_arguments(tokenizer, arguments)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))

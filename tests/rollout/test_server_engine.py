@@ -41,7 +41,8 @@ from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.rollout.weights_folder import WeightsFolder
 from swerve.train import train
-from swerve.train.initial import check_sampling, new_tiny_model
+from swerve.train.checks import check_machine
+from swerve.train.initial import new_tiny_model
 from swerve.world import World
 from tests.rollout.servers import StandIn, vllm_server
 
@@ -518,7 +519,7 @@ def test_weights_are_transferred_from_gpus_to_servers_that_take_them_only(
         make(server, weights="transfer")
     rollout = RolloutConfig(engine=ServerEngineConfig(weights="transfer"))
     with pytest.raises(ConfigError, match="or take rollout.engine.weights=folder"):
-        check_sampling(small_config.model_copy(update={"rollout": rollout}), tiny[0])
+        check_machine(small_config.model_copy(update={"rollout": rollout}))
 
 
 READS = {"/v1/models", "/version", "/server_info", "/weight_info", "/metrics", "/get_world_size"}

@@ -21,7 +21,7 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.rollout import vllm_engine, vllm_versions
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.vllm_engine import VllmEngine
-from swerve.train.initial import check_sampling
+from swerve.train.checks import check_sampling
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
 

@@ -11,7 +11,7 @@ from transformers import Qwen3MoeConfig
 
 from swerve.errors import CheckpointError, ConfigError
 from swerve.recipes import load_config
-from swerve.train.memory import check_memory, predicted_memory
+from swerve.train.memory import StageMemory, check_memory, predicted_memory
 
 QWEN_1_5B = {
     "model_type": "qwen2",
@@ -51,8 +51,8 @@ def test_a_model_of_1_5_billion_needs_what_was_measured_of_its_layers(folder: Pa
     parts = (found.weights, found.optimizer, found.frozen, found.libraries, found.gradients, found.update)
     assert found.peak == sum(parts)
     with pytest.raises(ConfigError, match=r"stage 'rl' needs about 1\d\d of 80 GB \(weights 6.2, .*tokens_per_batch"):
-        check_memory(found, 80 * 10**9)
-    check_memory(found, 160 * 10**9)
+        check_memory(found, 80 * 10**9, config)
+    check_memory(found, 160 * 10**9, config)
 
 
 @pytest.mark.slow
@@ -71,7 +71,33 @@ def test_bfloat16_and_checkpointing_take_less(folder: Path) -> None:
     assert 2e9 < predicted_memory(limited).sampling < 2.5e9
     many = replace(found, update=0, sampling=10**12)
     with pytest.raises(ConfigError, match="lower rollout.engine.cache_gb or runtime.max_rows"):
-        check_memory(many, 60 * 10**9)
+        check_memory(many, 60 * 10**9, config)
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes", "advice"),
+    [
+        (
+            {"weights": 90},
+            [],
+            "lower the size of the model, of which .*, train an adapter .*=fsdp",
+        ),
+        ({"weights": 90}, ["model.lora={}"], "lower the size of the model, or divide the weights over processes: set "),
+        (
+            {"weights": 90, "gathered": 1},
+            ["runtime.sharding.kind=fsdp"],
+            "lower the .*: start more processes",
+        ),
+        ({"weights": 20, "optimizer": 60, "gradients": 30}, ["model.lora={rank: 4096}"], "lower model.lora.rank=4096"),
+        ({"weights": 50, "update": 40, "sampling": 30}, [], "lower stages.rl.tokens_per_batch, or set runtime.activ"),
+        ({"weights": 50, "update": 30, "sampling": 40}, [], "lower rollout.engine.cache_gb or runtime.max_rows"),
+    ],
+)
+def test_what_is_to_be_lowered_is_what_takes_the_memory(small_recipe, parts, changes, advice) -> None:
+    none = dict.fromkeys(("weights", "gradients", "optimizer", "frozen", "update", "sampling"), 0)
+    memory = StageMemory(stage="rl", **none | {name: size * 10**9 for name, size in parts.items()})
+    with pytest.raises(ConfigError, match=f"^stage 'rl' needs about [0-9]+ of 80 GB .*; {advice}"):
+        check_memory(memory, 80 * 10**9, load_config(small_recipe, changes))
 
 
 def test_a_model_that_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
@@ -123,12 +149,11 @@ def test_experts_are_counted_in_both_precisions(small_recipe: Path, tmp_path: Pa
     assert narrow.update < wide.update < 2 * narrow.update
 
 
-def test_vllm_counts_as_its_share_of_a_gpu_all_the_time_or_while_it_is_awake(small_recipe, monkeypatch) -> None:
-    monkeypatch.setattr("swerve.train.initial.check_vllm", lambda config: None)
+def test_vllm_counts_as_its_share_of_a_gpu_all_the_time_or_while_it_is_awake(small_recipe) -> None:
     changes = ["rollout.engine.kind=vllm", "rollout.engine.memory_share=0.25"]
     on_cpu = predicted_memory(load_config(str(small_recipe), changes), available=8 * 10**9)
     assert (on_cpu.frozen, on_cpu.sampling) == (1 << 30, 0)
-    monkeypatch.setattr("swerve.train.memory.resolve_device", lambda device: "cuda")
+    changes.append("runtime.device=cuda")  # also where there is none: the prediction is of another machine
     found = predicted_memory(load_config(str(small_recipe), changes), available=8 * 10**9)
     assert (found.frozen, found.sampling) == (2 * 10**9, 0)
     asleep = predicted_memory(load_config(str(small_recipe), [*changes, "rollout.engine.sleep=2"]), available=8 * 10**9)

@@ -22,10 +22,10 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.torch_engine import TorchEngine
 from swerve.train import train
+from swerve.train.checks import check_recipe
 from swerve.train.health import collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner
-from swerve.train.memory import predicted_memory
 
 RL = {"kind": "rl", "steps": 3, "prompts_per_step": 6, "samples_per_prompt": 4, "optimizer": {"lr": 1e-4}}
 
@@ -109,7 +109,7 @@ ONE = {"steps": 1, "optimizer": {"lr": 1e-4}}
 def test_a_model_that_is_not_there_is_found_before_the_first_step(recipe, tmp_path, last, message):
     path = recipe({"kind": "sft", **ONE}, last)
     with pytest.raises(ConfigError, match=message):
-        predicted_memory(load_config(path))
+        check_recipe(load_config(path))
     with pytest.raises(ConfigError, match=message):
         _train(path, tmp_path / "run")
     assert not (tmp_path / "run/metrics.jsonl").exists()

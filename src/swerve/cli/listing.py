@@ -100,7 +100,11 @@ def check_config(
     memory: Annotated[
         float | None,
         typer.Option(
-            "--memory", metavar="GB", min=0.001, max=1e6, help="Of the device to train on.  [default: this machine's]"
+            "--memory",
+            metavar="GB",
+            min=0.001,
+            max=1e6,
+            help="Of another machine's device; packages are not looked for then.  [default: this machine's]",
         ),
     ] = None,
     processes: Annotated[
@@ -108,8 +112,8 @@ def check_config(
     ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Say whether a recipe is valid, what its presets leave out, and how much memory its training needs."""
-    from swerve.cli.runs import read_recipe
+    """Say whether a recipe can be trained, what its presets leave out, and how much memory its training needs."""
+    from swerve.cli.runs import check_name, read_recipe
     from swerve.config import preset_notes
     from swerve.recipes.loader import config_hash, has_custom
 
@@ -121,6 +125,10 @@ def check_config(
         from swerve.train.stages.custom_parts import custom_digests
 
         custom_digests(config)
+    check_name(config.name)
+    from swerve.train.checks import check_recipe
+
+    check_recipe(config, is_here=memory is None)
     digest = config_hash(config)
     notes = preset_notes(config.stages)
     needed, line = _memory(config, memory, processes)
@@ -136,10 +144,12 @@ def _memory(config: Config, available_gb: float | None, processes: int) -> tuple
 
     if has_open_model(config):
         return None, "memory: give model.path=FOLDER, or the name of a model on the hub, to see what training needs"
-    device = resolve_device(config.runtime.device)
-    available = device_memory(device) if available_gb is None else int(available_gb * 1e9)
+    if available_gb is None:
+        available = device_memory(resolve_device(config.runtime.device))
+    else:
+        available = int(available_gb * 1e9)
     needed = predicted_memory(config, available=available, processes=processes)
-    check_memory(needed, available, config.runtime)
+    check_memory(needed, available, config)
     each = "" if processes == 1 else f" in each of {processes} processes"
     line = f"memory: about {gigabytes(needed.peak)} of {gigabytes(available)} GB{each}, in stage {needed.stage}"
     return {**asdict(needed), "peak": needed.peak, "available": available}, f"{line} ({needed.shown()})"

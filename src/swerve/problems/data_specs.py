@@ -49,6 +49,12 @@ class DataSpec:
         """The source as a path, `~` replaced by the home directory."""
         return Path(os.path.expanduser(self.source))
 
+    @property
+    def is_on_hub(self) -> bool:
+        """Whether it is the name of a data set on the hub."""
+        is_name = _HUB_NAME.fullmatch(self.source) and not _ENDING.search(self.source)
+        return bool(is_name) and not os.path.exists(self.path)
+
     def __str__(self) -> str:
         parts = (f"{self.split}@" if self.split else "", self.source, f":{self.config}" if self.config else "")
         return "".join(parts) + (f"#{self.revision}" if self.revision else "")
@@ -111,12 +117,27 @@ def read_source(spec: str, *, default_split: str | None = None) -> list[Record]:
         _refuse_part(found, "config", f"{found.path} is one file")
         _refuse_part(found, "revision", f"{found.path} is a file, which has no revisions")
         return read_records(found.path)
-    if _HUB_NAME.fullmatch(found.source) and not _ENDING.search(found.source):
+    if found.is_on_hub:
         return read_hub_dataset(
             found.source, split=found.split or default_split, config=found.config, revision=found.revision
         )
-    raise ConfigError(
-        f"data source {found.source!r} does not exist; give a file that ends in {FORMATS}, a folder, or the name "
+    raise _missing(found)
+
+
+def check_source(spec: str) -> None:
+    """Check that a file or folder is there; the hub is not asked for a data set on it.
+
+    Raises:
+        ConfigError: there is no such source.
+    """
+    found = parse_spec(spec)
+    if not (found.is_on_hub or os.path.exists(found.path)):
+        raise _missing(found)
+
+
+def _missing(spec: DataSpec) -> ConfigError:
+    return ConfigError(
+        f"data source {spec.source!r} does not exist; give a file that ends in {FORMATS}, a folder, or the name "
         "owner/name of a data set on the hub"
     )
 

@@ -1,8 +1,7 @@
-"""The model that a run begins with, the recipe's or a new tiny one, and checks of the models that a recipe names."""
+"""The model that a run begins with: the recipe's, or a new tiny one."""
 
 from __future__ import annotations
 
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,17 +17,14 @@ from transformers import (
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory
 from swerve.artifacts.run import RunDirectory
-from swerve.config import Config, PretrainedModel, SftStage, TinyModel, TorchEngineConfig
-from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
-from swerve.errors import CheckpointError, ConfigError, nearest
+from swerve.config import Config, PretrainedModel, TinyModel
+from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import whole_folder
 from swerve.models.hub import quiet_hub, refusal
-from swerve.models.model_folder import load_tokenizer, resolve_device, tokenizer_fingerprint, weights_fingerprint
+from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import ProblemFamily, load_family
-from swerve.rollout.decoding import check_decoding, check_samples
-from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 
 _OPEN_PATH = "MODEL"
@@ -91,73 +87,16 @@ def is_of_run(name: str, config: Config) -> bool:
     return name in labels or (name.rpartition("-")[0] in labels and not Path(name).exists())
 
 
-def check_frozen_models(config: Config, tokenizer: PreTrainedTokenizerBase | None, *, done: int = 0) -> None:
-    """Check, without reading weights, that the models which stages name are there and read the policy's tokens.
-
-    Args:
-        config: the recipe.
-        tokenizer: the policy's; None where it is not at hand: then tokens are not compared.
-        done: global steps made; stages that are over are not looked at.
+def recipe_architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
+    """Return the configuration of the recipe's model, and its tokenizer where that is at hand.
 
     Raises:
-        ConfigError: one is not there, or its tokenizer is another; or a stage keeps no such checkpoint.
-        CheckpointError: one is no causal model of text, or its weights are quantised.
+        ConfigError, CheckpointError: see `pretrained_path`, `read_architecture` and `new_tiny_model`.
     """
-    labels = [stage.label for stage in config.stages]
-    for end, stage in zip(accumulate(stage.steps for stage in config.stages), config.stages, strict=True):
-        named = {} if end <= done else stage.frozen_models
-        for key, name in named.items():
-            key = f"stages.{stage.label}.{key}"
-            if is_of_run(name, config):
-                _check_kept(name, config, key=key)
-                continue
-            try:
-                _, other = read_architecture(name, key=key)
-            except ConfigError:
-                if hint := nearest(name, labels):
-                    raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
-                raise
-            if tokenizer is None or other is None or stage.kind == "reject":  # it learns texts, not token by token
-                continue
-            if tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other):
-                raise ConfigError(f"{key}={name}: {OTHER_TOKENS}")
-
-
-def _check_kept(name: str, config: Config, *, key: str) -> None:
-    label, _, number = name.rpartition("-")
-    stages = {stage.label: stage for stage in config.stages}
-    if name in stages or not number.isdecimal() or getattr(stages[label], "epochs", None) is not None:
-        return  # the last one, or not known yet
-    kept = sorted(stages[label].kept_steps)
-    if int(number) not in kept:
-        raise ConfigError(
-            f"{key}={name}: stage '{label}' keeps no checkpoint after step {number}, only after "
-            f"{', '.join(map(str, kept))}; add it to stages.{label}.checkpoints"
-        )
-
-
-def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
-    """Check that a recipe whose training samples has a model that its engine can sample from.
-
-    Args:
-        config: the recipe; what watches training (`every`) samples with this engine too.
-        model: the recipe's, or its configuration, of which less can be told.
-
-    Raises:
-        ConfigError: it cannot; see `check_decoding` and `check_vllm`.
-        MissingExtraError: the engine is vLLM, which is not installed.
-    """
-    samples = not all(isinstance(stage, SftStage) for stage in config.stages)
-    if samples and isinstance(config.rollout.engine, VllmEngineConfig):
-        check_vllm(model.config if isinstance(model, PreTrainedModel) else model)
-    if isinstance(config.rollout.engine, ServerEngineConfig) and config.rollout.engine.weights == "transfer":
-        check_transfer(resolve_device(config.runtime.device).partition(":")[0])
-    is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
-    if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
-        if isinstance(model, PreTrainedModel):
-            check_decoding(model)
-        else:
-            check_samples(model)
+    if isinstance(config.model, PretrainedModel):
+        return read_architecture(pretrained_path(config.model), key="model.path")
+    model, words = new_tiny_model(config, load_family(config.task))
+    return model.config, words
 
 
 def new_tiny_model(config: Config, family: ProblemFamily) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:

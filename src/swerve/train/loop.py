@@ -52,10 +52,11 @@ from swerve.progress import Progress
 from swerve.prompts import check_solution_lengths
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
-from swerve.rewards.checks import check_graders, problems_digest
+from swerve.rewards.checks import problems_digest
 from swerve.rollout.engine import Engine, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
+from swerve.train.checks import check_examples, check_machine, check_models, check_problems
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.early_stopping import best_step, is_over
 from swerve.train.engine_check import engine_check
@@ -63,7 +64,7 @@ from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
 from swerve.train.health.ungraded import judge_grading
 from swerve.train.health.verdict import Verdict
-from swerve.train.initial import check_frozen_models, check_sampling, initial_model, new_tiny_model
+from swerve.train.initial import initial_model, new_tiny_model
 from swerve.train.learner import (
     Learner,
     keep_moments,
@@ -72,7 +73,7 @@ from swerve.train.learner import (
     optimizer_class,
     trainer_state,
 )
-from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, check_watched, is_evaluated, is_that_of_files
+from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, is_evaluated, is_that_of_files
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
 from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
@@ -119,6 +120,7 @@ def train(
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
         check_unchanged(digests, run)
+    check_machine(config)
     apply_runtime(config.runtime)
     with (
         _marked_failed(run),
@@ -133,8 +135,7 @@ def train(
         family = load_family(config.task)
         world.doing("preparing", run.path.name)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
-        check_graders(problems)
-        check_watched(config, family)
+        check_problems(config, family, problems)
         _hold_to_problems(run, problems, world)
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
@@ -271,9 +272,11 @@ class _Training:
         if newest is not None and state is None:
             state = SavedState.read(newest, runtime=config.runtime, world=self.world)
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
-        check_sampling(config, model)
-        check_frozen_models(config, tokenizer, done=done)
-        check_solution_lengths(config, model, tokenizer, self.problems, checks_solutions=not self.family.is_prose)
+        check_examples(config, done=done)
+        check_models(config, model, tokenizer, done=done)
+        check_solution_lengths(
+            config, model.config, tokenizer, self.problems, checks_solutions=not self.family.is_prose
+        )
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
             for stage in config.stages

@@ -20,21 +20,20 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
-from swerve.config import Config, PretrainedModel, TorchEngineConfig
+from swerve.config import Config, TorchEngineConfig
 from swerve.config.engines import VllmEngineConfig
-from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
+from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import head_inputs, model_head
-from swerve.models.model_folder import resolve_device
 from swerve.models.packed_attention import use_packed_attention
 from swerve.models.trial import quiet_transformers
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
-from swerve.train.initial import check_frozen_models, check_sampling, new_tiny_model, pretrained_path, read_architecture
+from swerve.train.initial import recipe_architecture
 from swerve.train.replicated_model import checkpoint_activations, trained_names
 from swerve.train.sharded_model import decoder_layers
 
@@ -113,29 +112,41 @@ def device_memory(device: str) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check_memory(memory: StageMemory, available: int, runtime: RuntimeConfig = DEFAULT_RUNTIME) -> None:
+def _is_on_gpu(runtime: RuntimeConfig) -> bool:
+    """Whether training is on a GPU, by the recipe or, where that leaves it open, on this machine."""
+    return runtime.device.startswith("cuda") or (runtime.device == "auto" and torch.cuda.is_available())
+
+
+def check_memory(memory: StageMemory, available: int, config: Config) -> None:
     """Refuse what cannot fit.
 
     Args:
         memory: what the recipe's training needs.
         available: bytes of the device.
-        runtime: the recipe's, whose keys could be changed.
+        config: the recipe, whose keys could be changed.
 
     Raises:
         ConfigError: it needs more than there is; the message names the parts and the keys that change the largest.
     """
     if memory.peak <= available:
         return
-    if memory.gradients + memory.update > memory.sampling:
-        keys = f"stages.{memory.stage}.tokens_per_batch"
-        if runtime.activation_checkpointing != "full":
-            keys += ", or set runtime.activation_checkpointing=full"
-        if memory.update < memory.gradients:
-            divide = "start more processes" if runtime.sharding.kind == "fsdp" else "set runtime.sharding.kind=fsdp"
+    runtime, lora = config.runtime, config.model.lora
+    adapter = memory.gradients + memory.optimizer
+    if memory.held - memory.libraries + memory.gradients > available:
+        divide = "start more processes" if runtime.sharding.kind == "fsdp" else "set runtime.sharding.kind=fsdp"
+        if lora is not None and adapter > memory.weights:
+            keys = f"model.lora.rank={lora.rank}"
+        elif lora is not None:
+            keys = f"the size of the model, or divide the weights over processes: {divide}"
+        else:
             keys = (
                 "the size of the model, of which training holds 16 bytes a weight, train an adapter (model.lora), or "
                 f"divide the weights over processes: {divide}"
             )
+    elif memory.gradients + memory.gathered + memory.update > memory.sampling:
+        keys = f"stages.{memory.stage}.tokens_per_batch"
+        if runtime.activation_checkpointing != "full":
+            keys += ", or set runtime.activation_checkpointing=full"
     else:
         keys = "rollout.engine.cache_gb or runtime.max_rows (of vLLM: rollout.engine.memory_share)"
     raise ConfigError(
@@ -158,14 +169,10 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     Measured peaks were within 15% (docs/performance.md), where the allocator gives back what is freed.
 
     Raises:
-        ConfigError: the recipe leaves its model open, its configuration cannot be read, a stage names a model that is
-            not there or reads other tokens, or the recipe samples from a model that the embedded engine cannot sample
-            from.
+        ConfigError: the recipe leaves its model open, or its configuration cannot be read.
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
-    architecture, tokenizer = _architecture(config)
-    check_sampling(config, architecture)
-    check_frozen_models(config, tokenizer)
+    architecture, tokenizer = recipe_architecture(config)
     prompt = _prompt_tokens(config, tokenizer)
     parts = [_stage_memory(config, stage, architecture, prompt, processes) for stage in config.stages]
     parts = [_divided(one, config, architecture, processes) for one in parts]
@@ -175,21 +182,13 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
         whole = sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
         parts = [replace(one, sampling=one.sampling + whole) if one.sampling else one for one in parts]
     if isinstance(engine := config.rollout.engine, VllmEngineConfig):
-        is_gpu = resolve_device(config.runtime.device).startswith("cuda")
+        is_gpu = _is_on_gpu(config.runtime)
         taken = int(engine.memory_share * (available or 0)) if is_gpu else _VLLM_ON_CPU
         parts = [
             replace(one, sampling=taken) if engine.sleep else replace(one, sampling=0, frozen=one.frozen + taken)
             for one in parts
         ]
     return max(parts, key=lambda part: part.peak)
-
-
-def _architecture(config: Config) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
-    """Return the model's configuration, and its tokenizer where that is at hand."""
-    if not isinstance(config.model, PretrainedModel):
-        model, words = new_tiny_model(config, load_family(config.task))
-        return model.config, words
-    return read_architecture(pretrained_path(config.model), key="model.path")
 
 
 def _prompt_tokens(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> int:
@@ -257,10 +256,9 @@ def _stage_memory(
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
     batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
-    is_cpu = resolve_device(runtime.device) == "cpu"
     return StageMemory(
         stage=stage.label,
-        libraries=_LIBRARIES_ON_CPU if is_cpu else 0,
+        libraries=0 if _is_on_gpu(runtime) else _LIBRARIES_ON_CPU,
         weights=sum(sizes.values()) * itemsize + (num_trained * _WIDE if is_narrow else 0),
         gradients=num_trained * _WIDE,
         optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),

@@ -272,18 +272,27 @@ def _hand_over(trained: nn.Parameter, parameter: Tensor) -> None:
     parameter.grad = None
 
 
-def use_liger(model: PreTrainedModel, head: Head) -> None:
-    """Put Liger Kernel's layers in the place of a model's own; its losses, which replace the head, are left out.
+def check_liger() -> None:
+    """Check that Liger Kernel can be used.
 
     Raises:
         MissingExtraError: it is not installed.
         ConfigError: there is no CUDA device.
-        MismatchError: states or gradients differ by more than rounding from those of the model's own layers.
     """
     if not is_liger_kernel_available():
         raise MissingExtraError("liger-kernel", "liger", "runtime.liger")
     if not torch.cuda.is_available():
         raise ConfigError("runtime.liger=true: its kernels need a CUDA device; leave it out")
+
+
+def use_liger(model: PreTrainedModel, head: Head) -> None:
+    """Put Liger Kernel's layers in the place of a model's own; its losses, which replace the head, are left out.
+
+    Raises:
+        ConfigError, MissingExtraError: see `check_liger`.
+        MismatchError: states or gradients differ by more than rounding from those of the model's own layers.
+    """
+    check_liger()
     from transformers.integrations.liger import apply_liger_kernel
 
     model.eval()

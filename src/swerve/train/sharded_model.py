@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from swerve.config.recipe import RuntimeConfig
+from swerve.config.recipe import RuntimeConfig, ShardingConfig
 from swerve.errors import ConfigError
 from swerve.models.adapter import has_adapter, trainable_names, whole_tensors
 from swerve.models.model_folder import LoadedModel, load_model
@@ -136,13 +136,22 @@ class ShardedModel(ReplicatedModel):
         return
 
 
-def _divide(model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_trained: bool) -> None:
-    """Divide a model's weights, in place; those that are trained become float32, the others what it computes in."""
-    settings = runtime.sharding
-    if settings.offload and not world.device.startswith("cuda"):
+def check_offload(sharding: ShardingConfig, device: str) -> None:
+    """Check that there is a CUDA device whose memory can be spared.
+
+    Raises:
+        ConfigError: the recipe asks for it on a machine without one.
+    """
+    if sharding.offload and not device.startswith("cuda"):
         raise ConfigError(
             "runtime.sharding.offload=true spares the memory of a CUDA device, which this machine lacks; leave it out"
         )
+
+
+def _divide(model: PreTrainedModel, world: World, runtime: RuntimeConfig, *, is_trained: bool) -> None:
+    """Divide a model's weights, in place; those that are trained become float32, the others what it computes in."""
+    settings = runtime.sharding
+    check_offload(settings, world.device)
     narrow = runtime.precision == "bfloat16"
     wide = set(getattr(model, "_keep_in_fp32_modules", None) or ())
     if narrow and any(wide.intersection(name.split(".")) for name, _ in model.named_parameters()):

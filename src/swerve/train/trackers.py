@@ -69,6 +69,16 @@ def open_trackers(
         yield [_Scalars(stack.enter_context(_OPENERS[name](module, tracked))) for name, module in modules.items()]
 
 
+def check_trackers(names: Sequence[str]) -> None:
+    """Check that the packages of trackers are installed.
+
+    Raises:
+        MissingExtraError: one is not.
+    """
+    for name in names:
+        _module(name)
+
+
 def _module(name: str) -> Any:
     try:
         return importlib.import_module("torch.utils.tensorboard" if name == "tensorboard" else name)

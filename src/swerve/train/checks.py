@@ -1,0 +1,209 @@
+"""What training refuses in a recipe before its first step; `swerve config check` asks the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from swerve.config import Config, SftStage, StageConfig, TorchEngineConfig
+from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
+from swerve.errors import ConfigError, nearest
+from swerve.models.model_folder import resolve_device, tokenizer_fingerprint
+from swerve.problems import ProblemFamily, Task, load_family
+from swerve.problems.data_specs import check_source, parse_spec
+from swerve.prompts import check_solution_lengths
+from swerve.rewards.checks import check_graders
+from swerve.rollout.decoding import check_decoding, check_samples
+from swerve.rollout.vllm_versions import check_transfer, check_vllm
+from swerve.seeds import derive_seed
+from swerve.train.curriculum import stage_draws
+from swerve.train.initial import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
+from swerve.train.learner import optimizer_class
+from swerve.train.live import check_watched
+from swerve.train.phases import phases_of
+from swerve.train.replicated_model import check_liger
+from swerve.train.sharded_model import check_offload
+from swerve.train.trackers import check_trackers
+from swerve.types import Problem
+
+
+def check_recipe(config: Config, *, is_here: bool = True) -> None:
+    """Check all that can be told of a recipe without reading weights or asking for data on the hub.
+
+    Args:
+        config: the recipe.
+        is_here: whether this machine trains it; False: packages and devices are not looked at.
+
+    Raises:
+        ConfigError: training would refuse it; see the checks below.
+        ArtifactError: a file of problems cannot be read.
+        CheckpointError: a model is no causal model of text, or its weights are quantised.
+        MissingExtraError: it needs a package that is not installed.
+    """
+    if is_here:
+        check_machine(config)
+    architecture, tokenizer = (None, None) if has_open_model(config) else recipe_architecture(config)
+    if architecture is not None:
+        check_models(config, architecture, tokenizer, is_here=is_here)
+    sources = list(_sources(config.task))
+    for spec in sources:
+        check_source(spec)
+    check_examples(config)
+    if not any(parse_spec(spec).is_on_hub for spec in sources):
+        family = load_family(config.task)
+        problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
+        check_problems(config, family, problems)
+        if architecture is not None and tokenizer is not None:
+            check_solution_lengths(config, architecture, tokenizer, problems, checks_solutions=not family.is_prose)
+        for stage in config.stages:
+            stage_draws(phases_of(stage), family, problems, seed=config.seed)
+
+
+def _sources(task: Task) -> Iterator[str]:
+    """Yield the data specs that a task, or a task of a mixture, reads."""
+    for part in getattr(task, "parts", ()):
+        yield from _sources(part.task)
+    yield from (*getattr(task, "train", ()), *getattr(task, "heldout", ()))
+    yield from getattr(getattr(task, "where", None), "exclude", ())
+
+
+def check_machine(config: Config) -> None:
+    """Check that what the recipe asks of the machine is there.
+
+    Raises:
+        ConfigError: a key needs a CUDA device.
+        MissingExtraError: a key needs a package that is not installed.
+    """
+    device = resolve_device(config.runtime.device)
+    check_trackers(config.runtime.trackers)
+    check_offload(config.runtime.sharding, device)
+    if config.runtime.liger:
+        check_liger()
+    for stage in config.stages:
+        optimizer_class(stage.optimizer)
+    if isinstance(config.rollout.engine, ServerEngineConfig) and config.rollout.engine.weights == "transfer":
+        check_transfer(device.partition(":")[0])
+
+
+def check_problems(config: Config, family: ProblemFamily, problems: Sequence[Problem]) -> None:
+    """Check that the training problems can be graded, and that there are held-out ones where training measures on them.
+
+    Raises:
+        ConfigError: see `check_graders` and `check_watched`.
+    """
+    check_graders(problems)
+    check_watched(config, family)
+
+
+def check_examples(config: Config, *, done: int = 0) -> None:
+    """Check that the files and folders of examples which supervised stages learn from are there.
+
+    Args:
+        config: the recipe.
+        done: global steps made; stages that are over are not looked at.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for stage in _stages_left(config, done):
+        for spec in (*getattr(stage, "data", ()), *getattr(stage, "validation", ())):
+            check_source(spec)
+
+
+def _stages_left(config: Config, done: int) -> list[StageConfig]:
+    """Return the stages that are not over after as many global steps."""
+    ends = accumulate(stage.steps for stage in config.stages)
+    return [stage for end, stage in zip(ends, config.stages, strict=True) if end > done]
+
+
+def check_models(
+    config: Config,
+    model: PreTrainedModel | PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    done: int = 0,
+    is_here: bool = True,
+) -> None:
+    """Check that the recipe's model can be sampled from, and that other models it names are there and read its tokens.
+
+    Args:
+        config: the recipe.
+        model: the recipe's, or its configuration, of which less can be told.
+        tokenizer: the model's; None where it is not at hand.
+        done: global steps made; stages that are over are not looked at.
+        is_here: whether this machine trains it.
+
+    Raises:
+        ConfigError, CheckpointError, MissingExtraError: see `check_sampling` and `check_frozen_models`.
+    """
+    check_sampling(config, model, is_here=is_here)
+    check_frozen_models(config, tokenizer, done=done)
+
+
+def check_frozen_models(config: Config, tokenizer: PreTrainedTokenizerBase | None, *, done: int = 0) -> None:
+    """Check, without reading weights, that the models which stages name are there and read the policy's tokens.
+
+    Args:
+        config: the recipe.
+        tokenizer: the policy's; None where it is not at hand: then tokens are not compared.
+        done: global steps made; stages that are over are not looked at.
+
+    Raises:
+        ConfigError: one is not there, or its tokenizer is another; or a stage keeps no such checkpoint.
+        CheckpointError: one is no causal model of text, or its weights are quantised.
+    """
+    labels = [stage.label for stage in config.stages]
+    for stage in _stages_left(config, done):
+        for key, name in stage.frozen_models.items():
+            key = f"stages.{stage.label}.{key}"
+            if is_of_run(name, config):
+                _check_kept(name, config, key=key)
+                continue
+            try:
+                _, other = read_architecture(name, key=key)
+            except ConfigError:
+                if hint := nearest(name, labels):
+                    raise ConfigError(f"{key}={name}: there is no stage, folder or model of this name{hint}") from None
+                raise
+            if tokenizer is None or other is None or stage.kind == "reject":  # it learns texts, not token by token
+                continue
+            if tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other):
+                raise ConfigError(f"{key}={name}: {OTHER_TOKENS}")
+
+
+def _check_kept(name: str, config: Config, *, key: str) -> None:
+    label, _, number = name.rpartition("-")
+    stages = {stage.label: stage for stage in config.stages}
+    if name in stages or not number.isdecimal() or getattr(stages[label], "epochs", None) is not None:
+        return  # the last one, or not known yet
+    kept = sorted(stages[label].kept_steps)
+    if int(number) not in kept:
+        raise ConfigError(
+            f"{key}={name}: stage '{label}' keeps no checkpoint after step {number}, only after "
+            f"{', '.join(map(str, kept))}; add it to stages.{label}.checkpoints"
+        )
+
+
+def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig, *, is_here: bool = True) -> None:
+    """Check that a recipe whose training samples has a model that its engine can sample from.
+
+    Args:
+        config: the recipe; what watches training (`every`) samples with this engine too.
+        model: the recipe's, or its configuration, of which less can be told.
+        is_here: whether this machine trains it; False: an installed vLLM is not asked.
+
+    Raises:
+        ConfigError: it cannot; see `check_decoding` and `check_vllm`.
+        MissingExtraError: the engine is vLLM, which is not installed.
+    """
+    samples = not all(isinstance(stage, SftStage) for stage in config.stages)
+    if samples and is_here and isinstance(config.rollout.engine, VllmEngineConfig):
+        check_vllm(model.config if isinstance(model, PreTrainedModel) else model)
+    is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
+    if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
+        if isinstance(model, PreTrainedModel):
+            check_decoding(model)
+        else:
+            check_samples(model)

@@ -1,0 +1,49 @@
+"""What `swerve config check` and training refuse before a step is made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from swerve.artifacts.run import RunDirectory
+from swerve.errors import ConfigError, MissingExtraError, SwerveError
+from swerve.progress import SilentProgress
+from swerve.recipes import load_config
+from swerve.train import train
+from swerve.train.checks import check_recipe
+
+REFUSED = [
+    ("max_new_tokens=510", ConfigError, "together more than the model's 512 positions; lower max_new_tokens"),
+    ("max_new_tokens=12", ConfigError, r"the right solution .* has \d+ tokens, more than max_new_tokens=12"),
+    ("stages.rl.where={kinds: [nosuch]}", ConfigError, "stage 'rl': none of 400 training problems is within 'where'"),
+    ("stages.rl.mix={nosuch: 1}", ConfigError, "stage 'rl': 'mix' names 'nosuch'"),
+    ("stages.sft.data=nosuch.jsonl", ConfigError, "data source 'nosuch.jsonl' does not exist"),
+    ("runtime.sharding={kind: fsdp, offload: true}", ConfigError, "offload=true spares the memory of a CUDA device"),
+    ("runtime.liger=true", SwerveError, "runtime.liger(=true: its kernels need a CUDA| needs the package)"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), REFUSED)
+def test_config_check_and_training_refuse_the_same(small_recipe, tmp_path, change, error, message):
+    config = load_config(small_recipe, [change, "runtime.device=cpu"])
+    with pytest.raises(error, match=message) as checked:
+        check_recipe(config)
+    with pytest.raises(error, match=re.escape(str(checked.value))):
+        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+    assert not (tmp_path / "run").exists()
+
+
+def test_packages_are_those_of_the_machine_that_trains(small_recipe, monkeypatch):
+    monkeypatch.setattr("swerve.train.replicated_model.is_liger_kernel_available", lambda: False)
+    config = load_config(small_recipe, ["runtime.liger=true"])
+    with pytest.raises(MissingExtraError, match="runtime.liger needs the package 'liger-kernel'"):
+        check_recipe(config)
+    check_recipe(config, is_here=False)
+
+
+def test_data_sets_of_the_hub_are_left_to_training_and_files_beside_them_are_not(monkeypatch):
+    monkeypatch.setattr("swerve.problems.data_specs.read_hub_dataset", lambda *_, **__: pytest.fail("asked the hub"))
+    check_recipe(load_config("gsm8k"))
+    with pytest.raises(ConfigError, match=r"data source 'nosuch.jsonl' does not exist; give a file that ends in"):
+        check_recipe(load_config("gsm8k", ["task.train=nosuch.jsonl"]))
