@@ -232,6 +232,7 @@ def test_wrong_checkpoints(swerve: Swerve, folders: dict[str, Path], rollouts: P
     empty.mkdir()
     cases = {
         "nowhere": "checkpoint nowhere does not exist; give a folder in the Hugging Face layout or RUN:SELECTOR",
+        str(empty.parent / "emtpy"): f"emtpy does not exist; did you mean '{empty}'? Give a folder",
         "nowhere:rl-1": "run directory nowhere does not exist",
         str(empty): "has no config.json",
         str(folders["other"]): "only models with the same tokenizer can be compared",

@@ -109,13 +109,20 @@ def test_evaluation_and_probe_take_models_of_the_hub(swerve: Swerve, tmp_path: P
 
 
 @pytest.mark.slow
-def test_training_begins_with_a_model_of_the_hub(swerve: Swerve, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_training_begins_with_a_model_of_the_hub(
+    swerve: Swerve, hub: Hub, folders: dict[str, Path], tmp_path: Path
+) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     for name, changes in (("hub", ()), ("folder", (f"model.path={folders['first']}",))):
         ended = swerve("train", "recipe.yaml", *changes, "--out", name)
         assert ended.status == 0, ended.err
-    hub, folder = (tmp_path / name / "checkpoints/step_000001/model.safetensors" for name in ("hub", "folder"))
-    assert hub.read_bytes() == folder.read_bytes()
+    weights = [tmp_path / name / "checkpoints/step_000001/model.safetensors" for name in ("hub", "folder")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    with hub.unreachable():
+        ended = swerve("config", "check", "recipe.yaml")
+        assert (ended.status, "valid" in ended.out) == (0, True), ended.err
+        ended = swerve("config", "check", "recipe.yaml", "model.path=owner/unfetched")
+        assert (ended.status, ended.err.count("\n"), "cannot be reached" in ended.err) == (2, 1, True), ended.err
     ended = swerve("train", "recipe.yaml", "model.path=owner/gated", "--out", "refused")
     assert (ended.status, ended.err.count("\n")) == (1, 2)  # where the run was to be, and why it is not
     assert "cannot find a model owner/gated: it is gated" in ended.err

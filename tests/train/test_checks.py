@@ -47,3 +47,13 @@ def test_data_sets_of_the_hub_are_left_to_training_and_files_beside_them_are_not
     check_recipe(load_config("gsm8k"))
     with pytest.raises(ConfigError, match=r"data source 'nosuch.jsonl' does not exist; give a file that ends in"):
         check_recipe(load_config("gsm8k", ["task.train=nosuch.jsonl"]))
+
+
+def test_a_folder_whose_name_is_mistyped_is_not_looked_for_on_the_hub(small_recipe, tmp_path, monkeypatch):
+    (tmp_path / "models/first").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    config = load_config(small_recipe, ["model={kind: pretrained, path: models/frist}"])
+    with pytest.raises(ConfigError, match="there is no such folder, .*; did you mean 'models/first'?"):
+        check_recipe(config)
+    with pytest.raises(SwerveError, match="there is no such folder, .*; did you mean 'models/first'?"):
+        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())

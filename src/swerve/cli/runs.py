@@ -12,7 +12,7 @@ from pathlib import Path
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import console_progress, one_line
 from swerve.config import Config
-from swerve.errors import ArtifactError, CheckpointError, ConfigError
+from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 from swerve.probe.request import NamedModel, name_checkpoint
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes.loader import check_recorded_config, load_config
@@ -199,8 +199,11 @@ def resolve_checkpoint(name: str) -> NamedFolder:
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
-    what = "has no config.json or adapter_config.json" if path.exists() else "does not exist"
-    raise CheckpointError(f"checkpoint {name} {what}; give a folder in the Hugging Face layout or RUN:SELECTOR")
+    layout = "a folder in the Hugging Face layout or RUN:SELECTOR"
+    if path.exists():
+        raise CheckpointError(f"checkpoint {name} has no config.json or adapter_config.json; give {layout}")
+    hint = nearest(name, map(str, path.parent.glob("*")))
+    raise CheckpointError(f"checkpoint {name} does not exist{hint}{' Give' if hint else '; give'} {layout}")
 
 
 def split_name(text: str) -> tuple[str | None, str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, ModelInfo, constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -22,7 +22,7 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from swerve.artifacts.files import check_space
-from swerve.errors import CheckpointError, DiskFullError
+from swerve.errors import CheckpointError, DiskFullError, nearest
 from swerve.models.trial import said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
@@ -59,14 +59,28 @@ def _fetched(path: str) -> Path:
             raise CheckpointError(f"cannot fetch {path}: {said_by(error)}") from error
 
 
-def _fetch(name: str, revision: str | None) -> Path:
+def described(name: str, revision: str | None) -> ModelInfo | None:
+    """Return what the hub says of a model; None where the hub cannot be reached, which it tries once.
+
+    Raises:
+        HfHubHTTPError: the hub has no such model, or refuses to say.
+        HFValidationError: no model of the hub has this name, or it begins with a folder of this machine.
+    """
+    if Path(name.partition("/")[0]).exists():
+        raise HFValidationError
     try:
-        found = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        return HfApi().model_info(name, revision=revision, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except (HfHubHTTPError, HFValidationError) as error:
         if not isinstance(error, HfHubHTTPError) or error.response.status_code < 500:
             raise
-        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+        return None
     except Exception:  # what the hub's HTTP library raises differs between its versions
+        return None
+
+
+def _fetch(name: str, revision: str | None) -> Path:
+    found = described(name, revision)
+    if found is None:
         return Path(snapshot_download(name, revision=revision, local_files_only=True))
     files = {one.rfilename: one.size or 0 for one in found.siblings or ()}
     read = [one for one in files if _is_read(one)]
@@ -108,8 +122,10 @@ def refusal(error: Exception, name: str, revision: str) -> str:
         case RevisionNotFoundError():
             return f"the model has no revision '{revision}'; its page lists branches and tags"
         case HFValidationError():
-            made_by = "; a checkpoint of a run is there once the run was trained" if "checkpoints/" in name else ""
-            return f"there is no such folder, and it is no name on the hub (owner/name#revision){made_by}"
+            hint = nearest(name, map(str, Path(name).parent.glob("*")))
+            if not hint and "checkpoints/" in name:
+                hint = "; a checkpoint of a run is there once the run was trained"
+            return f"there is no such folder, and it is no name on the hub (owner/name#revision){hint}"
         case LocalEntryNotFoundError():
             why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} cannot be reached"
             fetch = f"hf download --local-dir FOLDER {name}"

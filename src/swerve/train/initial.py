@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from transformers import (
     AutoConfig,
     PreTrainedConfig,
@@ -20,7 +18,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import whole_folder
-from swerve.models.hub import quiet_hub, refusal
+from swerve.models.hub import described, quiet_hub, refusal
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint, weights_fingerprint
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import check_readable, quiet_transformers
@@ -65,15 +63,16 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
         CheckpointError: it is no causal model of text, or its weights are quantised.
     """
     name, _, revision = path.partition("#")
-    name = str(whole_folder(Path(name)))
+    is_here = (folder := whole_folder(Path(name))).is_dir()
+    if is_here:
+        name = str(folder)
     try:
-        if not Path(name).is_dir() and path.startswith((".", "/", "~")):
-            raise HFValidationError  # which the hub says of other paths
-        if not Path(name).is_dir():
-            validate_repo_id(name)
         with quiet_transformers(), quiet_hub():
             found: PreTrainedConfig = AutoConfig.from_pretrained(
-                name, trust_remote_code=False, **({"revision": revision} if revision else {})
+                name,
+                revision=revision or "main",
+                trust_remote_code=False,
+                local_files_only=is_here or described(name, revision or None) is None,
             )
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
