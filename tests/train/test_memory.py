@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from transformers import Qwen3MoeConfig
+import torch
+from transformers import AutoConfig, Qwen3MoeConfig
 
 from swerve.errors import CheckpointError, ConfigError
+from swerve.models.trial import layer_configs
 from swerve.recipes import load_config
+from swerve.rollout.decoding import cache_bytes_per_token
 from swerve.train.memory import StageMemory, check_memory, predicted_memory
 
 QWEN_1_5B = {
@@ -104,6 +108,25 @@ def test_a_model_that_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     with pytest.raises(CheckpointError, match=r"\(model_type t5\) is an encoder and a decoder, and only causal models"):
         predicted_memory(load_config("gsm8k", [f"model.path={tmp_path}"]))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_act": "silly"}))
+    with pytest.raises(CheckpointError, match=r"cannot build the model of model.path: config.json: KeyError: 'silly'"):
+        predicted_memory(load_config("gsm8k", [f"model.path={tmp_path}"]))
+
+
+def test_a_model_that_does_not_read_packed_rows_is_counted_in_padded_ones(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "alibi": True, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "falcon", **sizes}))
+    changes = [f"model.path={tmp_path}", "max_new_tokens=8", "stages.rl.tokens_per_batch=64"]
+    padded = predicted_memory(load_config("gsm8k", [*changes, "runtime.rows=padded"]))
+    assert predicted_memory(load_config("gsm8k", changes)) == padded
+
+
+def test_heads_of_several_sizes_are_counted_layer_by_layer() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    kinds = {"layer_types": ["sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16}
+    config = AutoConfig.for_model("gemma4_text", **sizes, **kinds)
+    assert [layer.head_dim for layer in layer_configs(config)] == [8, 16]
+    assert cache_bytes_per_token(SimpleNamespace(config=config, dtype=torch.float32)) == 2 * 2 * (8 + 16) * 4
 
 
 def test_states_of_linear_attention_count_once_for_each_completion(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class _Stage(Model):
     kind: str
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]*$")] = ""
     """Names the stage's checkpoints, in letters, digits and underscores; its kind by default."""
-    steps: PositiveInt
+    steps: Annotated[PositiveInt, Field(le=10**9)]
     optimizer: OptimizerConfig
     checkpoints: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
     """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
@@ -114,7 +114,7 @@ class _Counted(_Stage):
 
     model_config = ConfigDict(json_schema_extra=_length_optional)
 
-    epochs: Positive | None = None
+    epochs: Annotated[Positive, Field(le=1e6)] | None = None
     """In place of `steps`: passes over the problems that the stage draws from, or the records of `data`."""
 
     @model_validator(mode="before")
@@ -254,7 +254,7 @@ ZeroVariance = Literal["keep", "drop", "refill"]
 class PhaseConfig(Model):
     """Some steps of an RL stage, with the stage's settings but for those given here."""
 
-    steps: PositiveInt
+    steps: Annotated[PositiveInt, Field(le=10**9)]
     where: StageFilter | None = None
     mix: dict[str, Positive] | None = None
     prompts_per_step: PositiveInt | None = None

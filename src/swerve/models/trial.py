@@ -113,6 +113,12 @@ def _check_built(folder: Path) -> None:
     _check_shapes(folder, model, shapes)
 
 
+def layer_configs(config: PreTrainedConfig) -> list[Any]:
+    """Return the configuration of each layer, which differ where a model has heads of several sizes (Gemma 4)."""
+    text: Any = config.get_text_config()
+    return list(getattr(text, "per_layer_config", None) or [text] * text.num_hidden_layers)
+
+
 def check_readable(source: Path | str, config: PreTrainedConfig) -> None:
     """Raise CheckpointError if a configuration is not of a causal model of text, or says that it is quantised."""
     kind = None

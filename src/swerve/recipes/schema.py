@@ -246,9 +246,9 @@ def _described(option: Schema) -> str:
     return f"a number above {option['exclusiveMinimum']:.10g}"
 
 
-def _choice(key: str, value: Any, words: Sequence[str]) -> str:
-    options = ", ".join(f"'{word}'" for word in words)
-    hint = nearest(value, words) if isinstance(value, str) else ""
+def _choice(key: str, value: Any, words: Sequence[str | int]) -> str:
+    options = ", ".join(f"'{word}'" if isinstance(word, str) else str(word) for word in words)
+    hint = nearest(value, [word for word in words if isinstance(word, str)]) if isinstance(value, str) else ""
     return f"{key} must be {'one of ' if len(words) > 1 else ''}{options}, got {_show(value)}{hint}"
 
 

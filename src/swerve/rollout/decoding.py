@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from swerve.errors import ConfigError
 from swerve.models.head import head_tolerance
-from swerve.models.trial import said_by
+from swerve.models.trial import layer_configs, said_by
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward
 
@@ -257,13 +257,14 @@ def cache_bytes(cache: Cache) -> int:
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int | None:
     """Return the size of one token's keys and values in all layers, None where the configuration does not say."""
-    config: Any = model.config.get_text_config()
-    num_heads = getattr(config, "num_attention_heads", None)
-    if num_heads is None:
-        return None
-    width = getattr(config, "head_dim", None) or config.hidden_size // num_heads
-    num_kept = getattr(config, "num_key_value_heads", None) or num_heads
-    return int(2 * config.num_hidden_layers * num_kept * width * model.dtype.itemsize)
+    num_kept = 0
+    for layer in layer_configs(model.config):
+        num_heads = getattr(layer, "num_attention_heads", None)
+        if num_heads is None:
+            return None
+        width = getattr(layer, "head_dim", None) or layer.hidden_size // num_heads
+        num_kept += (getattr(layer, "num_key_value_heads", None) or num_heads) * width
+    return 2 * num_kept * model.dtype.itemsize
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -50,7 +50,9 @@ def mcnemar(
         raise ValueError(f"the same cases are needed twice, got {first.size} and {second.size}")
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     discordant, fewer = only_first + only_second, min(only_first, only_second)
-    p_value = float(2 * binom.cdf(fewer, discordant, 0.5) - binom.pmf(fewer, discordant, 0.5)) if discordant else 1.0
+    p_value = 1.0  # as many on both sides: the sum below is 1 but for its rounding, which goes either way
+    if only_first != only_second:
+        p_value = float(2 * binom.cdf(fewer, discordant, 0.5) - binom.pmf(fewer, discordant, 0.5))
     return McNemarResult(
         num=first.size,
         num_first_only=only_first,

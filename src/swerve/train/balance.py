@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedConfig
 
+from swerve.models.trial import layer_configs
+
 _CLOSE = 1.01
 """Nothing more is moved once the most loaded rank has so many times the mean."""
 
@@ -47,7 +49,7 @@ class WorkEstimate:
         """
         text: Any = config.get_text_config()
         size, layers, heads = text.hidden_size, text.num_hidden_layers, getattr(text, "num_attention_heads", 0)
-        width = heads * (getattr(text, "head_dim", None) or size // max(1, heads))
+        width = heads * (getattr(layer_configs(config)[0], "head_dim", None) or size // max(1, heads))
         keys = width * (getattr(text, "num_key_value_heads", None) or heads) // max(1, heads)
         inner = getattr(text, "moe_intermediate_size", None) or getattr(text, "intermediate_size", None) or 4 * size
         inner *= getattr(text, "num_experts_per_tok", None) or 1

@@ -24,13 +24,13 @@ from swerve.config import Config, TorchEngineConfig
 from swerve.config.engines import VllmEngineConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
-from swerve.errors import ConfigError
+from swerve.errors import CheckpointError, ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import head_inputs, model_head
-from swerve.models.packed_attention import use_packed_attention
-from swerve.models.trial import quiet_transformers
+from swerve.models.packed_attention import sdpa_again, use_packed_attention
+from swerve.models.trial import quiet_transformers, said_by
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import recipe_architecture
@@ -229,8 +229,11 @@ def _empty_model(architecture: PreTrainedConfig, runtime: RuntimeConfig) -> PreT
     """Return the model without content, in the type that it computes in."""
     untyped: Any = AutoModelForCausalLM
     dtype = torch.bfloat16 if runtime.precision == "bfloat16" else torch.float32
-    with torch.device("meta"), quiet_transformers():
-        model: PreTrainedModel = untyped.from_config(architecture, trust_remote_code=False, dtype=dtype)
+    try:
+        with torch.device("meta"), quiet_transformers():
+            model: PreTrainedModel = untyped.from_config(architecture, trust_remote_code=False, dtype=dtype)
+    except Exception as error:  # the architectures raise types of their own, without a common base
+        raise CheckpointError(f"cannot build the model of model.path: config.json: {said_by(error)}") from error
     return model
 
 
@@ -255,7 +258,17 @@ def _stage_memory(
     use_fast_layers(model)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
-    batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
+    try:
+        update = _update_bytes(
+            mode, model, _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
+        )
+    except (TypeError, ValueError, RuntimeError, IndexError):
+        if not packs:
+            raise
+        sdpa_again(model)  # as training does where an architecture's own code does not read packed rows
+        update = _update_bytes(
+            mode, model, _fullest_batch(stage, prompt, config.max_new_tokens, packed=False, processes=processes)
+        )
     return StageMemory(
         stage=stage.label,
         libraries=0 if _is_on_gpu(runtime) else _LIBRARIES_ON_CPU,
@@ -263,7 +276,7 @@ def _stage_memory(
         gradients=num_trained * _WIDE,
         optimizer=sum(_moments_bytes(stage, sizes[name]) for name in names),
         frozen=_num_frozen(config, stage, total=sum(sizes.values()), trained=num_trained) * itemsize,
-        update=_update_bytes(mode, model, batch),
+        update=update,
         sampling=_sampling_bytes(mode, model, config, stage, prompt + config.max_new_tokens, processes),
     )
 
@@ -342,8 +355,14 @@ def _sampling_bytes(
     """Return the bytes of the keys and values, and of the logits, of the completions sampled side by side."""
     if isinstance(stage, SftStage):
         return 0
-    with mode, _LiveBytes(besides=()), torch.no_grad():
-        output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
+    try:
+        with mode, _LiveBytes(besides=()), torch.no_grad():
+            output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise CheckpointError(
+            f"the model of model.path cannot read a token ({said_by(error)}); its config.json does not describe a model "
+            "that works"
+        ) from error
     layers = getattr(getattr(output, "past_key_values", None), "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
     per_token, per_row = (
