@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoConfig, Qwen3MoeConfig
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig
 
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.trial import layer_configs
@@ -126,7 +125,9 @@ def test_heads_of_several_sizes_are_counted_layer_by_layer() -> None:
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16}
     config = AutoConfig.for_model("gemma4_text", **sizes, **kinds)
     assert [layer.head_dim for layer in layer_configs(config)] == [8, 16]
-    assert cache_bytes_per_token(SimpleNamespace(config=config, dtype=torch.float32)) == 2 * 2 * (8 + 16) * 4
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    assert cache_bytes_per_token(model) == 2 * 2 * (8 + 16) * 4
 
 
 def test_states_of_linear_attention_count_once_for_each_completion(tmp_path: Path) -> None:

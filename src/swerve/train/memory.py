@@ -360,8 +360,8 @@ def _sampling_bytes(
             output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise CheckpointError(
-            f"the model of model.path cannot read a token ({said_by(error)}); its config.json does not describe a model "
-            "that works"
+            f"the model of model.path cannot read a token ({said_by(error)}); its config.json does not describe a "
+            "model that works"
         ) from error
     layers = getattr(getattr(output, "past_key_values", None), "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
