@@ -237,6 +237,11 @@ def test_stop_tokens_are_the_tokenizers_and_the_models(tiny):
     model, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
     model.generation_config.eos_token_id = [2, 9]
     assert stop_ids(model, tokenizer) == (2, 9)
+    model.generation_config.eos_token_id = "</s>"
+    with pytest.raises(
+        CheckpointError, match=r"eos_token_id in generation_config.json must be an id or a list of ids, got '</s>'"
+    ):
+        stop_ids(model, tokenizer)
 
 
 def test_manifest_guards_every_file(saved):

@@ -159,6 +159,17 @@ def test_values_and_defaults(recipe: Path) -> None:
             "num_heads: 3",
             "recipe.yaml:4: 'model': num_heads (3) must be a multiple of num_kv_heads (2)",
         ),
+        (
+            "seed: 3",
+            "seed: 3\nrollout: {ahead: '1'}",
+            "recipe.yaml:3: 'rollout.ahead' must be one of 0, 1, got '1'",
+        ),
+        (
+            "steps: 10\n",
+            "steps: 2000000000\n",
+            "recipe.yaml:9: 'stages.0.steps' must be at most 1000000000, got 2000000000",
+        ),
+        ("steps: 10\n", "epochs: 1e9\n", "recipe.yaml:9: 'stages.0.epochs' must be at most 1000000, got 1000000000.0"),
         ("seed: 3", "seed: 3\neval: []", "recipe.yaml:3: 'eval' must be a mapping, got an empty list"),
         (
             "seed: 3\ntask: addition",

@@ -108,7 +108,9 @@ def test_a_model_that_cannot_be_trained_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"\(model_type t5\) is an encoder and a decoder, and only causal models"):
         predicted_memory(load_config("gsm8k", [f"model.path={tmp_path}"]))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_act": "silly"}))
-    with pytest.raises(CheckpointError, match=r"cannot build the model of model.path: config.json: KeyError: 'silly'"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot build the model of model.path: its config.json is wrong: KeyError: 'silly'"
+    ):
         predicted_memory(load_config("gsm8k", [f"model.path={tmp_path}"]))
 
 

@@ -354,7 +354,10 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
     declared = model.generation_config.eos_token_id if model.generation_config is not None else None
     own = declared if isinstance(declared, list) else [declared]
     if not all(token is None or isinstance(token, int) for token in own):
-        raise CheckpointError(f"generation_config.json: eos_token_id must be an id or a list of ids, got {declared!r}")
+        raise CheckpointError(
+            f"{model.name_or_path}: eos_token_id in generation_config.json must be an id or a list of ids, got "
+            f"{declared!r}"
+        )
     return tuple(sorted({token for token in [tokenizer.eos_token_id, *own] if token is not None}))
 
 

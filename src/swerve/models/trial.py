@@ -116,7 +116,7 @@ def _check_built(folder: Path) -> None:
 def layer_configs(config: PreTrainedConfig) -> list[Any]:
     """Return the configuration of each layer, which differ where a model has heads of several sizes (Gemma 4)."""
     text: Any = config.get_text_config()
-    return list(getattr(text, "per_layer_config", None) or [text] * text.num_hidden_layers)
+    return list(text.per_layer_config)
 
 
 def check_readable(source: Path | str, config: PreTrainedConfig) -> None:
@@ -257,6 +257,14 @@ def try_on_texts(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     _tried.add(trial)
 
 
+def cannot_read(path: Path | str, error: Exception) -> CheckpointError:
+    """Return what to raise of a model whose forward pass fails on any token."""
+    return CheckpointError(
+        f"the model in {path} cannot read a token ({said_by(error)}); its config.json does not describe a model "
+        "that works"
+    )
+
+
 def check_reads_a_token(path: Path | str, model: PreTrainedModel) -> None:
     """Have a model read a token: sizes that do not fit one another are found only then.
 
@@ -268,9 +276,6 @@ def check_reads_a_token(path: Path | str, model: PreTrainedModel) -> None:
             ids: Any = torch.zeros(1, 1, dtype=torch.long, device=model.device)
             logits = model(input_ids=ids).logits
     except Exception as error:
-        raise CheckpointError(
-            f"the model in {path} cannot read a token ({said_by(error)}); its config.json does not describe a model "
-            "that works"
-        ) from error
+        raise cannot_read(path, error) from error
     if not bool(torch.isfinite(logits).all()):
         raise CheckpointError(f"the model in {path} gives logits that are not finite; its config.json is damaged")

@@ -48,11 +48,12 @@ class WorkEstimate:
             packs: whether it reads packed rows.
         """
         text: Any = config.get_text_config()
-        size, layers, heads = text.hidden_size, text.num_hidden_layers, getattr(text, "num_attention_heads", 0)
-        width = heads * (getattr(layer_configs(config)[0], "head_dim", None) or size // max(1, heads))
-        keys = width * (getattr(text, "num_key_value_heads", None) or heads) // max(1, heads)
-        inner = getattr(text, "moe_intermediate_size", None) or getattr(text, "intermediate_size", None) or 4 * size
-        inner *= getattr(text, "num_experts_per_tok", None) or 1
+        layer, layers, size = layer_configs(config)[0], text.num_hidden_layers, text.hidden_size
+        heads = getattr(layer, "num_attention_heads", 0)
+        width = heads * (getattr(layer, "head_dim", None) or size // max(1, heads))
+        keys = width * (getattr(layer, "num_key_value_heads", None) or heads) // max(1, heads)
+        inner = getattr(layer, "moe_intermediate_size", None) or getattr(layer, "intermediate_size", None) or 4 * size
+        inner *= getattr(layer, "num_experts_per_tok", None) or 1
         return cls(
             per_token=2 * layers * size * (2 * width + 2 * keys + 3 * inner),
             per_completion_token=2 * size * text.vocab_size,

@@ -30,7 +30,7 @@ from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
 from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
-from swerve.models.trial import quiet_transformers, said_by
+from swerve.models.trial import cannot_read, quiet_transformers, said_by
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import recipe_architecture
@@ -233,7 +233,9 @@ def _empty_model(architecture: PreTrainedConfig, runtime: RuntimeConfig) -> PreT
         with torch.device("meta"), quiet_transformers():
             model: PreTrainedModel = untyped.from_config(architecture, trust_remote_code=False, dtype=dtype)
     except Exception as error:  # the architectures raise types of their own, without a common base
-        raise CheckpointError(f"cannot build the model of model.path: config.json: {said_by(error)}") from error
+        raise CheckpointError(
+            f"cannot build the model of model.path: its config.json is wrong: {said_by(error)}"
+        ) from error
     return model
 
 
@@ -258,17 +260,18 @@ def _stage_memory(
     use_fast_layers(model)
     packs = runtime.rows == "packed" and use_packed_attention(model)
     checkpoint_activations(model, runtime.activation_checkpointing)
+
+    def update_bytes(*, packed: bool) -> int:
+        batch = _fullest_batch(stage, prompt, config.max_new_tokens, packed=packed, processes=processes)
+        return _update_bytes(mode, model, batch)
+
     try:
-        update = _update_bytes(
-            mode, model, _fullest_batch(stage, prompt, config.max_new_tokens, packed=packs, processes=processes)
-        )
+        update = update_bytes(packed=packs)
     except (TypeError, ValueError, RuntimeError, IndexError):
         if not packs:
             raise
         sdpa_again(model)  # as training does where an architecture's own code does not read packed rows
-        update = _update_bytes(
-            mode, model, _fullest_batch(stage, prompt, config.max_new_tokens, packed=False, processes=processes)
-        )
+        update = update_bytes(packed=False)
     return StageMemory(
         stage=stage.label,
         libraries=0 if _is_on_gpu(runtime) else _LIBRARIES_ON_CPU,
@@ -359,10 +362,7 @@ def _sampling_bytes(
         with mode, _LiveBytes(besides=()), torch.no_grad():
             output = model.eval()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=True)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
-        raise CheckpointError(
-            f"the model of model.path cannot read a token ({said_by(error)}); its config.json does not describe a "
-            "model that works"
-        ) from error
+        raise cannot_read("model.path", error) from error
     layers = getattr(getattr(output, "past_key_values", None), "layers", [])
     kept = {name: [getattr(layer, name, None) for layer in layers] for name in _PER_TOKEN + _PER_ROW}
     per_token, per_row = (
