@@ -274,7 +274,7 @@ def test_sources_that_cannot_be_read(recipe: Path) -> None:
     assert failure("demo_additon") == f"unknown recipe 'demo_additon'; did you mean 'demo_addition'? {shipped}"
     assert failure("zzz") == f"unknown recipe 'zzz' {shipped}"
     assert failure("missing.yaml") == "recipe file 'missing.yaml' does not exist"
-    assert failure(Path()) == "recipe file '.' cannot be read: Is a directory"
+    assert failure(Path()) == "recipe file '.' is a folder; give a YAML file, such as the config.yaml of a run"
     recipe.write_bytes(b"name: a\nseed: \xff")
     assert failure(recipe) == "recipe.yaml:2: not UTF-8 text"
     recipe.write_text("- 1", encoding="utf-8")

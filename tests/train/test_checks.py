@@ -49,11 +49,21 @@ def test_data_sets_of_the_hub_are_left_to_training_and_files_beside_them_are_not
         check_recipe(load_config("gsm8k", ["task.train=nosuch.jsonl"]))
 
 
-def test_a_folder_whose_name_is_mistyped_is_not_looked_for_on_the_hub(small_recipe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("begins", ["", "./"])
+def test_a_folder_whose_name_is_mistyped_is_not_looked_for_on_the_hub(begins, small_recipe, tmp_path, monkeypatch):
     (tmp_path / "models/first").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    config = load_config(small_recipe, ["model={kind: pretrained, path: models/frist}"])
+    config = load_config(small_recipe, [f"model={{kind: pretrained, path: {begins}models/frist}}"])
     with pytest.raises(ConfigError, match="there is no such folder, .*; did you mean 'models/first'?"):
         check_recipe(config)
     with pytest.raises(SwerveError, match="there is no such folder, .*; did you mean 'models/first'?"):
+        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+
+
+def test_files_of_examples_are_read(small_recipe, tmp_path):
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "1+1", "response": "2"}\n{"prompt": "1+2"}\n')
+    config = load_config(small_recipe, [f"stages.sft.data={tmp_path}/broken.jsonl"])
+    with pytest.raises(SwerveError, match="broken.jsonl, line 2 has no response") as checked:
+        check_recipe(config)
+    with pytest.raises(SwerveError, match=re.escape(str(checked.value))):
         train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())

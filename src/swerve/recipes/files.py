@@ -53,6 +53,10 @@ def _read_file(path: Path) -> str:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"recipe file {str(path)!r} does not exist") from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"recipe file {str(path)!r} is a folder; give a YAML file, such as the config.yaml of a run"
+        ) from None
     except OSError as error:
         raise ConfigError(f"recipe file {str(path)!r} cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL character in the name

@@ -19,6 +19,7 @@ from swerve.rollout.decoding import check_decoding, check_samples
 from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
+from swerve.train.examples import read_records
 from swerve.train.initial import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.learner import optimizer_class
 from swerve.train.live import check_watched
@@ -38,7 +39,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
 
     Raises:
         ConfigError: training would refuse it; see the checks below.
-        ArtifactError: a file of problems cannot be read.
+        ArtifactError: a file of problems or of examples cannot be read.
         CheckpointError: a model is no causal model of text, or its weights are quantised.
         MissingExtraError: it needs a package that is not installed.
     """
@@ -51,6 +52,9 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     for spec in sources:
         check_source(spec)
     check_examples(config)
+    for spec in _examples(config):
+        if not parse_spec(spec).is_on_hub:
+            read_records(spec)
     if not any(parse_spec(spec).is_on_hub for spec in sources):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
@@ -107,9 +111,14 @@ def check_examples(config: Config, *, done: int = 0) -> None:
     Raises:
         ConfigError: one is not.
     """
+    for spec in _examples(config, done):
+        check_source(spec)
+
+
+def _examples(config: Config, done: int = 0) -> Iterator[str]:
+    """Yield the data specs that supervised stages learn from or validate on."""
     for stage in _stages_left(config, done):
-        for spec in (*getattr(stage, "data", ()), *getattr(stage, "validation", ())):
-            check_source(spec)
+        yield from (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
 
 
 def _stages_left(config: Config, done: int) -> list[StageConfig]:

@@ -61,12 +61,12 @@ class ExampleReader:
         """
         found: list[Example] = []
         for spec in specs:
-            records = _records(spec)
-            texts = [record.values.get("text") for record in records]
-            if all(record.values.keys() == {"text"} for record in records):
-                found += self._text_examples(spec, records, [text if isinstance(text, str) else "" for text in texts])
+            records, responses = read_records(spec)
+            if responses:
+                found += self.examples(responses, source=spec, sha256=_tokenizer_of(spec))
             else:
-                found += self.examples(responses_of(Path(spec), records), source=spec, sha256=_tokenizer_of(spec))
+                texts = [record.values["text"] for record in records]
+                found += self._text_examples(spec, records, [text if isinstance(text, str) else "" for text in texts])
         return found
 
     def examples(self, responses: Sequence[ResponseRecord], *, source: str, sha256: str | None = None) -> list[Example]:
@@ -158,6 +158,18 @@ class ExampleReader:
             for number, stream in enumerate(streams)
             for start in range(0, len(stream), limit)
         ]
+
+
+def read_records(spec: str) -> tuple[list[Record], list[ResponseRecord]]:
+    """Return the records of a data spec, and the responses they are; none where all are plain text.
+
+    Raises:
+        ConfigError: the source does not exist.
+        ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
+    """
+    records = _records(spec)
+    is_text = all(record.values.keys() == {"text"} for record in records)
+    return records, [] if is_text else responses_of(Path(spec), records)
 
 
 def _records(spec: str) -> list[Record]:

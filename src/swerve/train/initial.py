@@ -129,7 +129,7 @@ def initial_model(config: Config, run: RunDirectory) -> Path | str:
     """
     if isinstance(config.model, PretrainedModel):
         path = pretrained_path(config.model)
-        if path.startswith((".", "/", "~")) and not Path(path).is_dir():
+        if path.startswith((".", "/", "~")) and not Path(path).is_dir() and run.checkpoint_manifests():
             raise CheckpointError(f"{run.path} began with {path}, which is not there any more; give its copy's folder")
         return path
     return tiny_folder(config, run.initial_path)
