@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from swerve.batch import completion_logits, token_batches
 from swerve.config.recipe import RuntimeConfig
 from swerve.errors import ConfigError
 from swerve.functional import token_logprobs
+from swerve.models.fast_layers import many_rows
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.decoding import Decoding, cache_bytes_per_token, sample
@@ -56,13 +58,43 @@ def test_greedy_decoding_equals_generate_of_transformers(tiny):
 
 
 def test_logprobs_equal_the_trainers(tiny, sampled):
+    _check_logprobs(tiny[0], sampled)
+
+
+def _check_logprobs(model, sampled):
+    """Compare what was recorded with a forward pass over whole sequences."""
     sequences = [(PROMPTS[index], each.token_ids) for index in range(3) for each in sampled[index]]
     recorded = [each.logprobs for group in sampled for each in group]
     with torch.inference_mode():
-        for batch in token_batches(sequences, pad_id=0, tokens_per_batch=200):
-            logprobs = token_logprobs(completion_logits(tiny[0], batch), batch.completion_ids)
+        for batch in token_batches(sequences, pad_id=0, tokens_per_batch=2000):
+            logprobs = token_logprobs(completion_logits(model, batch), batch.completion_ids)
             for index, row in enumerate(batch.rows):
                 assert logprobs[index, : len(recorded[row])].tolist() == pytest.approx(recorded[row], abs=1e-5)
+
+
+@pytest.mark.parametrize("num_samples", [2, 64])
+def test_layers_with_biases_are_those_of_the_short_forward_pass_in_small_and_large_products(num_samples):
+    config = LlamaConfig(
+        vocab_size=11,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attention_bias=True,
+        mlp_bias=True,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter) if name.endswith("bias") else 0)
+    many = many_rows(model.model.layers[0].mlp.up_proj.weight)
+    assert 6 < many < 192 or math.isinf(many)  # where torch comes without oneDNN there are no large ones
+    engine = TorchEngine(model, pad_id=0, max_rows=512)
+    _check_logprobs(model, engine.generate(PROMPTS, _params(num_samples=num_samples), seeds=[3, 4, 5]))
+    assert engine._one_token.checked
+    assert engine._one_token.usable
 
 
 def test_in_bfloat16_the_short_forward_pass_rounds_as_the_trainer_does(tiny):

@@ -8,6 +8,7 @@ through them in small blocks: its gradients take two to five times as long.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import MethodType
 from typing import Any
@@ -39,19 +40,19 @@ def use_fast_layers(model: nn.Module) -> None:
 
 def linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `states @ weight.T + bias`, as torch's function does."""
-    if not (
-        weight.numel() >= _MANY_WEIGHTS
-        and states.numel() * weight.shape[0] >= _MANY
-        and states.dtype == weight.dtype == torch.float32
-        and type(states) is Tensor  # not one of shards, or without content
-        and states.device.type == "cpu"
-        and _HAS_ONEDNN
-    ):
+    is_made = type(states) is Tensor and states.dtype == weight.dtype  # not one of shards, or without content
+    if not (is_made and states.numel() >= many_rows(weight) * weight.shape[1]):
         return nn.functional.linear(states, weight, bias)
     if not torch.is_grad_enabled():
         return _product(states, weight, bias)
     result: Tensor = _Linear.apply(states, weight, bias)  # type: ignore[no-untyped-call]
     return result
+
+
+def many_rows(weight: Tensor) -> float:
+    """Return from how many rows on `linear` makes products with this weight by oneDNN; infinity: never."""
+    is_made_for = weight.dtype == torch.float32 and weight.device.type == "cpu" and _HAS_ONEDNN
+    return _MANY / weight.numel() if is_made_for and weight.numel() >= _MANY_WEIGHTS else math.inf
 
 
 def attention(

@@ -305,6 +305,15 @@ class _GrowingLayer(DynamicLayer):
         self.values = self._value_buffer[:, :, :total]
         return self.keys, self.values
 
+    def append(self, keys: Float[Tensor, "B K D"], values: Float[Tensor, "B K D"]) -> None:
+        """Add a column to each row."""
+        length = self.get_seq_length()
+        if self._key_buffer is None or self._value_buffer is None or self._key_buffer.shape[2] == length:
+            self.update(keys[:, :, None], values[:, :, None])
+            return
+        self._key_buffer[:, :, length], self._value_buffer[:, :, length] = keys, values
+        self.keys, self.values = self._key_buffer[:, :, : length + 1], self._value_buffer[:, :, : length + 1]
+
     @property
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Keys and values with the columns that are not used yet, whose numbers are finite."""

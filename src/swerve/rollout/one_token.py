@@ -7,8 +7,6 @@ many queries. Decoding asks one query per row, thousands of times, so these laye
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +21,8 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
-from swerve.models.fast_layers import attention_weights, linear
+from swerve.models import fast_layers
+from swerve.models.fast_layers import attention_weights, many_rows
 from swerve.models.head import head_tolerance
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
@@ -38,7 +37,7 @@ class OneTokenForward:
         self._is_equal = _own_type(model) in _KNOWN and _rotates_all(model)
         self.usable = False
         self.checked = False
-        self._layers: list[_Layer] = []
+        self._layers: list[Callable[..., Tensor]] = []
         # Of each position, cos and then sin, with the sign that its half has.
         self._rotations = torch.empty(0)
         self.read_weights()
@@ -49,8 +48,8 @@ class OneTokenForward:
         self.usable = self._is_equal and _is_made_for(self._model.model.embed_tokens.weight)
         if self.usable:
             model = self._model.model
-            self._layers = [_Layer.of(layer) for layer in model.layers[: self._model.config.num_hidden_layers]]
-            self._final_norm = _Norm.of(model.norm)
+            self._layers = [_layer(module) for module in model.layers[: self._model.config.num_hidden_layers]]
+            self._final_norm, self._head = _norm(model.norm), _linear(self._model.lm_head)
 
     def check(self, found: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
         """Return whether logits are the model's own to rounding; where they are not, this is not to be used again."""
@@ -85,12 +84,11 @@ class OneTokenForward:
         bias[:, :, columns - 1] = 0
         for layer, cached in zip(self._layers, layers, strict=True):
             hidden = layer(hidden, rotations, cached, bias)
-        logits: Tensor = self._model.lm_head(self._final_norm(hidden))
-        return logits
+        return self._head(self._final_norm(hidden))
 
     def _bias(self, is_token: Tensor | None, hidden: Tensor, columns: int, capacity: int) -> Tensor:
         """Return what is added to the scores: minus infinity where a row has no token, and behind the last column."""
-        shape = (1, 1) if is_token is None else (len(hidden), self._layers[0].num_keys)
+        shape = (1, 1) if is_token is None else (len(hidden), self._model.config.num_key_value_heads)
         bias = hidden.new_zeros(*shape, capacity, dtype=_wide(hidden.dtype))
         bias[:, :, columns:] = -torch.inf
         if is_token is not None:
@@ -139,88 +137,102 @@ def _rotates_all(model: Any) -> bool:
     return is_fixed and bool(2 * len(rotary.inv_freq) == model.model.layers[0].self_attn.head_dim)
 
 
-@dataclass(frozen=True, slots=True)
-class _Norm:
-    weight: Tensor
-    epsilon: Tensor
-
-    @classmethod
-    def of(cls, module: Any) -> _Norm:
-        weight: Tensor = module.weight
-        return cls(weight, weight.new_full((1,), module.variance_epsilon, dtype=_wide(weight.dtype)))
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """Return the states over their root mean square, weighted; five passes where `rms_norm` has seven."""
-        size = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=self.epsilon.dtype)
-        scale = torch.addcmul(self.epsilon, size, size, value=1 / states.shape[-1]).rsqrt_()
-        return _as(states * scale, states.dtype).mul_(self.weight)
+# Functions of tensors alone, made once per call of the engine: looking up modules and their attributes takes as long as
+# small products. So does `len` of a tensor.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layer:
-    """A decoder layer as plain functions of tensors: looking up modules takes as long as small products."""
+def _layer(module: Any) -> Callable[[Tensor, tuple[Tensor, Tensor], Any, Tensor], Tensor]:
+    """Return a decoder layer as a function of hidden states, rotations, its cache and the bias of the scores."""
+    attend, mlp = _attention(module.self_attn, _norm(module.input_layernorm)), module.mlp
+    norm, activation = _norm(module.post_attention_layernorm), mlp.act_fn
+    gate, up, add_down = _linear(mlp.gate_proj), _linear(mlp.up_proj), _adding(mlp.down_proj)
 
-    input_norm: _Norm
-    projections: tuple[Callable[[Tensor], Tensor], ...]
-    """Queries, keys, values and output."""
-    head_norm: _Norm | None
-    """Of queries and keys side by side; None where the model has none."""
-    scaling: float
-    head_dim: int
-    num_keys: int
-    """Heads of keys."""
-    mlp_norm: _Norm
-    gate: Callable[[Tensor], Tensor]
-    up: Callable[[Tensor], Tensor]
-    down: Callable[[Tensor], Tensor]
-    activation: Callable[[Tensor], Tensor]
+    def layer(hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
+        hidden = attend(hidden, rotations, cached, bias)
+        normed = norm(hidden)
+        return add_down(hidden, activation(gate(normed)).mul_(up(normed)))
 
-    @classmethod
-    def of(cls, layer: Any) -> _Layer:
-        attention, mlp = layer.self_attn, layer.mlp
-        queries, keys = (module.out_features // attention.head_dim for module in (attention.q_proj, attention.k_proj))
-        head_norm = None
-        if hasattr(attention, "q_norm"):
-            weights = [attention.q_norm.weight.expand(queries, -1), attention.k_norm.weight.expand(keys, -1)]
-            head_norm = _Norm(torch.cat(weights), _Norm.of(attention.q_norm).epsilon)
-        return cls(
-            input_norm=_Norm.of(layer.input_layernorm),
-            projections=tuple(
-                _linear(module) for module in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-            ),
-            head_norm=head_norm,
-            scaling=attention.scaling,
-            head_dim=attention.head_dim,
-            num_keys=keys,
-            mlp_norm=_Norm.of(layer.post_attention_layernorm),
-            gate=_linear(mlp.gate_proj),
-            up=_linear(mlp.up_proj),
-            down=_linear(mlp.down_proj),
-            activation=mlp.act_fn,
-        )
+    return layer
 
-    def __call__(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
-        hidden = hidden + self._attend(self.input_norm(hidden), rotations, cached, bias)
-        normed = self.mlp_norm(hidden)
-        return hidden.add_(self.down(self.activation(self.gate(normed)).mul_(self.up(normed))))
 
-    def _attend(self, hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
-        rows, width, num_keys = len(hidden), self.head_dim, self.num_keys
-        queries, keys, values = (project(hidden) for project in self.projections[:3])
-        both = torch.cat([queries, keys], dim=1).view(rows, -1, width)
-        if self.head_norm is not None:
-            both = self.head_norm(both)
+def _attention(
+    module: Any, norm: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor, tuple[Tensor, Tensor], Any, Tensor], Tensor]:
+    """Return attention, after a norm, as a function that adds it to the hidden states."""
+    width, scaling = module.head_dim, module.scaling
+    num_queries, num_keys = (each.out_features // width for each in (module.q_proj, module.k_proj))
+    queries_of, keys_of, values_of = map(_linear, (module.q_proj, module.k_proj, module.v_proj))
+    add_output, head_norm = _adding(module.o_proj), None
+    if hasattr(module, "q_norm"):
+        weights = [module.q_norm.weight.expand(num_queries, -1), module.k_norm.weight.expand(num_keys, -1)]
+        head_norm = _norm(module.q_norm, torch.cat(weights))
+    is_wide = _is_wide(module.q_proj.weight)
+
+    def attend(hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
+        rows, normed = hidden.shape[0], norm(hidden)
+        both = torch.cat([queries_of(normed), keys_of(normed)], dim=1).view(rows, -1, width)
+        if head_norm is not None:
+            both = head_norm(both)
         cos, turned = rotations
-        both = (both * cos).add_(both.roll(width // 2, dims=-1).mul_(turned))
-        cached.update(both[:, -num_keys:, None], values.view(rows, num_keys, 1, width))
+        other = both.roll(width // 2, dims=-1)
+        # With 16 bits the trainer rounds both products.
+        both = (both * cos).addcmul_(other, turned) if is_wide else (both * cos).add_(other.mul_(turned))
+        cached.append(both[:, num_queries:], values_of(normed).view(rows, num_keys, width))
         # The whole buffers, whose unused columns the bias leaves out: a matrix cut out of them is read more slowly.
-        all_keys, all_values = (buffer.flatten(0, 1) for buffer in cached.buffers)
-        queries = both[:, :-num_keys].reshape(rows * num_keys, -1, width)
-        attended = _as(attention_weights(queries, all_keys, bias, self.scaling), values.dtype) @ all_values
-        return self.projections[3](attended.view(rows, -1))
+        keys, values = (buffer.flatten(0, 1) for buffer in cached.buffers)
+        queries = both[:, :num_queries].reshape(rows * num_keys, -1, width)
+        attended = _as(attention_weights(queries, keys, bias, scaling), values.dtype) @ values
+        return add_output(hidden, attended.view(rows, -1))
+
+    return attend
 
 
-def _linear(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    if type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks):
-        return partial(linear, weight=module.weight, bias=module.bias)
-    return module
+def _norm(module: Any, weight: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """Return a norm, or one with another weight: states over their root mean square, in five passes of seven."""
+    weight = module.weight if weight is None else weight
+    share, wide = 1 / weight.shape[-1], _wide(weight.dtype)
+    epsilon = weight.new_full((1,), module.variance_epsilon, dtype=wide)
+
+    def norm(states: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(states, dim=-1, keepdim=True, dtype=wide)
+        scale = torch.addcmul(epsilon, size, size, value=share).rsqrt_()
+        return _as(states * scale, states.dtype).mul_(weight)
+
+    return norm
+
+
+def _linear(module: Any) -> Callable[[Tensor], Tensor]:
+    """Return a linear layer, or whatever module stands in its place."""
+    if not _is_plain(module):
+        found: Callable[[Tensor], Tensor] = module
+        return found
+    columns, bias, many = module.weight.t(), module.bias, many_rows(module.weight)
+
+    def linear(states: Tensor) -> Tensor:
+        if states.shape[0] >= many:
+            return fast_layers.linear(states, module.weight, bias)
+        return torch.mm(states, columns) if bias is None else torch.addmm(bias, states, columns)
+
+    return linear
+
+
+def _adding(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function that adds a linear layer's output to hidden states."""
+    linear = _linear(module)
+    if not (_is_plain(module) and module.bias is None and _is_wide(module.weight)):
+        # With 16 bits the trainer rounds the product before it is added.
+        return lambda hidden, states: linear(states).add_(hidden)
+    columns, many = module.weight.t(), many_rows(module.weight)
+
+    def add(hidden: Tensor, states: Tensor) -> Tensor:
+        return torch.addmm(hidden, states, columns) if states.shape[0] < many else linear(states).add_(hidden)
+
+    return add
+
+
+def _is_plain(module: Any) -> bool:
+    return type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def _is_wide(weight: Tensor) -> bool:
+    return weight.dtype == _wide(weight.dtype)
