@@ -98,7 +98,10 @@ class Decoding:
             width: columns that the cache has at most; every row must end before it has so many tokens. None: no limit.
         """
         self._model = model
-        self._one_token = one_token or OneTokenForward(model)
+        if one_token is None:
+            one_token = OneTokenForward(model)
+            one_token.read_weights()
+        self._one_token = one_token
         self._width = width
         self._cache: Cache
         self._positions: Int[Tensor, "B 1"]

@@ -32,7 +32,7 @@ class OneTokenForward:
     """The forward pass of one token per row; used once its logits were found equal to the model's own."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Keep the model, which may be divided over processes."""
+        """Keep the model, which may be divided over processes; it is used once the weights were read."""
         self._model: Any = model
         self._is_equal = _own_type(model) in _KNOWN and _rotates_all(model)
         self.usable = False
@@ -40,7 +40,6 @@ class OneTokenForward:
         self._layers: list[Callable[..., Tensor]] = []
         # Of each position, cos and then sin, with the sign that its half has.
         self._rotations = torch.empty(0)
-        self.read_weights()
 
     @torch.no_grad()
     def read_weights(self) -> None:
