@@ -144,12 +144,12 @@ def _layer(module: Any) -> Callable[[Tensor, tuple[Tensor, Tensor], Any, Tensor]
     """Return a decoder layer as a function of hidden states, rotations, its cache and the bias of the scores."""
     attend, mlp = _attention(module.self_attn, _norm(module.input_layernorm)), module.mlp
     norm, activation = _norm(module.post_attention_layernorm), mlp.act_fn
-    gate, up, add_down = _linear(mlp.gate_proj), _linear(mlp.up_proj), _adding(mlp.down_proj)
+    gate, up, down = map(_linear, (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
 
     def layer(hidden: Tensor, rotations: tuple[Tensor, Tensor], cached: Any, bias: Tensor) -> Tensor:
         hidden = attend(hidden, rotations, cached, bias)
         normed = norm(hidden)
-        return add_down(hidden, activation(gate(normed)).mul_(up(normed)))
+        return down(activation(gate(normed)).mul_(up(normed)), added_to=hidden)
 
     return layer
 
@@ -160,8 +160,9 @@ def _attention(
     """Return attention, after a norm, as a function that adds it to the hidden states."""
     width, scaling = module.head_dim, module.scaling
     num_queries, num_keys = (each.out_features // width for each in (module.q_proj, module.k_proj))
-    queries_of, keys_of, values_of = map(_linear, (module.q_proj, module.k_proj, module.v_proj))
-    add_output, head_norm = _adding(module.o_proj), None
+    projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
+    queries_of, keys_of, values_of, output_of = map(_linear, projections)
+    head_norm = None
     if hasattr(module, "q_norm"):
         weights = [module.q_norm.weight.expand(num_queries, -1), module.k_norm.weight.expand(num_keys, -1)]
         head_norm = _norm(module.q_norm, torch.cat(weights))
@@ -181,7 +182,7 @@ def _attention(
         keys, values = (buffer.flatten(0, 1) for buffer in cached.buffers)
         queries = both[:, :num_queries].reshape(rows * num_keys, -1, width)
         attended = _as(attention_weights(queries, keys, bias, scaling), values.dtype) @ values
-        return add_output(hidden, attended.view(rows, -1))
+        return output_of(attended.view(rows, -1), added_to=hidden)
 
     return attend
 
@@ -200,37 +201,26 @@ def _norm(module: Any, weight: Tensor | None = None) -> Callable[[Tensor], Tenso
     return norm
 
 
-def _linear(module: Any) -> Callable[[Tensor], Tensor]:
-    """Return a linear layer, or whatever module stands in its place."""
-    if not _is_plain(module):
-        found: Callable[[Tensor], Tensor] = module
-        return found
-    columns, bias, many = module.weight.t(), module.bias, many_rows(module.weight)
+def _linear(module: Any) -> Callable[..., Tensor]:
+    """Return a linear layer, or whatever stands in its place, as a function of states and of what it is added to."""
+    is_plain = type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
+    weight, bias = module.weight, module.bias
+    columns, many = weight.t() if is_plain else None, many_rows(weight)
+    # With 16 bits the trainer rounds the product before it is added.
+    adds_at_once = bias is None and _is_wide(weight)
 
-    def linear(states: Tensor) -> Tensor:
-        if states.shape[0] >= many:
-            return fast_layers.linear(states, module.weight, bias)
-        return torch.mm(states, columns) if bias is None else torch.addmm(bias, states, columns)
+    def linear(states: Tensor, added_to: Tensor | None = None) -> Tensor:
+        if columns is None:
+            output: Tensor = module(states)
+        elif states.shape[0] >= many:
+            output = fast_layers.linear(states, weight, bias)
+        elif added_to is not None and adds_at_once:
+            return torch.addmm(added_to, states, columns)
+        else:
+            output = torch.mm(states, columns) if bias is None else torch.addmm(bias, states, columns)
+        return output if added_to is None else output.add_(added_to)
 
     return linear
-
-
-def _adding(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function that adds a linear layer's output to hidden states."""
-    linear = _linear(module)
-    if not (_is_plain(module) and module.bias is None and _is_wide(module.weight)):
-        # With 16 bits the trainer rounds the product before it is added.
-        return lambda hidden, states: linear(states).add_(hidden)
-    columns, many = module.weight.t(), many_rows(module.weight)
-
-    def add(hidden: Tensor, states: Tensor) -> Tensor:
-        return torch.addmm(hidden, states, columns) if states.shape[0] < many else linear(states).add_(hidden)
-
-    return add
-
-
-def _is_plain(module: Any) -> bool:
-    return type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 def _is_wide(weight: Tensor) -> bool:
