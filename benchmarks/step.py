@@ -113,7 +113,11 @@ class OwnSteps:
         self._learner = Learner(ReplicatedModel(model, World(), runtime=runtime), tokenizer, optimizer)
         self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
         self._params = SamplingParams(
-            num_samples=work["samples"], max_new_tokens=work["max_new_tokens"], temperature=1.0, stop_ids=(END,)
+            num_samples=work["samples"],
+            max_new_tokens=work["max_new_tokens"],
+            temperature=1.0,
+            stop_ids=(END,),
+            with_entropy=True,
         )
         self._prompts, self._agreements = build_prompts(work), build_agreements(work)
         self._count = work["prompts"]

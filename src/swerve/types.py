@@ -76,6 +76,9 @@ class Completion:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
+    entropy: float | None = None
+    """Nats, summed over the distributions that the ids were drawn from; None where the engine was not asked for it, or
+    does not know it."""
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):

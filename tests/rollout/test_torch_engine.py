@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from transformers.cache_utils import LinearAttentionLayer
 from swerve.batch import completion_logits, token_batches
 from swerve.config.recipe import RuntimeConfig
 from swerve.errors import ConfigError
-from swerve.functional import token_logprobs
+from swerve.functional import entropy, token_logprobs
 from swerve.models.fast_layers import many_rows
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
@@ -70,6 +71,24 @@ def _check_logprobs(model, sampled):
             logprobs = token_logprobs(completion_logits(model, batch), batch.completion_ids)
             for index, row in enumerate(batch.rows):
                 assert logprobs[index, : len(recorded[row])].tolist() == pytest.approx(recorded[row], abs=1e-5)
+
+
+@pytest.mark.parametrize("max_rows", [64, 5])
+def test_entropies_are_those_of_the_distributions_sampled_from(tiny, monkeypatch, max_rows):
+    """Of the tokens of each completion alone, whatever is decoded beside it and however long."""
+    monkeypatch.setattr("swerve.rollout.decoding._MAX_LOGITS", 40)
+    engine, params = TorchEngine(tiny[0], pad_id=0, max_rows=max_rows), _params(num_samples=8, temperature=0.7)
+    plain, found = (
+        engine.generate(PROMPTS, replace(params, with_entropy=asked), seeds=[3, 4, 5]) for asked in (False, True)
+    )
+    assert len({len(each.token_ids) for group in found for each in group}) > 2
+    for prompt, group, others in zip(PROMPTS, found, plain, strict=True):
+        for each, other in zip(group, others, strict=True):
+            assert other.entropy is None
+            assert replace(each, entropy=None) == other
+            with torch.inference_mode():
+                logits = tiny[0](torch.tensor([[*prompt, *each.token_ids]])).logits[0, len(prompt) - 1 : -1]
+            assert each.entropy == pytest.approx(float(entropy(logits / 0.7).sum()), abs=1e-4)
 
 
 @pytest.mark.parametrize("num_samples", [2, 64])
@@ -330,13 +349,14 @@ def test_drawing_from_a_large_vocabulary():
     logits[:, ::3] = -torch.inf
     uniforms = torch.rand(2000, generator=generator, dtype=torch.float64)
     uniforms[:2] = torch.tensor([0.0, 1 - 2**-53])
-    ids, logprobs = sample(logits, uniforms, 0.7)
+    ids, logprobs, entropies = sample(logits, uniforms, 0.7, with_entropy=True)
     probabilities = torch.softmax(logits.double() / 0.7, dim=-1)
     upper = probabilities.cumsum(-1).gather(-1, ids[:, None]).squeeze(1)
     own = probabilities.gather(-1, ids[:, None]).squeeze(1)
     assert bool((own > 0).all())
     assert bool(((uniforms < upper + 1e-6) & (uniforms > upper - own - 1e-6)).all())
     assert logprobs.tolist() == pytest.approx(own.log().tolist(), abs=1e-5)
+    assert entropies.tolist() == pytest.approx(torch.special.entr(probabilities).sum(-1).tolist(), abs=1e-5)
 
 
 def test_a_cache_of_no_size_is_refused(tiny):

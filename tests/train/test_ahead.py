@@ -116,6 +116,26 @@ def test_each_step_but_the_first_is_sampled_with_the_weights_before_the_last_upd
     ]
 
 
+def test_entropies_are_asked_for_where_the_only_update_begins_with_the_weights_that_sample(start, monkeypatch):
+    asked: list[bool] = []
+    generate = TorchEngine.generate
+
+    def noted(engine: TorchEngine, prompts: Any, params: Any, **more: Any) -> Any:
+        asked.append(params.with_entropy)
+        return generate(engine, prompts, params, **more)
+
+    monkeypatch.setattr(TorchEngine, "generate", noted)
+    stage = {**RL, "steps": 2, "zero_variance": "refill", "max_refills": 1}
+    start("ahead", stage)
+    assert (asked[0], asked[-1]) == (True, False)
+    asked.clear()
+    start("fresh", stage, rollout={})
+    assert set(asked) == {True}
+    asked.clear()
+    start("twice", {**stage, "num_epochs": 2}, rollout={})
+    assert set(asked) == {False}
+
+
 def test_every_stage_and_phase_begins_with_its_own_policy_and_nothing_is_sampled_for_no_step(start, monkeypatch):
     from swerve.train import rollouts
 

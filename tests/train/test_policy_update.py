@@ -250,6 +250,48 @@ def test_completions_without_a_gradient_are_read_without_one_and_change_nothing(
         assert torch.allclose(value, found[1].parameters[key], rtol=0, atol=1e-7), key
 
 
+def _with_entropies(models: Any, found: StepRollouts) -> StepRollouts:
+    """The same completions with the entropies that their sampler knows."""
+    _, _, rows, _ = _plain(models)
+    entropies = iter([float(-(row.exp() * row).sum().detach()) for row in rows])
+    groups = [
+        replace(
+            group,
+            rollouts=tuple(
+                replace(one, completion=replace(one.completion, entropy=next(entropies))) for one in group.rollouts
+            ),
+        )
+        for group in found.groups
+    ]
+    return replace(found, groups=groups)
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "max_prob_kl", "top entropy", "tis sequence"])
+def test_what_has_no_gradient_is_not_read_where_the_sampler_knows_its_entropy(models, read, name):
+    stage = stage_of(name, tokens_per_batch=17)
+    expected = Update(models, stage, rollouts())
+    found = Update(models, stage, _with_entropies(models, rollouts()))
+    learning = [row for row in range(12) if row not in SILENT[name]]
+    assert read == [[learning, SILENT[name]], [learning, []]]
+    assert torch.equal(found.gradient, expected.gradient)
+    assert torch.equal(found.signals.advantages, expected.signals.advantages)
+    for figure in ("entropy", "loss", "num_tokens"):
+        assert found.figures[figure] == pytest.approx(expected.figures[figure], rel=1e-6), figure
+    # Only what is read can be compared with the sampler.
+    chosen = _chosen(_plain(models)[2])
+    gaps = [(chosen[row].detach() - torch.tensor(_completions()[row].logprobs)).abs() for row in learning]
+    assert found.figures["logprob_gap"] == pytest.approx(float(torch.cat(gaps).mean()), rel=1e-6)
+    assert found.figures["logprob_gap_max"] == pytest.approx(float(torch.cat(gaps).max()), rel=1e-6)
+    firsts = torch.cat([gap[: math.ceil(len(gap) / 4)] for gap in gaps])
+    assert found.figures["logprob_gap_q1"] == pytest.approx(float(firsts.mean()), rel=1e-6)
+
+
+def test_a_kl_in_the_loss_is_measured_at_all_completions(models, read):
+    stage = stage_of("dr_grpo", kl={"kind": "loss", "estimator": "k3", "coef": 0.0}, zero_variance="keep")
+    Update(models, stage, _with_entropies(models, rollouts()))
+    assert read == [[list(range(3, 12)), AGREE]]
+
+
 def test_where_no_completion_has_a_gradient_the_optimizer_still_takes_its_step(models, read):
     equal = replace(rollouts(), rewards=[[1.0] * GROUP] * len(SIZES))
     update = Update(models, stage_of("dr_grpo"), equal)
@@ -277,11 +319,14 @@ def _plain(models: Any, temperature: float = 1.0) -> tuple[list[list[float]], An
     return found.rewards, model, rows, ref_rows
 
 
+def _completions() -> list[Completion]:
+    return [rollout.completion for group in rollouts().groups for rollout in group.rollouts]
+
+
 def _chosen(rows: list[Tensor]) -> list[Tensor]:
-    completions = [rollout.completion for group in rollouts().groups for rollout in group.rollouts]
     return [
         row.gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-        for row, completion in zip(rows, completions, strict=True)
+        for row, completion in zip(rows, _completions(), strict=True)
     ]
 
 

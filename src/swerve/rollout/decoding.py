@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -512,23 +512,38 @@ def row_draws(
     return torch.stack([drawn[prompt][sample] for prompt, sample in rows])
 
 
-def sample(
-    logits: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"], temperature: float
-) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return a token for each row, where the cumulative distribution passes `uniforms`, and its log-probability.
+class Drawn(NamedTuple):
+    """A token of each row."""
 
-    >>> ids, logprobs = sample(torch.zeros(2, 4), torch.tensor([0.1, 0.8], dtype=torch.float64), 1.0)
-    >>> ids.tolist(), [round(value, 6) for value in logprobs.tolist()]
-    ([0, 3], [-1.386294, -1.386294])
+    ids: Int[Tensor, " B"]
+    logprobs: Float[Tensor, " B"]
+    """Nats."""
+    entropies: Float[Tensor, " B"]
+    """Of the distributions that the tokens were drawn from, nats; zeros where they were not asked for."""
+
+
+def sample(
+    logits: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"], temperature: float, *, with_entropy: bool = False
+) -> Drawn:
+    """Return a token for each row, where the cumulative distribution passes `uniforms`.
+
+    >>> drawn = sample(torch.zeros(2, 4), torch.tensor([0.1, 0.8], dtype=torch.float64), 1.0, with_entropy=True)
+    >>> drawn.ids.tolist(), *([round(value, 6) for value in values.tolist()] for values in drawn[1:])
+    ([0, 3], [-1.386294, -1.386294], [1.386294, 1.386294])
     """
     rows = max(1, _MAX_LOGITS // logits.shape[-1])
     if len(logits) > rows:  # the temporaries below are several times the size of the logits
-        parts = [sample(*part, temperature) for part in zip(logits.split(rows), uniforms.split(rows), strict=True)]
-        return torch.cat([ids for ids, _ in parts]), torch.cat([scores for _, scores in parts])
+        split = zip(logits.split(rows), uniforms.split(rows), strict=True)
+        parts = [sample(*part, temperature, with_entropy=with_entropy) for part in split]
+        return Drawn(*map(torch.cat, zip(*parts, strict=True)))
     scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature
     logprobs = torch.log_softmax(scaled, dim=-1)
     ids = logits.argmax(dim=-1) if temperature == 0 else _draw(logprobs.exp(), uniforms)
-    return ids, logprobs.gather(-1, ids[:, None]).squeeze(1)
+    chosen = logprobs.gather(-1, ids[:, None]).squeeze(1)
+    if not with_entropy:
+        return Drawn(ids, chosen, torch.zeros_like(chosen))
+    bounded = logprobs.clamp_(min=torch.finfo(logprobs.dtype).min)  # 0 times a finite number is not NaN
+    return Drawn(ids, chosen, -(bounded.exp() * bounded).sum(-1))
 
 
 def _draw(weights: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"]) -> Int[Tensor, " B"]:

@@ -30,6 +30,8 @@ class SamplingParams:
     """Divides the logits; 0 takes the most likely token."""
     stop_ids: tuple[int, ...]
     """A completion ends with the first of these; it is kept as the last token."""
+    with_entropy: bool = False
+    """Whether completions come with their entropy, from engines that know it."""
 
     def __post_init__(self) -> None:
         if self.num_samples < 1 or self.max_new_tokens < 1 or not self.temperature >= 0:

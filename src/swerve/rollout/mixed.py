@@ -228,8 +228,7 @@ class _Mixing:
         base, other = (state.logits.to(uniforms.device) for state in states)
         width = min(base.shape[-1], other.shape[-1])
         base, other = base[:, :width], other[:, :width]
-        own, _ = sample(base, uniforms, temperature)
-        theirs, _ = sample(other, uniforms, temperature)
+        own, theirs = (sample(logits, uniforms, temperature).ids for logits in (base, other))
         scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=swap_draws)
         fires = scores[self.selector] > self.threshold
         return torch.where(fires, theirs, own), fires, own != theirs, scores

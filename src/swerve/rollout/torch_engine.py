@@ -244,12 +244,15 @@ def _generate_rows(
     stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
     growing = GrowingRows(torch.tensor([budgets[row[0]] for row in rows], device=device), stops)
     logprobs = torch.zeros(growing.token_ids.shape, device=device)
+    entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
     growing.admit(count)
     while True:
         positions = growing.positions
         draws = uniforms[growing.active, positions.clamp(max=params.max_new_tokens - 1)]
-        ids, scores = sample(state.logits, draws, params.temperature)
+        ids, scores, more = sample(state.logits, draws, params.temperature, with_entropy=params.with_entropy)
         logprobs[growing.active, positions] = scores
+        if params.with_entropy:
+            entropies.index_add_(0, growing.active, more.double() * growing.alive)
         num_finished = growing.write(ids)
         if on_finished is not None and num_finished:
             on_finished(num_finished)
@@ -270,9 +273,15 @@ def _generate_rows(
             token_ids=tuple(ids[:length]),
             logprobs=tuple(scores[:length]),
             finish_reason="stop" if stopped else "length",
+            entropy=entropy if params.with_entropy else None,
         )
-        for ids, scores, length, stopped in zip(
-            growing.token_ids.tolist(), logprobs.tolist(), growing.lengths.tolist(), growing.stopped(), strict=True
+        for ids, scores, length, stopped, entropy in zip(
+            growing.token_ids.tolist(),
+            logprobs.tolist(),
+            growing.lengths.tolist(),
+            growing.stopped(),
+            entropies.tolist(),
+            strict=True,
         )
     ]
 

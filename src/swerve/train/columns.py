@@ -193,6 +193,11 @@ class SignalRecorder:
         """Return each token's value in its first update, before the policy moved; 0 if there was none."""
         return self._first.get(name, self._table.zeros())
 
+    @property
+    def is_read(self) -> Bool[Tensor, "B 1"]:
+        """Which completions were in a micro-batch."""
+        return self._num_updates > 0
+
     def mean(self, name: str) -> Float[Tensor, "B T"]:
         """Return each token's mean over its updates."""
         return self._total.get(name, self._table.zeros()) / self._num_updates.clamp(min=1)

@@ -50,7 +50,7 @@ def update_policy(
     """Make the updates of the stage's step `index`; all processes must call it."""
     schedule = range(stage.steps) if context.phase is None else context.phase.schedule
     rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule)) * context.learning_rate_factor()
-    sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", *_PER_TOKEN], 0.0)
+    sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", "unread_tokens", *_PER_TOKEN], 0.0)
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
@@ -66,15 +66,15 @@ def update_policy(
                 rows=rows,
                 recorder=recorder,
             )
-            batches, silent = _micro_batches(step, loss)
+            batches, silent, unread = _micro_batches(step, loss)
             result = context.learner.update(batches, loss, silent=silent, learning_rate=rate, metrics=_PER_TOKEN)
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
-            for name, value in {**added, **result.sums}.items():
+            for name, value in [*added.items(), *result.sums.items(), *_unread(step, unread, context.world).items()]:
                 sums[name] += value
     return PolicyUpdate(
         figures={
             **_metrics(step, stage, context, sums, kl),
-            **gap_figures(recorder.first("logprob_gap"), step.table.mask, context.world),
+            **gap_figures(recorder.first("logprob_gap"), step.table.mask & recorder.is_read, context.world),
             "lr": rate,
         },
         signals=_signals(step, stage, recorder, kl),
@@ -122,7 +122,9 @@ def _metrics(
     step: PolicyStep, stage: RlStage, context: StageContext, sums: Mapping[str, float], kl: KlTerm
 ) -> dict[str, float | int | None]:
     """Return means over updates and over tokens; None for what this objective does not have."""
-    metrics: dict[str, float | int | None] = {name: sums[name] / sums["tokens"] for name in _PER_TOKEN}
+    read = sums["tokens"] - sums["unread_tokens"]
+    metrics: dict[str, float | int | None] = {name: sums[name] / read for name in _PER_TOKEN}
+    metrics["entropy"] = sums["entropy"] / sums["tokens"]
     if step.columns.reward_kl is not None:
         total = context.world.sums({"kl": float(step.columns.reward_kl.sum())})["kl"]
         metrics["kl"] = total * stage.num_epochs / sums["tokens"]
@@ -170,26 +172,41 @@ def _minibatches(step: PolicyStep, stage: RlStage, context: StageContext, index:
     return [[row for row in everything if groups[row] in part] for part in parts]
 
 
-def _micro_batches(step: PolicyStep, loss: _MinibatchLoss) -> Sequence[Sequence[TokenBatch]]:
-    """Return the micro-batches of an update, and those of its completions that are read for the metrics alone.
+def _micro_batches(
+    step: PolicyStep, loss: _MinibatchLoss
+) -> tuple[Sequence[TokenBatch], Sequence[TokenBatch], list[int]]:
+    """Return the micro-batches of an update, those that are read for the metrics alone, and the rows that are not read.
 
-    Where no process has a completion with a gradient there are none of the second kind: the optimizer's moments then
-    decay as with any gradient of 0.
+    Completions without a gradient are read where the sampler does not know their entropy, or where the KL is in the
+    loss. Where no process has a completion with a gradient, all are read as if they had one: the optimizer's moments
+    then decay as with any gradient of 0.
     """
-    learner, learns = loss.learner, loss.learns.tolist()
-    counts = learner.world.sums({"learn": float(sum(learns)), "silent": float(len(learns) - sum(learns))})
+    learner, learns = loss.learner, loss.learns
+    counts = learner.world.sums({"learn": float(learns.sum()), "silent": float((~learns).sum())})
     if not all(counts.values()):
         if loss.stage.num_minibatches == 1:
-            return step.batches, ()
-        learns = [True] * len(learns)
+            return step.batches(), [], []
+        learns = torch.ones_like(learns)
+    is_known = torch.zeros_like(learns) if loss.kl.is_in_loss else ~step.entropies[loss.rows].isnan()
 
-    def batches(wanted: bool) -> list[TokenBatch]:
-        numbers = [number for number, one in enumerate(learns) if one is wanted]
+    def batches(chosen: Bool[Tensor, " b"]) -> list[TokenBatch]:
+        numbers = _where(chosen)
         sequences = [step.sequences[loss.rows[number]] for number in numbers]
         found = learner.batches(sequences, tokens_per_batch=loss.stage.tokens_per_batch)
         return [replace(batch, rows=tuple(numbers[row] for row in batch.rows)) for batch in found]
 
-    return batches(wanted=True), batches(wanted=False)
+    return batches(learns), batches(~learns & ~is_known), [loss.rows[number] for number in _where(~learns & is_known)]
+
+
+def _where(chosen: Bool[Tensor, " b"]) -> list[int]:
+    found: list[int] = chosen.nonzero().flatten().tolist()
+    return found
+
+
+def _unread(step: PolicyStep, rows: list[int], world: World) -> dict[str, float]:
+    """Return the tokens of completions that an update does not read, and their entropies, over all processes."""
+    tokens, entropies = float(step.table.mask[rows].sum()), float(step.entropies[rows].sum())
+    return world.sums({"unread_tokens": tokens, "entropy": entropies})
 
 
 def _weighted(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -47,8 +49,11 @@ class PolicyStep:
     """`[B]`."""
     columns: TokenColumns
     """`[B, T]` each."""
-    batches: Sequence[TokenBatch]
-    """Micro-batches of all the completions."""
+    entropies: Float[Tensor, " B"]
+    """Of each completion, summed over its tokens, under the policy before the updates; NaN where the sampler does not
+    know it."""
+    batches: Callable[[], Sequence[TokenBatch]]
+    """Returns micro-batches of all the completions; all processes must call it."""
 
 
 def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, kl: KlTerm) -> PolicyStep:
@@ -58,7 +63,7 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
     sequences, members = rollouts.sequences(), rollouts.members()
     rewards = [value for values in rollouts.rewards for value in values]
     table = TokenTable.of(sequences)
-    batches = context.learner.batches(sequences, tokens_per_batch=stage.tokens_per_batch)
+    batches = cache(partial(context.learner.batches, sequences, tokens_per_batch=stage.tokens_per_batch))
     # What policy, sampler and reference say of each token.
     columns = TokenColumns(
         ids=table.fill([ids for _, ids in sequences], dtype=torch.long),
@@ -66,7 +71,7 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         policy_weights=table.mask.float(),
         advantages=table.zeros(),
         sampler_logprobs=table.fill([completion.logprobs for completion in completions]),
-        ref_logprobs=kl.ref_logprobs(batches, table),
+        ref_logprobs=None if type(kl) is KlTerm else kl.ref_logprobs(batches(), table),
         **_policy_scores(stage, kl, context.learner, batches, table),
     )
 
@@ -86,12 +91,13 @@ def prepare_step(rollouts: StepRollouts, stage: RlStage, context: StageContext, 
         table=table,
         rewards=torch.tensor(rewards),
         columns=columns,
+        entropies=torch.tensor([math.nan if one.entropy is None else one.entropy for one in completions]),
         batches=batches,
     )
 
 
 def _policy_scores(
-    stage: RlStage, kl: KlTerm, learner: Learner, batches: Sequence[TokenBatch], table: TokenTable
+    stage: RlStage, kl: KlTerm, learner: Learner, batches: Callable[[], Sequence[TokenBatch]], table: TokenTable
 ) -> dict[str, Tensor]:
     """Score the tokens under the policy before the updates, as far as the objective needs it; return columns by name.
 
@@ -114,7 +120,7 @@ def _policy_scores(
         scores = learner.head.map(hidden, statistics)
         return torch.cat([scores, learner.predicted_returns(hidden)[:, None]], dim=-1) if with_values else scores
 
-    tables = score_tokens(learner.weights, batches, compute, table, num_scores=len(names))
+    tables = score_tokens(learner.weights, batches(), compute, table, num_scores=len(names))
     return dict(zip(names, tables, strict=True))
 
 

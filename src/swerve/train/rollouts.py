@@ -22,7 +22,7 @@ from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
-from swerve.rollout.engine import Engine
+from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
 from swerve.train.columns import NO_SIGNAL, Member, SignalRow, TokenSignals
@@ -112,15 +112,21 @@ def sample_step(
     context.world.doing("sampling in")
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
     count = stage.prompts_per_step
+    params = context.sampling(
+        num_samples=stage.samples_per_prompt,
+        temperature=stage.temperature,
+        # What the update would find itself, where it begins with the weights that sample and is the only one.
+        with_entropy=isinstance(stage, RlStage) and stage.num_updates == 1 and meanwhile is None,
+    )
     with context.awake_engine(step=index if meanwhile is None else index - 1) as engine:
         first = _Beside(engine, meanwhile) if meanwhile is not None and engine.concurrent else engine
-        rollouts = _sample(stage, context, first, index, range(count))
+        rollouts = _sample(stage, context, first, index, range(count), params)
         for number in range(1, rounds + 1):
             missing = count - int(context.world.sums({"n": sum(rollouts.varied())})["n"])
             if missing <= 0:
                 break
             start = number * count
-            more = _sample(stage, context, engine, index, range(start, start + missing))
+            more = _sample(stage, context, engine, index, range(start, start + missing), params)
             rollouts = StepRollouts(
                 groups=[*rollouts.groups, *more.groups],
                 numbers=[*rollouts.numbers, *more.numbers],
@@ -200,7 +206,8 @@ def _targets(
 def _to_bytes(rows: list[dict[str, Any]]) -> bytes:
     if not rows:
         return b""
-    buffer, schema = pa.BufferOutputStream(), _with_numbers(ROLLOUTS_SCHEMA, _ORDER)
+    numbered = _with_numbers(ROLLOUTS_SCHEMA, _ORDER)
+    buffer, schema = pa.BufferOutputStream(), numbered.append(pa.field("entropy", pa.float64()))
     with pa.ipc.new_stream(buffer, schema) as stream:
         stream.write_table(pa.Table.from_pylist(rows, schema=schema))
     sent: bytes = buffer.getvalue().to_pybytes()
@@ -235,7 +242,7 @@ def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     if not context.pending:
         return {}
     (found,) = context.pending.values()
-    left_out = {*NO_SIGNAL, "place"}
+    left_out = {*NO_SIGNAL, "place", "entropy"}
     own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(found, None)]
     parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
     rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
@@ -280,6 +287,7 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
             token_ids=tuple(row["completion_ids"]),
             logprobs=tuple(row["logprobs"]),
             finish_reason=row["finish_reason"],
+            entropy=row.get("entropy"),
         ),
         text=row["text"],
         reward=Reward(
@@ -307,7 +315,9 @@ def _solved(found: StepRollouts, context: StageContext) -> list[tuple[str, int, 
     return [(name, solved, tried) for _, name, solved, tried in everybody]
 
 
-def _sample(stage: SamplingStage, context: StageContext, engine: Engine, index: int, numbers: range) -> StepRollouts:
+def _sample(
+    stage: SamplingStage, context: StageContext, engine: Engine, index: int, numbers: range, params: SamplingParams
+) -> StepRollouts:
     problems = context.draw(numbers, step=index)
     mine = context.world.shard(numbers)
     groups = rollout_groups(
@@ -318,7 +328,7 @@ def _sample(stage: SamplingStage, context: StageContext, engine: Engine, index: 
             [problems[number - numbers.start] for number in mine],
             template_arguments(context.config),
         ),
-        context.sampling(num_samples=stage.samples_per_prompt, temperature=stage.temperature),
+        params,
         seeds=[context.seed(stage.label, "rollout", index, number) for number in mine],
         grade=grade_all,
     )
@@ -388,7 +398,7 @@ def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, A
 
 
 def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) -> dict[str, Any]:
-    """Return a row of the rollouts table, with the completion's place."""
+    """Return a row of the rollouts table, with the completion's place and entropy, which the table does not have."""
     return {
         "group": member.group,
         "place": member.place,
@@ -403,6 +413,7 @@ def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) ->
         "extracted": rollout.reward.extracted,
         "detail": rollout.reward.detail,
         "finish_reason": rollout.completion.finish_reason,
+        "entropy": rollout.completion.entropy,
         "version": rollout.version,
         **signal,
     }

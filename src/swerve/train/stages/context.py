@@ -147,13 +147,14 @@ class StageContext:
         weights = self.learner.weights
         return self.engine.awake(weights.stream_weights(), version=self.first_step + step, gathered=weights.gathered)
 
-    def sampling(self, *, num_samples: int, temperature: float) -> SamplingParams:
+    def sampling(self, *, num_samples: int, temperature: float, with_entropy: bool = False) -> SamplingParams:
         """Return sampling parameters with the run's length limit and stop tokens."""
         return SamplingParams(
             num_samples=num_samples,
             max_new_tokens=self.config.max_new_tokens,
             temperature=temperature,
             stop_ids=self.stop_ids,
+            with_entropy=with_entropy,
         )
 
 
