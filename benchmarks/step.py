@@ -44,6 +44,7 @@ from benchmarks.step_trl import END, PAD, build_agreements, build_model, build_p
 from swerve.config import OptimizerConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import RlStage
+from swerve.models.runtime import apply_runtime
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
@@ -109,7 +110,8 @@ class OwnSteps:
         model = build_model(work)
         optimizer = OptimizerConfig(lr=1e-6)
         tokenizer: Any = SimpleNamespace(pad_token_id=PAD)
-        runtime = RuntimeConfig(precision=work["precision"])
+        runtime = RuntimeConfig(precision=work["precision"], threads=1)
+        apply_runtime(runtime)
         self._learner = Learner(ReplicatedModel(model, World(), runtime=runtime), tokenizer, optimizer)
         self._engine = TorchEngine(model, pad_id=PAD, max_rows=512)
         self._params = SamplingParams(

@@ -432,27 +432,33 @@ class GrowingRows:
         """Start with no row in the batch; row n ends after `limits[n]` tokens or with the first of `stops`."""
         # What finished rows go on to write stands behind their end.
         self.token_ids: Int[Tensor, "N T"] = limits.new_zeros(len(limits), int(limits.max()) + 1)
-        self.lengths: Int[Tensor, " N"] = torch.zeros_like(limits)
         self.active: Int[Tensor, " A"] = limits.new_empty(0)
         """The row that each place of the batch decodes."""
         self.alive: Bool[Tensor, " A"] = torch.empty_like(self.active, dtype=torch.bool)
+        self.positions: Int[Tensor, " A"] = self.active
+        """Where each place of the batch writes its next token."""
         self.num_alive = 0
         self.num_waiting = len(limits)
+        self._lengths: Int[Tensor, " N"] = torch.zeros_like(limits)
         self._limits, self._stops = limits, stops
+        self._ends: Int[Tensor, " A"] = self.active
 
     def admit(self, count: int) -> None:
         """Put the next rows into the batch, behind those that are there."""
-        first = len(self.lengths) - self.num_waiting
+        first = len(self._limits) - self.num_waiting
         new = torch.arange(first, first + count, device=self.active.device)
         self.active = torch.cat([self.active, new])
         self.alive = torch.cat([self.alive, torch.ones_like(new, dtype=torch.bool)])
+        self.positions = torch.cat([self.positions, torch.zeros_like(new)])
+        self._ends = self._limits[self.active]
         self.num_alive += count
         self.num_waiting -= count
 
     @property
-    def positions(self) -> Int[Tensor, " A"]:
-        """Where each place of the batch writes its next token."""
-        return self.lengths[self.active]
+    def lengths(self) -> Int[Tensor, " N"]:
+        """How many tokens each row has."""
+        self._lengths[self.active] = self.positions
+        return self._lengths
 
     @property
     def writing(self) -> Int[Tensor, " W"]:
@@ -461,11 +467,9 @@ class GrowingRows:
 
     def write(self, ids: Int[Tensor, " A"]) -> int:
         """Append a token to every living row; return how many rows end with it."""
-        positions = self.positions
-        self.token_ids[self.active, positions] = ids
-        positions = positions + self.alive
-        self.lengths[self.active] = positions
-        self.alive = self.alive & ~(ids[:, None] == self._stops).any(1) & (positions < self._limits[self.active])
+        self.token_ids[self.active, self.positions] = ids
+        self.positions = self.positions + self.alive
+        self.alive = self.alive & ~(ids[:, None] == self._stops).any(1) & (self.positions < self._ends)
         before, self.num_alive = self.num_alive, int(self.alive.sum())
         return before - self.num_alive
 
@@ -474,8 +478,10 @@ class GrowingRows:
         most = len(self.active) - 1 if few else (1 - COMPACTION_SHARE) * len(self.active)
         if self.num_alive > most:
             return None
+        self._lengths[self.active] = self.positions
         keep = self.alive.nonzero().squeeze(1)
         self.active, self.alive = self.active[keep], self.alive[keep]
+        self.positions, self._ends = self.positions[keep], self._ends[keep]
         return keep
 
     def stopped(self) -> list[bool]:

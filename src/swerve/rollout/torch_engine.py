@@ -14,6 +14,7 @@ from functools import partial
 from typing import Literal
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from swerve.rollout.decoding import (
@@ -240,7 +241,7 @@ def _generate_rows(
     count, first = admission.take(0), 0
     state = begin(rows[:count], admission.width)
     device = state.logits.device
-    uniforms = row_uniforms(rows, params, seeds).to(device)
+    uniforms = pad(row_uniforms(rows, params, seeds), (0, 1)).to(device)  # finished rows are drawn for as well
     stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
     growing = GrowingRows(torch.tensor([budgets[row[0]] for row in rows], device=device), stops)
     logprobs = torch.zeros(growing.token_ids.shape, device=device)
@@ -248,7 +249,7 @@ def _generate_rows(
     growing.admit(count)
     while True:
         positions = growing.positions
-        draws = uniforms[growing.active, positions.clamp(max=params.max_new_tokens - 1)]
+        draws = uniforms[growing.active, positions]
         ids, scores, more = sample(state.logits, draws, params.temperature, with_entropy=params.with_entropy)
         logprobs[growing.active, positions] = scores
         if params.with_entropy:
