@@ -30,8 +30,8 @@ def apply_runtime(runtime: RuntimeConfig) -> None:
 def _keep_freed_memory() -> None:
     """Let the C library keep what is freed, as much as it keeps by itself once large blocks were freed (64 MiB).
 
-    Before, it gives the memory of small models back at every step and asks for it again, which takes longer than some of
-    their products. What the environment says of it holds.
+    Before, it gives the memory of small models back at every step and asks for it again, which takes longer than some
+    of their products. What the environment says of it holds.
     """
     is_set = any(name in os.environ for *_, name in _KEPT) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if platform.libc_ver()[0] == "glibc" and not is_set:

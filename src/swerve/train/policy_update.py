@@ -50,7 +50,7 @@ def update_policy(
     """Make the updates of the stage's step `index`; all processes must call it."""
     schedule = range(stage.steps) if context.phase is None else context.phase.schedule
     rate = learning_rate(stage.optimizer, schedule.index(index), len(schedule)) * context.learning_rate_factor()
-    sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", "unread_tokens", *_PER_TOKEN], 0.0)
+    sums = dict.fromkeys(["loss", "grad_norm", "updates", "tokens", "read_tokens", *_PER_TOKEN], 0.0)
     recorder = SignalRecorder(step.table)
     for epoch in range(stage.num_epochs):
         for rows in _minibatches(step, stage, context, index, epoch):
@@ -69,7 +69,8 @@ def update_policy(
             batches, silent, unread = _micro_batches(step, loss)
             result = context.learner.update(batches, loss, silent=silent, learning_rate=rate, metrics=_PER_TOKEN)
             added = {"loss": result.loss, "grad_norm": result.grad_norm, "updates": 1.0, "tokens": num_tokens}
-            for name, value in [*added.items(), *result.sums.items(), *_unread(step, unread, context.world).items()]:
+            beside = _beside(step, rows, unread, context.world)
+            for name, value in [*added.items(), *result.sums.items(), *beside.items()]:
                 sums[name] += value
     return PolicyUpdate(
         figures={
@@ -122,8 +123,7 @@ def _metrics(
     step: PolicyStep, stage: RlStage, context: StageContext, sums: Mapping[str, float], kl: KlTerm
 ) -> dict[str, float | int | None]:
     """Return means over updates and over tokens; None for what this objective does not have."""
-    read = sums["tokens"] - sums["unread_tokens"]
-    metrics: dict[str, float | int | None] = {name: sums[name] / read for name in _PER_TOKEN}
+    metrics: dict[str, float | int | None] = {name: sums[name] / sums["read_tokens"] for name in _PER_TOKEN}
     metrics["entropy"] = sums["entropy"] / sums["tokens"]
     if step.columns.reward_kl is not None:
         total = context.world.sums({"kl": float(step.columns.reward_kl.sum())})["kl"]
@@ -203,10 +203,11 @@ def _where(chosen: Bool[Tensor, " b"]) -> list[int]:
     return found
 
 
-def _unread(step: PolicyStep, rows: list[int], world: World) -> dict[str, float]:
-    """Return the tokens of completions that an update does not read, and their entropies, over all processes."""
-    tokens, entropies = float(step.table.mask[rows].sum()), float(step.entropies[rows].sum())
-    return world.sums({"unread_tokens": tokens, "entropy": entropies})
+def _beside(step: PolicyStep, rows: list[int], unread: list[int], world: World) -> dict[str, float]:
+    """Return how many tokens of its `rows` an update reads, and the entropies of the others, over all processes."""
+    mask, entropies = step.table.mask, step.entropies[unread]
+    read = float(mask[rows].sum() - mask[unread].sum())
+    return world.sums({"read_tokens": read, "entropy": float(entropies.sum())})
 
 
 def _weighted(
