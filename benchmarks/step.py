@@ -8,8 +8,9 @@ reward is read off the first token. Both use no KL term, one update per rollout,
 they come.
 
 TRL has gradient checkpointing off, which is slower, and computes no reference or old log-probs. Its micro-batch is the
-whole step; a quarter of it takes about as long (`--trl-rows`). Both sides compute in float32, or both in bfloat16
-beside float32 weights (TRL's bf16): on a CPU that has it faster for the larger model.
+whole step; a quarter of it takes about as long (`--trl-rows`). swerve's micro-batches have 4,096 tokens, the demo's
+5,120. Both sides compute in float32, or both in bfloat16 beside float32 weights (TRL's bf16): on a CPU that has it
+faster for the larger model.
 
 Lengths: the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
 probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
@@ -81,6 +82,7 @@ _WORK = {
     "samples": 8,
     "prompt_tokens": (24, 64),
     "agree": 0,
+    "tokens_per_batch": 4096,
     "trl_rows": 64,
 }
 _DEMO = {
@@ -90,6 +92,7 @@ _DEMO = {
     "prompt_tokens": (11, 11),
     "end_probability": 1e-4,
     "max_new_tokens": 57,
+    "tokens_per_batch": 5120,
     "trl_rows": 128,
 }
 PROFILES: Mapping[str, Mapping[str, Any]] = {
@@ -128,6 +131,7 @@ class OwnSteps:
             steps=work["steps"],
             prompts_per_step=work["prompts"],
             samples_per_prompt=work["samples"],
+            tokens_per_batch=work["tokens_per_batch"],
             optimizer=optimizer,
         )
         # What the functions below read of a training run.
@@ -219,6 +223,7 @@ def _summary(name: str, work: Mapping[str, Any], pairs: Sequence[Sequence[Mappin
         "parameters": sum(parameter.numel() for parameter in build_model(work).parameters()),
         "rows": work["prompts"] * work["samples"],
         "repeats": len(pairs),
+        "tokens_per_batch": work["tokens_per_batch"],
         "trl_rows": work["trl_rows"],
         "tokens": median(ours, "tokens"),
         "trl_tokens": median(theirs, "tokens"),

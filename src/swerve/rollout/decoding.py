@@ -544,12 +544,13 @@ def sample(
         return Drawn(*map(torch.cat, zip(*parts, strict=True)))
     scaled = logits.float() if temperature in (0, 1) else logits.float() / temperature
     logprobs = torch.log_softmax(scaled, dim=-1)
-    ids = logits.argmax(dim=-1) if temperature == 0 else _draw(logprobs.exp(), uniforms)
+    weights = logprobs.exp()
+    ids = logits.argmax(dim=-1) if temperature == 0 else _draw(weights, uniforms)
     chosen = logprobs.gather(-1, ids[:, None]).squeeze(1)
     if not with_entropy:
         return Drawn(ids, chosen, torch.zeros_like(chosen))
     bounded = logprobs.clamp_(min=torch.finfo(logprobs.dtype).min)  # 0 times a finite number is not NaN
-    return Drawn(ids, chosen, -(bounded.exp() * bounded).sum(-1))
+    return Drawn(ids, chosen, -(weights * bounded).sum(-1))
 
 
 def _draw(weights: Float[Tensor, "B V"], uniforms: Float[Tensor, " B"]) -> Int[Tensor, " B"]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -34,7 +36,8 @@ class TokenTable:
     def fill(self, rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float32) -> Float[Tensor, "B T"]:
         """Return a table of each completion's values."""
         table = self.zeros(dtype)
-        table[self.mask] = torch.tensor([value for values in rows for value in values], dtype=dtype)
+        values = np.fromiter(chain.from_iterable(rows), np.float64 if dtype.is_floating_point else np.int64)
+        table[self.mask] = torch.from_numpy(values).to(dtype)
         return table
 
 
