@@ -69,6 +69,7 @@ def outcome(err: str) -> dict[str, str]:
 SKIPPED = {"sample dpo", "sample step-2", "divergence", "analysis", "figures", "report"}
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(
     swerve: Swerve, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
