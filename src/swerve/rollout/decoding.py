@@ -533,6 +533,12 @@ def sample(
 ) -> Drawn:
     """Return a token for each row, where the cumulative distribution passes `uniforms`.
 
+    Args:
+        logits: of the next token.
+        uniforms: within [0, 1).
+        temperature: divides the logits; at 0 the most likely token is taken, and the rest is that of temperature 1.
+        with_entropy: whether the entropies are asked for.
+
     >>> drawn = sample(torch.zeros(2, 4), torch.tensor([0.1, 0.8], dtype=torch.float64), 1.0, with_entropy=True)
     >>> drawn.ids.tolist(), *([round(value, 6) for value in values.tolist()] for values in drawn[1:])
     ([0, 3], [-1.386294, -1.386294], [1.386294, 1.386294])
