@@ -116,7 +116,7 @@ def test_each_step_but_the_first_is_sampled_with_the_weights_before_the_last_upd
     ]
 
 
-def test_entropies_are_asked_for_where_the_only_update_begins_with_the_weights_that_sample(start, monkeypatch):
+def test_entropies_are_asked_for_where_the_update_can_leave_completions_unread(start, monkeypatch):
     asked: list[bool] = []
     generate = TorchEngine.generate
 
@@ -125,15 +125,19 @@ def test_entropies_are_asked_for_where_the_only_update_begins_with_the_weights_t
         return generate(engine, prompts, params, **more)
 
     monkeypatch.setattr(TorchEngine, "generate", noted)
-    stage = {**RL, "steps": 2, "zero_variance": "refill", "max_refills": 1}
-    start("ahead", stage)
-    assert (asked[0], asked[-1]) == (True, False)
-    asked.clear()
-    start("fresh", stage, rollout={})
-    assert set(asked) == {True}
-    asked.clear()
-    start("twice", {**stage, "num_epochs": 2}, rollout={})
-    assert set(asked) == {False}
+    stage = {**RL, "steps": 2}
+    start("ahead", {**stage, "zero_variance": "keep"})  # the second step's rollouts are of weights that are gone
+    assert asked == [True, False]
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, False),
+        ({"zero_variance": "keep"}, True),
+        ({"loss": {"kind": "max_prob_kl"}}, True),
+        ({"zero_variance": "keep", "num_epochs": 2}, False),
+    ]
+    for number, (changes, expected) in enumerate(cases):
+        asked.clear()
+        start(f"fresh{number}", {**stage, **changes}, rollout={})
+        assert asked == [expected] * 2, changes
 
 
 def test_every_stage_and_phase_begins_with_its_own_policy_and_nothing_is_sampled_for_no_step(start, monkeypatch):

@@ -115,8 +115,7 @@ def sample_step(
     params = context.sampling(
         num_samples=stage.samples_per_prompt,
         temperature=stage.temperature,
-        # What the update would find itself, where it begins with the weights that sample and is the only one.
-        with_entropy=isinstance(stage, RlStage) and stage.num_updates == 1 and meanwhile is None,
+        with_entropy=meanwhile is None and isinstance(stage, RlStage) and _leaves_unread(stage),
     )
     with context.awake_engine(step=index if meanwhile is None else index - 1) as engine:
         first = _Beside(engine, meanwhile) if meanwhile is not None and engine.concurrent else engine
@@ -136,6 +135,11 @@ def sample_step(
             )
     # What was drawn is described before its outcome counts for later draws.
     return replace(rollouts, draw_metrics=context.draw_metrics(rollouts.drawn, step=index))
+
+
+def _leaves_unread(stage: RlStage) -> bool:
+    """Whether many completions have no gradient, and the entropies of sampling are those of the update, the only one."""
+    return stage.num_updates == 1 and (stage.zero_variance == "keep" or stage.is_selector)
 
 
 def deal_rollouts(
