@@ -138,7 +138,7 @@ def sample_step(
 
 
 def _leaves_unread(stage: RlStage) -> bool:
-    """Whether many completions have no gradient, and the entropies of sampling are those of the update, the only one."""
+    """Whether completions may have no gradient, and the step's only update begins with the weights that sample."""
     return stage.num_updates == 1 and (stage.zero_variance == "keep" or stage.is_selector)
 
 
