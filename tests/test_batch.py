@@ -120,6 +120,28 @@ def test_a_packed_row_has_no_padding_and_a_repeated_prompt_once():
     assert again.rows == batch.rows
 
 
+def test_what_sequences_of_a_packed_row_begin_with_is_there_once():
+    sequences = [
+        ([4, 5], [7, 8, 9]),
+        ([4], [5, 7, 6]),  # another prompt, and another last token
+        ([4, 5], [7, 8, 9]),
+        ([4, 5, 7], [8]),
+        ([5], [7]),
+    ]
+    (batch,) = token_batches(sequences, pad_id=0, packed=True)
+    assert batch.input_ids.tolist() == [[4, 5, 7, 8, 9, 6, 5, 7]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 3, 0, 1]]
+    assert batch.predicts.tolist() == [1, 2, 3, 0, 1, 2, 1, 2, 3, 2, 6]
+    assert batch.completion_ids.tolist() == [[7, 8, 9], [5, 7, 6], [7, 8, 9], [8, 0, 0], [7, 0, 0]]
+    (block,) = batch.packed_row.blocks
+    assert block.shape == (3, 5)  # what is there already is not attended to again
+    assert [one.rows for one in token_batches(sequences, pad_id=0, packed=True, tokens_per_batch=9)] == [
+        (0, 1),  # the budget is for whole completions
+        (2, 3),
+        (4,),
+    ]
+
+
 EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16}
 ARCHITECTURES = {
     "llama": (LlamaConfig, {}, True),
@@ -144,13 +166,15 @@ def _model(name):
 
 
 def _states_and_gradients(model, head):
-    """Of padded and of packed rows of the same sequences, some with a prompt in common."""
+    """Of padded and of packed rows of the same sequences, some with a prompt or the start of a completion in common."""
     generator = torch.Generator().manual_seed(1)
     sequences = [
         ([1 + group] * (1 + group), torch.randint(12, (1 + 13 * sample + group,), generator=generator).tolist())
         for group in range(3)
         for sample in range(3)
     ]
+    long = sequences[-1]
+    sequences += [(long[0], [*long[1][:20], 5, 6]), long, (long[0], long[1][:9]), ([3], [*long[0][1:], *long[1][:30]])]
     for packed in (False, True):
         (batch,) = token_batches(sequences, pad_id=0, in_order=True, packed=packed)
         hidden = completion_hidden(model, batch, head)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ TokenSequence = tuple[Sequence[int], Sequence[int]]
 class TokenBatch:
     """Some sequences as a model reads them: each padded to a row of its own, or all of them packed into one row.
 
+    In a packed row what several sequences begin with stands once, so no token is read twice behind the same tokens.
     In padded rows prompts are padded on the left to one width P, completions on the right to another; L = P + T.
     """
 
@@ -76,8 +78,8 @@ def token_batches(
     """Put (prompt ids, completion ids) pairs into batches of at most `tokens_per_batch` tokens.
 
     Padded, sequences of similar length share a batch, and padding counts. Packed, they keep their order, and a prompt
-    that follows itself in a batch is there, and counts, once. `rows` says which sequence is which. What is longer than
-    the budget gets a batch of its own. Without a budget there is one batch, without sequences none.
+    that follows itself in a batch counts once. `rows` says which sequence is which. What is longer than the budget gets
+    a batch of its own. Without a budget there is one batch, without sequences none.
 
     Args:
         sequences: the pairs.
@@ -107,7 +109,7 @@ def packed_batches(sequences: Sequence[TokenSequence], batches: Sequence[Sequenc
 
 
 def packed_tokens(sequences: Iterable[TokenSequence]) -> int:
-    """Return how many tokens a packed batch has; a prompt that follows itself counts once.
+    """Return how many tokens a packed batch counts with; a prompt that follows itself counts once.
 
     >>> packed_tokens([((1, 2, 3), (4,)), ((1, 2, 3), (5, 6))])
     6
@@ -200,38 +202,38 @@ def _pad(sequences: Sequence[TokenSequence], rows: Sequence[int], pad_id: int) -
 
 def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch:
     chosen = [sequences[row] for row in rows]
-    token_ids: list[int] = []
-    bounds = []  # of each sequence: where prompt and completion start, how long they are, how much of it is shared
-    last_prompt, prompt_start = None, 0
+    # Of each place of the row: the place before it in its sequences, -1 at their start, and its token.
+    row: dict[tuple[int, int], int] = {}
+    found: list[list[int]] = []
+    num_new = []
     for prompt, completion in chosen:
-        is_repeated = prompt == last_prompt
-        if not is_repeated:
-            last_prompt, prompt_start = prompt, len(token_ids)
-            token_ids.extend(prompt)
-        shared = len(prompt) if is_repeated else 0
-        bounds.append((prompt_start, len(token_ids), len(prompt), len(completion), shared))
-        token_ids.extend(completion)
+        before, place = len(row), -1
+        found.append([place := row.setdefault((place, token), len(row)) for token in chain(prompt, completion)])
+        num_new.append(len(row) - before)
 
-    prompt_starts, starts, prompts, lengths, num_shared = torch.tensor(bounds).T
-    input_ids = torch.tensor([token_ids])
-    columns = torch.arange(int((prompts + lengths).max()))
-    start, prompt_length, end = starts[:, None], prompts[:, None], (prompts + lengths)[:, None]
-    places = torch.where(columns < prompt_length, prompt_starts[:, None], start - prompt_length) + columns
+    input_ids = torch.tensor([[token for _, token in row]])
+    prompts, lengths = torch.tensor([(len(prompt), len(completion)) for prompt, completion in chosen]).T
+    ends = prompts + lengths
+    columns = torch.arange(int(ends.max()))
+    is_token, is_written = columns < ends[:, None], columns >= prompts[:, None]
+    places = torch.zeros(is_token.shape, dtype=torch.long)
+    places[is_token] = torch.tensor(list(chain.from_iterable(found)))
     position_ids = torch.zeros_like(input_ids)
-    is_token = columns < end
     position_ids[0, places[is_token]] = columns.expand_as(places)[is_token]
 
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     completion_ids = torch.zeros(mask.shape, dtype=torch.long)
-    completion_ids[mask] = input_ids[0, places[(columns >= prompt_length) & is_token]]
+    completion_ids[mask] = input_ids[0, places[is_written & is_token]]
+    num_own = torch.tensor(num_new)
+    read = num_own > 0
     return TokenBatch(
         input_ids=input_ids,
         position_ids=position_ids,
         completion_ids=completion_ids,
         mask=mask,
         rows=tuple(rows),
-        packed_row=PackedRow.of(places, prompts + lengths, num_shared),
-        predicts=places[(columns >= prompt_length - 1) & (columns < end - 1)],
+        packed_row=PackedRow.of(places[read], ends[read], (ends - num_own)[read]),
+        predicts=places[(columns >= prompts[:, None] - 1) & (columns < ends[:, None] - 1)],
         sequences=tuple(chosen),
     )
 
@@ -309,7 +311,7 @@ def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
     """
     if not use_packed_attention(model):
         return False
-    sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (2, 1, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
+    sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (1, 2, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
     (padded,) = token_batches(sequences, pad_id=0, in_order=True)
     (packed,) = token_batches(sequences, pad_id=0, packed=True)
     training = model.training

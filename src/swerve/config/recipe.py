@@ -78,9 +78,9 @@ class RuntimeConfig(Model):
     threads: PositiveInt | None = None
     """torch threads of each process; null leaves torch's own choice."""
     rows: Literal["packed", "padded"] = "packed"
-    """How sequences reach the model in training: one after the other in one row, a prompt once for the completions that
-    follow it, or each padded to a row of its own. Results agree to rounding; models that cannot read packed rows get
-    padded ones."""
+    """How sequences reach the model in training: one after the other in one row, with what several of them begin with
+    (prompts, equal starts of completions) once, or each padded to a row of its own. Results agree to rounding; models
+    that cannot read packed rows get padded ones."""
     max_rows: PositiveInt = 512
     """Completions sampled side by side at most."""
     grader_workers: PositiveInt | None = None

@@ -1,4 +1,4 @@
-"""Attention of many sequences in one row: each sees itself alone, and sequences with one prompt share its positions.
+"""Attention of many sequences in one row: each sees itself alone, and what several begin with stands there once.
 
 Everything but attention works on single tokens, so a row without padding costs what its tokens cost. For attention,
 sequences of similar length are cut out of the row side by side, prompt and completion together, and attended causally;
@@ -59,7 +59,7 @@ class PackedRow:
         Args:
             places: in the row, of each one's tokens; what stands behind the end is not looked at.
             lengths: how many tokens each has.
-            num_shared: how many of its first tokens belong to an earlier sequence as well.
+            num_shared: how many of its first tokens, but not all, belong to an earlier sequence as well.
         """
         columns = torch.arange(int(lengths.max()))
         is_token = columns < lengths[:, None]

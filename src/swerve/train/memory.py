@@ -312,12 +312,12 @@ def _num_frozen(config: Config, stage: StageConfig, *, total: int, trained: int)
 
 
 def _fullest_batch(stage: StageConfig, prompt: int, completion: int, *, packed: bool, processes: int) -> TokenBatch:
-    """Return a micro-batch as full as the stage's become; its tokens are all 0."""
+    """Return a micro-batch as full as the stage's become, which share prompts but no token besides."""
     repeats = getattr(stage, "samples_per_prompt", 1)
     together = 2 if stage.kind == "dpo" else 1
     number = getattr(stage, "prompts_per_step", 0) * repeats or getattr(stage, "batch_size", 1) * together
     number = max(together, -(-number // processes))
-    sequences = [([index // repeats % 2] * prompt, [0] * completion) for index in range(number)]
+    sequences = [([index // repeats] * prompt, [index] * completion) for index in range(number)]
     return token_batches(
         sequences, pad_id=0, tokens_per_batch=stage.tokens_per_batch, together=together, packed=packed
     )[0]
