@@ -9,7 +9,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
@@ -19,7 +28,8 @@ from swerve.functional import entropy, token_logprobs
 from swerve.models.fast_layers import many_rows
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
-from swerve.rollout.decoding import Decoding, cache_bytes_per_token, sample
+from swerve.rollout.cache import cache_bytes_per_token
+from swerve.rollout.decoding import Decoding, row_uniforms, sample
 from swerve.rollout.torch_engine import prefix_hosts
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
@@ -246,8 +256,8 @@ def cache_sizes(monkeypatch):
     seen: list[tuple[int, int]] = []
     advance, join = Decoding.advance, Decoding.joined_by
 
-    def spy_advance(self, ids, keep):
-        advance(self, ids, keep)
+    def spy_advance(self, ids, keep, **options):
+        advance(self, ids, keep, **options)
         seen.append((self.cache_bytes(), len(self.logits)))
 
     def spy_join(self, others):
@@ -349,7 +359,7 @@ def test_drawing_from_a_large_vocabulary():
     logits[:, ::3] = -torch.inf
     uniforms = torch.rand(2000, generator=generator, dtype=torch.float64)
     uniforms[:2] = torch.tensor([0.0, 1 - 2**-53])
-    ids, logprobs, entropies = sample(logits, uniforms, 0.7, with_entropy=True)
+    ids, logprobs, entropies = sample(logits, torch.arange(2000), uniforms, 0.7, with_entropy=True)
     probabilities = torch.softmax(logits.double() / 0.7, dim=-1)
     upper = probabilities.cumsum(-1).gather(-1, ids[:, None]).squeeze(1)
     own = probabilities.gather(-1, ids[:, None]).squeeze(1)
@@ -443,7 +453,61 @@ def test_each_rollout_is_prefilled_once(tiny, processed):
 def test_prompts_that_share_nothing_are_prefilled_on_their_own(tiny, processed):
     TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, _params(), seeds=[3, 4, 5])
     assert processed[0] == 3 * 6
-    assert processed[1] == 18
+
+
+FEW = _params(num_samples=8, max_new_tokens=10, temperature=0.3)  # of which many begin alike
+
+
+def _one_by_one(model, params):
+    """The tokens that each completion's random numbers choose, one sequence at a time and read as a whole."""
+    rows = [(prompt, sample) for prompt in range(len(PROMPTS)) for sample in range(params.num_samples)]
+    found = []
+    for (prompt, _), uniforms in zip(rows, row_uniforms(rows, params, [3, 4, 5]), strict=True):
+        ids: list[int] = []
+        while len(ids) < params.max_new_tokens and ids[-1:] != [2]:
+            with torch.inference_mode():
+                logits = model(torch.tensor([[*PROMPTS[prompt], *ids]])).logits[0, -1].double()
+            cumulative = (logits / params.temperature).softmax(-1).cumsum(0)
+            ids.append(int(torch.searchsorted(cumulative, uniforms[len(ids)], right=True)))
+        found.append(tuple(ids))
+    return [found[start : start + params.num_samples] for start in range(0, len(rows), params.num_samples)]
+
+
+def _gpt2():
+    torch.manual_seed(2)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=16, n_layer=2, n_head=2, n_positions=64)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(6)
+    return model
+
+
+@pytest.mark.parametrize("name", ["short pass", "own pass", "windows"])
+def test_samples_that_begin_alike_are_those_drawn_one_by_one(tiny, name):
+    model = {"short pass": lambda: tiny[0], "own pass": _gpt2, "windows": _sliding_model}[name]()
+    expected = _one_by_one(model, FEW)
+    assert any(1 < len({ids[:3] for ids in group}) < 8 for group in expected)
+    for max_rows in (64, 5):
+        found = TorchEngine(model, pad_id=0, max_rows=max_rows).generate(PROMPTS, FEW, seeds=[3, 4, 5])
+        assert [[each.token_ids for each in group] for group in found] == expected
+        for prompt, group in zip(PROMPTS, found, strict=True):
+            for each in group:
+                with torch.inference_mode():
+                    logits = model(torch.tensor([[*prompt, *each.token_ids]])).logits[:, len(prompt) - 1 : -1]
+                own = token_logprobs(logits, torch.tensor([each.token_ids]), temperature=FEW.temperature)[0].tolist()
+                assert each.logprobs == pytest.approx(own, abs=2e-5)
+
+
+def test_what_samples_begin_with_is_read_once(tiny, processed):
+    found = TorchEngine(tiny[0], pad_id=0, max_rows=64).generate(PROMPTS, FEW, seeds=[3, 4, 5])
+    steps = range(1, max(len(each.token_ids) for group in found for each in group))
+    alive = [[{e.token_ids[:t] for e in group if len(e.token_ids) > t} for group in found] for t in steps]
+    distinct = [sum(map(len, prefixes)) for prefixes in alive]
+    assert distinct[0] < 24
+    assert max(distinct) > distinct[0]
+    # Of the lines that have ended, less than an eighth stay in the batch.
+    read = processed[-len(distinct) :]
+    assert all(least <= number < max(least / 0.875, least + 1) for least, number in zip(distinct, read, strict=True))
 
 
 def _sliding_model():

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.trial import layer_configs
 from swerve.recipes import load_config
-from swerve.rollout.decoding import cache_bytes_per_token
+from swerve.rollout.cache import cache_bytes_per_token
 from swerve.train.memory import StageMemory, check_memory, predicted_memory
 
 QWEN_1_5B = {

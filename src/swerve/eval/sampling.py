@@ -39,7 +39,7 @@ from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
-from swerve.rollout.decoding import check_samples
+from swerve.rollout.cache import check_samples
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
 from swerve.rollout.vllm_versions import check_vllm

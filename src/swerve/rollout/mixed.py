@@ -201,17 +201,16 @@ class _Mixing:
             own, fires, differs, scores = self._propose(
                 states, uniforms[growing.active, position], swap_draws[growing.active, position], params.temperature
             )
-            writing = growing.writing
-            swapped[writing, position] = fires[growing.alive]
-            changed[writing, position] = (fires & differs)[growing.alive]
+            swapped[growing.active, position] = fires
+            changed[growing.active, position] = fires & differs
             for index, name in enumerate(self.record):
-                recorded[index, writing, position] = scores[name][growing.alive].float()
-            num_finished = growing.write(own)
+                recorded[index, growing.active, position] = scores[name].float()
+            keep = growing.write(own)
+            num_finished = len(own) - len(growing.active)
             if on_finished is not None and num_finished:
                 on_finished(num_finished)
-            if not growing.num_alive:
+            if not len(growing.active):
                 break
-            keep = growing.compact()
             for state in states:
                 ids = own if keep is None else own[keep]
                 state.advance(ids.to(state.logits.device), None if keep is None else keep.to(state.logits.device))
@@ -225,10 +224,11 @@ class _Mixing:
         temperature: float,
     ) -> tuple[Int[Tensor, " A"], Bool[Tensor, " A"], Bool[Tensor, " A"], dict[SwapSelector, Float[Tensor, " A"]]]:
         """Return the tokens taken, where they are the other's, where the proposals differ, and all scores."""
-        base, other = (state.logits.to(uniforms.device) for state in states)
+        base, other = (state.row_logits.to(uniforms.device) for state in states)
         width = min(base.shape[-1], other.shape[-1])
         base, other = base[:, :width], other[:, :width]
-        own, theirs = (sample(logits, uniforms, temperature).ids for logits in (base, other))
+        rows = torch.arange(len(base), device=base.device)
+        own, theirs = (sample(logits, rows, uniforms, temperature).ids for logits in (base, other))
         scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=swap_draws)
         fires = scores[self.selector] > self.threshold
         return torch.where(fires, theirs, own), fires, own != theirs, scores

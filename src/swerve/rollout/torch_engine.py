@@ -1,7 +1,7 @@
 """The embedded engine: samples with the model being trained, in this process, for any causal model of transformers.
 
-Each distinct prompt is prefilled once and its key-value cache copied to its samples; finished rows leave the batch, and
-rows that wait for room in the cache join it.
+Each distinct prompt is prefilled once, and its samples are decoded as one for as long as they are the same; finished
+rows leave the batch, and rows that wait for room in the cache join it.
 Where prompts begin with one another, as the prefixes of a rollout do, the longest is prefilled for all of them.
 """
 
@@ -14,19 +14,16 @@ from functools import partial
 from typing import Literal
 
 import torch
-from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
+from swerve.rollout.cache import cache_bytes_per_token, can_share, free_memory
 from swerve.rollout.decoding import (
     COMPACTION_SHARE,
     Decoding,
     GrowingRows,
     PrefixCache,
-    cache_bytes_per_token,
-    can_share,
     check_decoding,
     evaluating,
-    free_memory,
     row_uniforms,
     sample,
 )
@@ -241,33 +238,33 @@ def _generate_rows(
     count, first = admission.take(0), 0
     state = begin(rows[:count], admission.width)
     device = state.logits.device
-    uniforms = pad(row_uniforms(rows, params, seeds), (0, 1)).to(device)  # finished rows are drawn for as well
+    uniforms = row_uniforms(rows, params, seeds).to(device)
     stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
     growing = GrowingRows(torch.tensor([budgets[row[0]] for row in rows], device=device), stops)
     logprobs = torch.zeros(growing.token_ids.shape, device=device)
     entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
     growing.admit(count)
     while True:
-        positions = growing.positions
-        draws = uniforms[growing.active, positions]
-        ids, scores, more = sample(state.logits, draws, params.temperature, with_entropy=params.with_entropy)
-        logprobs[growing.active, positions] = scores
+        active, positions = growing.active, growing.positions
+        draws = uniforms[active, positions]
+        drawn = sample(state.logits, state.lines, draws, params.temperature, with_entropy=params.with_entropy)
+        logprobs[active, positions] = drawn.logprobs
         if params.with_entropy:
-            entropies.index_add_(0, growing.active, more.double() * growing.alive)
-        num_finished = growing.write(ids)
-        if on_finished is not None and num_finished:
-            on_finished(num_finished)
+            entropies.index_add_(0, active, drawn.entropies.double())
+        keep = growing.write(drawn.ids)
+        num_left = len(growing.active)
+        if on_finished is not None and keep is not None:
+            on_finished(len(active) - num_left)
 
         first += count
-        count = admission.take(growing.num_alive)
-        keep = growing.compact(few=count > 0 or state.is_full)
-        if growing.num_alive:
-            state.advance(ids if keep is None else ids[keep], keep)
+        count = admission.take(num_left)
+        if num_left:
+            state.advance(drawn.ids if keep is None else drawn.ids[keep], keep, compact=count > 0)
         if count:
             others = begin(rows[first : first + count], admission.width)
-            state = state.joined_by(others) if growing.num_alive else others
+            state = state.joined_by(others) if num_left else others
             growing.admit(count)
-        elif not growing.num_alive:
+        elif not num_left:
             break
     return [
         Completion(

@@ -15,7 +15,8 @@ from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.prompts import check_solution_lengths
 from swerve.rewards.checks import check_graders
-from swerve.rollout.decoding import check_decoding, check_samples
+from swerve.rollout.cache import check_samples
+from swerve.rollout.decoding import check_decoding
 from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws

@@ -1,0 +1,214 @@
+"""The key-value cache of decoding: buffers with room, in which lines are kept, copied and joined."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from swerve.errors import ConfigError
+from swerve.models.trial import layer_configs
+
+# Columns a cache grows by at least. Lines that stand close together are read faster.
+_ROOM = 16
+
+
+def is_plain(cache: Cache) -> bool:
+    """Whether all layers keep the keys and values of every position, so that the cache can be cut at any."""
+    return all(type(layer) is GrowingLayer for layer in cache.layers)
+
+
+def can_share(model: PreTrainedModel) -> bool:
+    """Whether the model keeps plain key-value caches."""
+    return is_plain(growing_cache(model))
+
+
+def cache_bytes(cache: Cache) -> int:
+    """Return the size of the keys and values of a cache, and of the room kept for more."""
+    layers: Any = cache.layers
+    return sum(
+        tensor.untyped_storage().nbytes()
+        for layer in layers
+        if layer.is_initialized
+        for tensor in (layer.keys, layer.values)
+    )
+
+
+def cache_bytes_per_token(model: PreTrainedModel) -> int | None:
+    """Return the size of one token's keys and values in all layers, None where the configuration does not say."""
+    num_kept = 0
+    for layer in layer_configs(model.config):
+        num_heads = getattr(layer, "num_attention_heads", None)
+        if num_heads is None:
+            return None
+        width = getattr(layer, "head_dim", None) or layer.hidden_size // num_heads
+        num_kept += (getattr(layer, "num_key_value_heads", None) or num_heads) * width
+    return 2 * num_kept * model.dtype.itemsize
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes free on a device or, for a CPU, in this machine's memory; None where the system does not say."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
+class GrowingLayer(DynamicLayer):
+    """A cache layer that appends in place to buffers with room, where the original copies every step."""
+
+    _key_buffer: Tensor | None = None
+    _value_buffer: Tensor | None = None
+    width: int | None = None
+    """Columns that there will be at most."""
+    bias: Tensor | None = None
+    """What is added to the scores of the buffers' columns; of the first layer, for all of them."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Add columns to each line; return the keys and values of all columns (`transformers` asks for it)."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        length = self.get_seq_length()
+        total = length + key_states.shape[-2]
+        if self._key_buffer is None or self._key_buffer.shape[2] < total:
+            num_lines = len(key_states) if self._key_buffer is None else len(self._key_buffer)
+            self._enlarge(key_states, value_states, num_lines, self.capacity(total))
+        keys, values = self._show(len(key_states), total)
+        keys[:, :, length:], values[:, :, length:] = key_states, value_states
+        return keys, values
+
+    def append(self, keys: Float[Tensor, "L K D"], values: Float[Tensor, "L K D"]) -> None:
+        """Add a column to each line."""
+        length = self.get_seq_length()
+        if self._key_buffer is None or self._key_buffer.shape[2] == length:
+            self.update(keys[:, :, None], values[:, :, None])
+            return
+        shown = self._show(keys.shape[0], length + 1)
+        shown[0][:, :, length], shown[1][:, :, length] = keys, values
+
+    def copy(self, lines: Int[Tensor, " K"], most: int) -> None:
+        """Add copies of these lines behind the others; there will be at most `most` lines."""
+        if self.keys is None or self.values is None:  # a layer that shares another's
+            return
+        num, length = len(self.keys), self.get_seq_length()
+        total = num + len(lines)
+        if self._key_buffer is None or len(self._key_buffer) < total:
+            room = max(total, min(most, total + total // 2))
+            self._enlarge(self.keys, self.values, room, self.capacity(length + 1))
+        copies = self.keys[lines], self.values[lines]
+        keys, values = self._show(total, length)
+        keys[num:], values[num:] = copies
+        self.bias = None
+
+    def _enlarge(self, keys: Tensor, values: Tensor, num_lines: int, num_columns: int) -> None:
+        """Make buffers of so many lines and columns, of the type and width of `keys` and `values`."""
+        length = self.get_seq_length()
+        self._key_buffer = _enlarged(self.keys, keys, length, (num_lines, num_columns))
+        self._value_buffer = _enlarged(self.values, values, length, (num_lines, num_columns))
+
+    def _show(self, num_lines: int, num_columns: int) -> tuple[Tensor, Tensor]:
+        """Let `keys` and `values` be so much of the buffers; return them."""
+        assert self._key_buffer is not None
+        assert self._value_buffer is not None
+        self.keys = self._key_buffer[:num_lines, :, :num_columns]
+        self.values = self._value_buffer[:num_lines, :, :num_columns]
+        return self.keys, self.values
+
+    @property
+    def buffers(self) -> tuple[Tensor, Tensor]:
+        """Keys and values with the columns that are not used yet, whose numbers are finite."""
+        assert self.keys is not None
+        assert self._key_buffer is not None
+        assert self._value_buffer is not None
+        num_lines = self.keys.shape[0]
+        return self._key_buffer[:num_lines], self._value_buffer[:num_lines]
+
+    def capacity(self, total: int) -> int:
+        """Return how many columns the buffers have when `total` of them are used."""
+        if self._key_buffer is not None and self._key_buffer.shape[-2] >= total:
+            return self._key_buffer.shape[-2]
+        room = max(_ROOM, total // 8) if self.get_seq_length() else 0
+        return max(total, min(total + room, self.width or total + room))
+
+    def keep(self, lines: Int[Tensor, " K"], start: int) -> None:
+        """Keep these lines, from this column on."""
+        if self.keys is not None and self.values is not None:  # a layer that shares another's has none
+            self.keys, self.values = self.keys[lines, :, start:], self.values[lines, :, start:]
+        self._key_buffer = self._value_buffer = self.bias = None
+
+    def join(self, other: GrowingLayer, total: int, own: int, others: int) -> None:
+        """Add the lines of another layer; both end in column `total` and have `own` and `others` columns."""
+        self.width = other.width
+        if self.keys is not None and self.values is not None:
+            self.keys = _joined(self.keys, other.keys, total - own, total - others)
+            self.values = _joined(self.values, other.values, total - own, total - others)
+        self._key_buffer = self._value_buffer = self.bias = None
+
+
+def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: int) -> Tensor:
+    assert lower is not None
+    columns = upper_start + upper.shape[2]
+    joined = upper.new_zeros(len(upper) + len(lower), upper.shape[1], columns, upper.shape[3])
+    joined[: len(upper), :, upper_start:] = upper
+    joined[len(upper) :, :, lower_start:] = lower
+    return joined
+
+
+def _enlarged(old: Tensor | None, like: Tensor, length: int, shape: tuple[int, int]) -> Tensor:
+    buffer = like.new_zeros(shape[0], like.shape[1], shape[1], like.shape[3])
+    if old is not None and length:
+        buffer[: len(old), :, :length] = old
+    return buffer
+
+
+def growing_cache(model: PreTrainedModel) -> Cache:
+    """Return an empty cache of a model, of growing layers where the model keeps the keys and values of all positions.
+
+    Raises:
+        ConfigError: see `check_cache`.
+    """
+    growing_layer: Any = GrowingLayer  # a typed handle: the class it extends is not typed
+    check_cache(type(model))
+    cache = DynamicCache(config=model.config)
+    cache.layers = [growing_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+def check_samples(config: PreTrainedConfig) -> None:
+    """Check that models of an architecture take the cache that is decoded with; no weight is needed.
+
+    Raises:
+        ConfigError: they keep what they have read in a form of their own (Mamba, RWKV, xLSTM).
+    """
+    check_cache(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+
+
+def check_cache(model_class: Any) -> None:
+    """Check that a class of models takes a cache.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    forwards = [base.forward for base in model_class.__mro__ if hasattr(base, "forward")]
+    if not any("past_key_values" in inspect.signature(forward).parameters for forward in forwards):
+        raise no_sampling(model_class.__name__, "it keeps what it has read in a form of its own")
+
+
+def no_sampling(name: str, reason: str) -> ConfigError:
+    """Return what is raised where a model cannot be sampled from."""
+    return ConfigError(
+        f"the embedded engine cannot sample from {name}: {reason}; sft stages, and the probe of responses from a file, "
+        "work; for everything else name an engine that can (rollout.engine), or take another model"
+    )
