@@ -10,23 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import print_header, print_line
+from benchmarks.process import print_header, print_line, swerve
 
 _STAGES = ("sft", "dpo", "rl")
-
-
-def _swerve(*words: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "swerve", *words, "--json"]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def measure(precision: str, seed: int, overrides: list[str]) -> dict[str, Any]:
@@ -34,9 +25,9 @@ def measure(precision: str, seed: int, overrides: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         run = str(Path(scratch) / "run")
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        _swerve("train", "demo_addition", f"seed={seed}", f"runtime.precision={precision}", *overrides, "--out", run)
+        swerve("train", "demo_addition", f"seed={seed}", f"runtime.precision={precision}", *overrides, "--out", run)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        found = json.loads(_swerve("eval", run, "eval.samples_per_problem=1"))
+        found = json.loads(swerve("eval", run, "eval.samples_per_problem=1"))
     last = {one["stage"]: one["accuracy"]["mean"] for one in found}
     return {"precision": precision, "seed": seed, **{name: last[name] for name in _STAGES}, "seconds": round(seconds)}
 

@@ -37,6 +37,13 @@ def print_line(line: object) -> None:
     print(json.dumps(line), flush=True)
 
 
+def swerve(*words: str) -> str:
+    """Run a command of swerve on one thread; return what it prints with `--json`."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "swerve", *words, "--json"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
+
 def cpu_seconds(function: Callable[[], object], times: int = 1) -> float:
     """Return the CPU seconds of a call, the mean of several."""
     started = time.process_time()

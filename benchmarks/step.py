@@ -4,21 +4,23 @@
 
 swerve and TRL run in a process and an environment each, on one thread, and make their steps in turn; a ratio is the
 median over pairs of neighbouring steps. A step is sampling, scoring (log-probs and advantages) and one update; the
-reward is read off the first token. Both use no KL term, one update per rollout, and rewards, clipping and optimizer as
+reward is read off a few tokens. Both use no KL term, one update per rollout, and rewards, clipping and optimizer as
 they come.
 
 TRL has gradient checkpointing off, which is slower, and computes no reference or old log-probs. Its micro-batch is the
-whole step; a quarter of it takes about as long (`--trl-rows`). swerve's micro-batches have 4,096 tokens, the demo's
-5,120. Both sides compute in float32, or both in bfloat16 beside float32 weights (TRL's bf16): on a CPU that has it
-faster for the larger model.
+whole step; a quarter of it takes about as long (`--trl-rows`). swerve's micro-batches have 4,096 tokens. Both sides
+compute in float32, or both in bfloat16 beside float32 weights (TRL's bf16): on a CPU that has it faster for the larger
+model.
 
-Lengths: the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
+"demo" is `demo_addition` where its reinforcement learning begins: its model after SFT and DPO, which is trained first,
+its problems, groups and lengths; a completion is right if it ends with the sum. Neither side leaves out the groups
+whose rewards agree.
+
+Elsewhere the weights are random, and a bias of the output head, the same on both sides, gives the end token a fixed
 probability at every position. So completions have the same distribution of lengths on both sides whatever is sampled:
-"ragged" has a mean of about 90 tokens, cut off at 256; "fixed" is 128, but for one in a hundred that ends before;
-"demo" has the demo's model, groups and 57 tokens.
-
-In "demo, 7 groups agree" all completions of 7 of a step's 16 groups have one reward, as many as in the demo's own
-reinforcement learning on average. Neither side leaves a group out.
+"ragged" has a mean of about 90 tokens, cut off at 256; "fixed" is 128, but for one in a hundred that ends before.
+"demo's size, random" has the shape of the demo's model, and its number of tokens; there no two completions begin alike,
+and no group agrees.
 """
 
 from __future__ import annotations
@@ -39,13 +41,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
-from benchmarks.process import header, median_ratio, print_line
-from benchmarks.step_trl import END, PAD, build_agreements, build_model, build_prompts, reward
+from benchmarks.process import header, median_ratio, print_line, swerve
+from benchmarks.step_trl import PAD, build_model, build_problems, reward
 from swerve.config import OptimizerConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import RlStage
 from swerve.models.runtime import apply_runtime
+from swerve.problems import load_family
+from swerve.prompts import encode_prompts
+from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
@@ -81,28 +87,20 @@ _WORK = {
     "prompts": 8,
     "samples": 8,
     "prompt_tokens": (24, 64),
-    "agree": 0,
-    "tokens_per_batch": 4096,
+    "end": 1,
     "trl_rows": 64,
 }
-_DEMO = {
-    **_WORK,
-    "model": _TINY,
-    "prompts": 16,
-    "prompt_tokens": (11, 11),
-    "end_probability": 1e-4,
-    "max_new_tokens": 57,
-    "tokens_per_batch": 5120,
-    "trl_rows": 128,
-}
+_DEMO = {**_WORK, "recipe": "demo_addition", "prompts": 16, "max_new_tokens": 72, "trl_rows": 128}
+_RANDOM = {"model": _TINY, "prompt_tokens": (11, 11), "end_probability": 1e-4, "max_new_tokens": 57}
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     "ragged": {**_WORK, "end_probability": 0.0105, "max_new_tokens": 256},
     "fixed": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128},
     "fixed, bfloat16": {**_WORK, "end_probability": 1e-4, "max_new_tokens": 128, "precision": "bfloat16"},
     "demo": _DEMO,
-    "demo, 7 groups agree": {**_DEMO, "agree": 7},
     "demo, bfloat16": {**_DEMO, "precision": "bfloat16"},
+    "demo's size, random": {**_WORK, **_RANDOM, "prompts": 16, "trl_rows": 128},
 }
+_TOKENS_PER_BATCH = 4096
 _PARTS = ("sampling", "scoring", "update")
 
 
@@ -121,17 +119,17 @@ class OwnSteps:
             num_samples=work["samples"],
             max_new_tokens=work["max_new_tokens"],
             temperature=1.0,
-            stop_ids=(END,),
+            stop_ids=(work["end"],),
             with_entropy=True,
         )
-        self._prompts, self._agreements = build_prompts(work), build_agreements(work)
+        self._problems = build_problems(work)
         self._count = work["prompts"]
         self._stage = RlStage(
             kind="rl",
             steps=work["steps"],
             prompts_per_step=work["prompts"],
             samples_per_prompt=work["samples"],
-            tokens_per_batch=work["tokens_per_batch"],
+            tokens_per_batch=_TOKENS_PER_BATCH,
             optimizer=optimizer,
         )
         # What the functions below read of a training run.
@@ -157,13 +155,13 @@ class OwnSteps:
         return {"step": clock[-1] - clock[0], "tokens": int(prepared.table.mask.sum()), **seconds}
 
     def _sample(self, index: int) -> StepRollouts:
-        numbers = slice(index * self._count, (index + 1) * self._count)
-        prompts = self._prompts[numbers]
+        problems = self._problems[index * self._count : (index + 1) * self._count]
+        prompts = [prompt for prompt, _ in problems]
         seeds = [index * self._count + number for number in range(self._count)]
         sampled = self._engine.generate(prompts, self._params, seeds=seeds)
         rewards = [
-            [reward(list(each.token_ids), agrees) for each in group]
-            for group, agrees in zip(sampled, self._agreements[numbers], strict=True)
+            [reward(list(each.token_ids), ending) for each in group]
+            for group, (_, ending) in zip(sampled, problems, strict=True)
         ]
         groups = []
         for number, (prompt, group, values) in enumerate(zip(prompts, sampled, rewards, strict=True)):
@@ -199,12 +197,30 @@ def measure(name: str, python: str, repeats: int, trl_rows: int | None) -> dict[
     """Return the result of one profile."""
     work = {**PROFILES[name], "steps": repeats + 1}
     work["trl_rows"] = trl_rows or work["trl_rows"]
+    with tempfile.TemporaryDirectory() as scratch:
+        return _measure(name, {**work, **(_trained(work, Path(scratch)) if "recipe" in work else {})}, python)
+
+
+def _trained(work: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """Train a recipe up to its reinforcement learning; return the model's folder, and the first training problems."""
+    run, folder = scratch / "run", scratch / "model"
+    swerve("train", work["recipe"], "stages.rl.steps=1", "stages.rl.checkpoints=[1]", "--out", str(run))
+    swerve("export", f"{run}:dpo", "--out", str(folder))
+    config, tokenizer = load_config(work["recipe"]), AutoTokenizer.from_pretrained(folder)
+    problems = load_family(config.task).problems("train", seed=config.seed)[: work["prompts"] * work["steps"]]
+    prompts = [list(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems)]
+    words = [["answer", *problem.answer.split(), tokenizer.eos_token] for problem in problems]
+    endings = map(tokenizer.convert_tokens_to_ids, words)
+    return {"folder": str(folder), "end": tokenizer.eos_token_id, "problems": list(zip(prompts, endings, strict=True))}
+
+
+def _measure(name: str, work: Mapping[str, Any], python: str) -> dict[str, Any]:
     own = OwnSteps(work)
     pairs: list[tuple[Mapping[str, float], Mapping[str, float]]] = []
     with trl_steps(python, work) as peer:
         assert peer.stdin is not None
         assert peer.stdout is not None
-        for index in range(repeats + 1):
+        for index in range(work["steps"]):
             ours = own.step(index)
             peer.stdin.write("\n")
             peer.stdin.flush()
@@ -223,7 +239,6 @@ def _summary(name: str, work: Mapping[str, Any], pairs: Sequence[Sequence[Mappin
         "parameters": sum(parameter.numel() for parameter in build_model(work).parameters()),
         "rows": work["prompts"] * work["samples"],
         "repeats": len(pairs),
-        "tokens_per_batch": work["tokens_per_batch"],
         "trl_rows": work["trl_rows"],
         "tokens": median(ours, "tokens"),
         "trl_tokens": median(theirs, "tokens"),

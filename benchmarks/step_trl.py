@@ -18,41 +18,45 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-END, PAD = 1, 0
+PAD = 0
 
 
 def build_model(work: Mapping[str, Any]) -> PreTrainedModel:
-    """Return a random Qwen3 that ends a completion with probability `end_probability` at each token, to rounding.
+    """Return the Qwen3 of a folder, or a random one whose end token has probability `end_probability`, to rounding.
 
-    Its other tokens are about equally likely. The end token has its probability from a bias of the output head.
+    The random one's other tokens are about equally likely. The end token has its probability from a bias of the output
+    head.
     """
+    if "folder" in work:
+        trained: PreTrainedModel = Qwen3ForCausalLM.from_pretrained(work["folder"], dtype=torch.float32)
+        return trained
     torch.manual_seed(0)
-    config = Qwen3Config(**work["model"], max_position_embeddings=1024, pad_token_id=PAD, eos_token_id=END)
+    config = Qwen3Config(**work["model"], max_position_embeddings=1024, pad_token_id=PAD, eos_token_id=work["end"])
     model: PreTrainedModel = Qwen3ForCausalLM(config)
     bias = torch.zeros(config.vocab_size)
     odds = work["end_probability"] / (1 - work["end_probability"])
-    bias[END] = math.log(odds * (config.vocab_size - 1))
+    bias[work["end"]] = math.log(odds * (config.vocab_size - 1))
     model.lm_head.bias = torch.nn.Parameter(bias)
     return model
 
 
-def build_prompts(work: Mapping[str, Any]) -> list[list[int]]:
-    """Return the prompts of all steps, of lengths uniform in the range `prompt_tokens`."""
+def build_problems(work: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]:
+    """Return the prompts of all steps, and what their right completions end with.
+
+    Random ones have lengths uniform in the range `prompt_tokens`, and no such end.
+    """
+    if "problems" in work:
+        return [(prompt, ending) for prompt, ending in work["problems"]]
     rng = random.Random(0)
     shortest, longest = work["prompt_tokens"]
     vocabulary = range(2, work["model"]["vocab_size"])
     num_prompts = work["prompts"] * work["steps"]
-    return [rng.choices(vocabulary, k=rng.randint(shortest, longest)) for _ in range(num_prompts)]
+    return [(rng.choices(vocabulary, k=rng.randint(shortest, longest)), []) for _ in range(num_prompts)]
 
 
-def build_agreements(work: Mapping[str, Any]) -> list[bool]:
-    """Return for each prompt of all steps whether its completions all have one reward: the first `agree` of a step."""
-    return [number % work["prompts"] < work["agree"] for number in range(work["prompts"] * work["steps"])]
-
-
-def reward(completion_ids: list[int], agrees: bool) -> float:
-    """Return a reward that costs nothing: whether the first token is odd, so that it differs where none agree."""
-    return 0.0 if agrees else float(completion_ids[0] % 2)
+def reward(completion_ids: list[int], ending: list[int]) -> float:
+    """Return 1 for a completion that ends as it should, or, if it may end in any way, whose first token is odd."""
+    return float(completion_ids[-len(ending) :] == ending) if ending else float(completion_ids[0] % 2)
 
 
 def main() -> None:
@@ -65,16 +69,19 @@ def main() -> None:
     work = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     answers, sys.stdout = sys.stdout, sys.stderr
-    words = {"<pad>": PAD, "<end>": END, **{f"w{index}": index for index in range(2, work["model"]["vocab_size"])}}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    model = build_model(work)
+    words = {f"w{index}": index for index in range(model.config.vocab_size)}
+    inner = Tokenizer(models.WordLevel(words, unk_token=f"w{PAD}"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<end>")
-    prompts = [" ".join(f"w{token}" for token in prompt) for prompt in build_prompts(work)]
+    special = {"pad_token": f"w{PAD}", "eos_token": f"w{work['end']}"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
+    problems = build_problems(work)
+    prompts = [" ".join(f"w{token}" for token in prompt) for prompt, _ in problems]
     tokens: list[int] = []
 
-    def rewards(completion_ids: list[list[int]], agrees: list[bool], **_: Any) -> list[float]:
+    def rewards(completion_ids: list[list[int]], endings: list[list[int]], **_: Any) -> list[float]:
         tokens[:] = [sum(map(len, completion_ids))]
-        return list(map(reward, completion_ids, agrees))
+        return list(map(reward, completion_ids, endings))
 
     class Timed(TrainerCallback):
         """Waits for a line before each step and answers when it is over."""
@@ -111,10 +118,8 @@ def main() -> None:
             save_strategy="no",
             disable_tqdm=True,
         )
-        dataset = Dataset.from_dict({"prompt": prompts, "agrees": build_agreements(work)})
-        GRPOTrainer(
-            build_model(work), rewards, config, dataset, processing_class=tokenizer, callbacks=[Timed()]
-        ).train()
+        dataset = Dataset.from_dict({"prompt": prompts, "endings": [ending for _, ending in problems]})
+        GRPOTrainer(model, rewards, config, dataset, processing_class=tokenizer, callbacks=[Timed()]).train()
 
 
 if __name__ == "__main__":
