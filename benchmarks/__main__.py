@@ -21,6 +21,7 @@ _WAYS = {
     "pool": "every answer in the pool",
     "grade_all": "`grade_all`",
 }
+_STEPS = {"responses": "of Qwen2.5-Math"}
 _SIZES = {"layers", "kept", "peak"}
 _SETS = {"rollouts": "responses to MATH problems", "generated": "answers in another form than the gold"}
 
@@ -131,8 +132,11 @@ def _updates(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _places(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     ways = ("padded", "packed_alone", "packed", "attended")
-    rows = [[line["lengths"], f"{line['tokens']:,}", *(f"{line[way]:.2f}" for way in ways)] for line in lines[1:]]
-    head = ["lengths", "tokens", "padded", "packed", "packed, a group's prompt once", "the same, in attention"]
+    rows = [
+        [_STEPS.get(line["lengths"], line["lengths"]), f"{line['tokens']:,}", *(f"{line[way]:.2f}" for way in ways)]
+        for line in lines[1:]
+    ]
+    head = ["lengths", "tokens", "padded", "packed", "packed, what is shared once", "the same, in attention"]
     return {"places": table(head, rows), "places: tokens": f"{lines[0]['tokens']:,}"}
 
 

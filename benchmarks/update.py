@@ -2,7 +2,7 @@
 
     python -m benchmarks.update [--layout small|1.5B] [--layers 28] [--tokens 16384] [--repeats 3] [--ways 2 4]
     MALLOC_MMAP_THRESHOLD_=65536 python -m benchmarks.update --layout 1.5B --layers 2 ...
-    python -m benchmarks.update --places --tokens 16384
+    python -m benchmarks.update --places --tokens 16384 [--responses FILE]
 
 GSM8K-like groups (8 completions of 250 tokens on average, prompts of 60 to 250), random weights, forward and backward
 pass of one loss in micro-batches of `--tokens`. `kept` is what the forward pass leaves for the backward pass, and
@@ -11,19 +11,24 @@ allocator counts it, on a processor the growth of resident memory, where the C l
 second command).
 
 `--places` instead prints, for three distributions of lengths, the places of the rows for each token of the sequences:
-padded, packed with each sequence's own prompt, packed with a group's prompt once; and the places that attention then
-reads side by side.
+padded, packed with nothing in common, packed with what sequences begin with once, which is a group's prompt here; and
+the places that attention then reads side by side. `--responses` adds the responses of a file, JSON lines with
+`question` and `response`, compressed; their tokens are words and single marks.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import math
 import os
 import random
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,11 +79,21 @@ def sequences(profile: Mapping[str, Any], *, seed: int = 0) -> list[TokenSequenc
     return found
 
 
-def row_places(name: str, tokens: int) -> dict[str, Any]:
-    """Return how many places the rows of a profile's step have for each token of its sequences."""
-    chosen = sequences(LENGTHS[name])
+def read_responses(path: Path) -> list[TokenSequence]:
+    """Return the responses of a file in their order, with words for tokens."""
+    ids: dict[str, int] = {}
+
+    def tokens(text: str) -> list[int]:
+        return [ids.setdefault(word, len(ids)) for word in re.findall(r"\s?\w+|\s|[^\w\s]", text)]
+
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [(tokens(line["question"]), tokens(line["response"])) for line in map(json.loads, lines)]
+
+
+def row_places(name: str, chosen: Sequence[TokenSequence], tokens: int) -> dict[str, Any]:
+    """Return how many places the rows of a step have for each token of its sequences."""
     real = sum(len(prompt) + len(completion) for prompt, completion in chosen)
-    alone = [([number, *prompt[1:]], completion) for number, (prompt, completion) in enumerate(chosen)]
+    alone = [([-number, *prompt[1:]], completion) for number, (prompt, completion) in enumerate(chosen)]
     padded, packed_alone, packed = (
         token_batches(sequences, pad_id=0, tokens_per_batch=tokens, packed=is_packed)
         for sequences, is_packed in ((chosen, False), (alone, True), (chosen, True))
@@ -170,11 +185,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--ways", type=int, nargs="+", default=range(len(WAYS)), help="the first is 0")
     parser.add_argument("--places", action="store_true")
+    parser.add_argument("--responses", type=Path)
     arguments = parser.parse_args()
     if arguments.places:
         print_header(tokens=arguments.tokens)
-        for name in LENGTHS:
-            print_line(row_places(name, arguments.tokens))
+        steps = {name: sequences(lengths) for name, lengths in LENGTHS.items()}
+        if arguments.responses:
+            steps["responses"] = read_responses(arguments.responses)
+        for name, chosen in steps.items():
+            print_line(row_places(name, chosen, arguments.tokens))
         return
     torch.set_num_threads(1)
     layout = {**LAYOUTS[arguments.layout], **({"num_hidden_layers": arguments.layers} if arguments.layers else {})}

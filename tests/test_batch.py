@@ -18,7 +18,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from benchmarks.update import row_places
+from benchmarks.update import LENGTHS, row_places, sequences
 from swerve import batch as batches
 from swerve.batch import (
     checked_head,
@@ -248,7 +248,7 @@ def test_attention_that_is_not_here_is_one_line(monkeypatch):
 
 @pytest.mark.parametrize("name", ["GSM8K-like", "K&K-like"])
 def test_rows_of_a_whole_step_have_hardly_more_places_than_tokens(name: str) -> None:
-    found = row_places(name, tokens=16_384)
+    found = row_places(name, sequences(LENGTHS[name]), tokens=16_384)
     assert found["packed_alone"] == 1.0  # each with its own prompt
     assert 1.0 <= found["attended"] <= 1.10  # side by side
     assert found["packed"] < 0.8  # a group's prompt once

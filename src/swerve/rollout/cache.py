@@ -69,10 +69,13 @@ class GrowingLayer(DynamicLayer):
 
     _key_buffer: Tensor | None = None
     _value_buffer: Tensor | None = None
-    width: int | None = None
-    """Columns that there will be at most."""
     bias: Tensor | None = None
     """What is added to the scores of the buffers' columns; of the first layer, for all of them."""
+
+    def __init__(self, width: int | None) -> None:
+        """Start without a column; there will be `width` at most (None: no limit)."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._width = width
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -140,7 +143,7 @@ class GrowingLayer(DynamicLayer):
         if self._key_buffer is not None and self._key_buffer.shape[-2] >= total:
             return self._key_buffer.shape[-2]
         room = max(_ROOM, total // 8) if self.get_seq_length() else 0
-        return max(total, min(total + room, self.width or total + room))
+        return max(total, min(total + room, self._width or total + room))
 
     def keep(self, lines: Int[Tensor, " K"], start: int) -> None:
         """Keep these lines, from this column on."""
@@ -150,7 +153,7 @@ class GrowingLayer(DynamicLayer):
 
     def join(self, other: GrowingLayer, total: int, own: int, others: int) -> None:
         """Add the lines of another layer; both end in column `total` and have `own` and `others` columns."""
-        self.width = other.width
+        self._width = other._width
         if self.keys is not None and self.values is not None:
             self.keys = _joined(self.keys, other.keys, total - own, total - others)
             self.values = _joined(self.values, other.values, total - own, total - others)
@@ -173,8 +176,12 @@ def _enlarged(old: Tensor | None, like: Tensor, length: int, shape: tuple[int, i
     return buffer
 
 
-def growing_cache(model: PreTrainedModel) -> Cache:
+def growing_cache(model: PreTrainedModel, width: int | None = None) -> Cache:
     """Return an empty cache of a model, of growing layers where the model keeps the keys and values of all positions.
+
+    Args:
+        model: whose cache it is.
+        width: columns that there will be at most; None: no limit.
 
     Raises:
         ConfigError: see `check_cache`.
@@ -182,7 +189,7 @@ def growing_cache(model: PreTrainedModel) -> Cache:
     growing_layer: Any = GrowingLayer  # a typed handle: the class it extends is not typed
     check_cache(type(model))
     cache = DynamicCache(config=model.config)
-    cache.layers = [growing_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [growing_layer(width) if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 

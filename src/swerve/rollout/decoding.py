@@ -51,12 +51,14 @@ class PrefixCache:
             logits_to_keep=1,
         )
 
-    def cut(self, model: PreTrainedModel, rows: Int[Tensor, " B"], columns: Int[Tensor, "B T"]) -> Cache:
-        """Return a cache of which row b holds the positions `columns[b]` of sequence `rows[b]`.
+    def cut(
+        self, model: PreTrainedModel, rows: Int[Tensor, " L"], columns: Int[Tensor, "L T"], width: int | None
+    ) -> Cache:
+        """Return a cache whose line l holds the positions `columns[l]` of sequence `rows[l]`; `width` is its limit.
 
         Keys are already rotated by their own positions, so they may stand anywhere.
         """
-        cache = growing_cache(model)
+        cache = growing_cache(model, width)
         layers: Any = zip(cache.layers, self._cache.layers, strict=True)
         for layer, source in layers:
             keys, values = source.keys, source.values
@@ -120,10 +122,6 @@ class Decoding:
             self._prefill(chosen, pad_id)
         else:
             self._continue(chosen, prefixes, [prefix_rows[place] for place in places.values()])
-        layers: Any = self._cache.layers
-        for layer in layers:
-            if isinstance(layer, GrowingLayer):
-                layer.width = width
         self.lines: Int[Tensor, " B"] = torch.tensor([distinct[key] for key in keys], device=model.device)
         """Which line each row is."""
         self._shares = len(distinct) < len(keys)
@@ -256,7 +254,7 @@ class Decoding:
             input_ids[index, self._columns - len(prompt) :] = torch.tensor(list(prompt))
         device = self._model.device
         self._place(torch.tensor([[len(prompt)] for prompt in prompts], device=device))
-        self._cache = growing_cache(self._model)
+        self._cache = growing_cache(self._model, self._width)
         is_token = self._is_token()
         positions = torch.arange(self._columns, device=device) - (self._columns - self._positions)
         output = self._model(
@@ -276,7 +274,8 @@ class Decoding:
         self._columns = int(lengths.max())
         self._place(lengths)
         columns = torch.arange(self._columns, device=device) - (self._columns - lengths)
-        self._cache = prefixes.cut(self._model, torch.tensor(list(rows), device=device), columns.clamp(min=0))
+        sequences = torch.tensor(list(rows), device=device)
+        self._cache = prefixes.cut(self._model, sequences, columns.clamp(min=0), self._width)
         self._step(torch.tensor([prompt[-1] for prompt in prompts], device=device))
 
 
