@@ -53,6 +53,7 @@ from swerve.problems import load_family
 from swerve.prompts import encode_prompts
 from swerve.recipes import load_config
 from swerve.rollout import SamplingParams, TorchEngine
+from swerve.seeds import derive_seed
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner
 from swerve.train.policy_update import update_policy
@@ -207,7 +208,8 @@ def _trained(work: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     swerve("train", work["recipe"], "stages.rl.steps=1", "stages.rl.checkpoints=[1]", "--out", str(run))
     swerve("export", f"{run}:dpo", "--out", str(folder))
     config, tokenizer = load_config(work["recipe"]), AutoTokenizer.from_pretrained(folder)
-    problems = load_family(config.task).problems("train", seed=config.seed)[: work["prompts"] * work["steps"]]
+    drawn = load_family(config.task).problems("train", seed=derive_seed(config.seed, "problems"))
+    problems = drawn[: work["prompts"] * work["steps"]]
     prompts = [list(prompt.token_ids) for prompt in encode_prompts(tokenizer, problems)]
     words = [["answer", *problem.answer.split(), tokenizer.eos_token] for problem in problems]
     endings = map(tokenizer.convert_tokens_to_ids, words)
