@@ -280,7 +280,7 @@ class Decoding:
 
 
 def check_decoding(model: PreTrainedModel) -> None:
-    """Compare logits of rows that are padded, chosen and continued with those of the sequences read as a whole.
+    """Compare logits of rows that are padded, repeated, chosen and continued with those of the whole sequences.
 
     Only for models that keep states beside keys and values, as convolutions and linear attention do.
 
@@ -290,11 +290,11 @@ def check_decoding(model: PreTrainedModel) -> None:
     check_cache(type(model))
     if not any(hasattr(layer, "conv_states") for layer in DynamicCache(config=model.config).layers):
         return
-    prompts, added = [(0, 1, 2, 1), (2, 1)], (2, 0, 1)
+    prompts, added = [(0, 1, 2, 1), (2, 1), (2, 1)], (2, 0, 1)
     device, name = model.device, type(model).__name__
     with evaluating(model), torch.inference_mode():
         try:
-            rows = Decoding(model, prompts, pad_id=0, keys=[0, 1])
+            rows = Decoding(model, prompts, pad_id=0, keys=[0, 1, 1])
             keep = torch.tensor([1], device=device)
             for token in added:
                 rows.advance(torch.tensor([token], device=device), keep, compact=True)
@@ -317,19 +317,18 @@ class GrowingRows:
         """The row that each place of the batch decodes."""
         self.positions: Int[Tensor, " A"] = self.active
         """Where each place of the batch writes its next token."""
-        self.num_waiting = len(limits)
+        self._num_admitted = 0
         self._lengths: Int[Tensor, " N"] = torch.zeros_like(limits)
         self._limits, self._stops = limits, stops
         self._ends: Int[Tensor, " A"] = self.active
 
     def admit(self, count: int) -> None:
         """Put the next rows into the batch, behind those that are there."""
-        first = len(self._limits) - self.num_waiting
-        new = torch.arange(first, first + count, device=self.active.device)
+        new = self._num_admitted + torch.arange(count, device=self.active.device)
         self.active = torch.cat([self.active, new])
         self.positions = torch.cat([self.positions, torch.zeros_like(new)])
         self._ends = self._limits[self.active]
-        self.num_waiting -= count
+        self._num_admitted += count
 
     @property
     def lengths(self) -> Int[Tensor, " N"]:
