@@ -82,7 +82,7 @@ def test_prompt_and_policies(tmp_path: Path) -> None:
     specs = {"train": (str(tmp_path),), "heldout": (str(tmp_path),)}
     (problem,) = Gsm8k(Gsm8kTask(**specs)).problems("train", seed=0)
     assert problem.messages[0][1].startswith(f"{ROW['question']}\n\nReason step by step")
-    assert problem.grading == {"extraction": ["hash", "boxed", "phrase", "last_number"]}
+    assert problem.grading == {"extraction": ["hash", "auto"]}
     (plain,) = Gsm8k(Gsm8kTask(**specs, prompt=PromptConfig())).problems("train", seed=0)
     assert plain.messages == ()
 

@@ -84,7 +84,7 @@ def test_rewards() -> None:
     right = grade_math(problem("42"), r"so \boxed{42}")
     assert right == Reward(value=1.0, status="graded", parts={"answer": 1.0}, extracted="42")
     assert grade_math(problem("42"), r"\boxed{43}").value == 0.0
-    assert grade_math(problem("42"), "42").status == "unparsed"
+    assert grade_math(problem("42", extraction=["boxed"]), "42").status == "unparsed"
     assert grade_math(problem("42"), r"\boxed{}").status == "unparsed"
     assert grade_math(problem("42"), r"\boxed{@@@} 42").value == 0.0
     assert grade_math(problem("0.5", "1/2", "one half"), r"\boxed{\text{one half}}").value == 1.0

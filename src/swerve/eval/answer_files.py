@@ -22,7 +22,7 @@ from swerve.grading.policies import MathGrading
 from swerve.progress import Progress
 from swerve.recipes.layers import parse_override
 from swerve.rewards import grade_all, known_graders
-from swerve.rewards.checks import OUTSIDE, outside_policies
+from swerve.rewards.checks import outside_policies
 from swerve.rewards.graders import GRADERS
 from swerve.rewards.sandbox.python_file import check_reward_file
 from swerve.statistics.intervals import mean_interval, share
@@ -123,8 +123,7 @@ class GradingTask:
                 f"problem {problem.id!r} of the problems' file is judged by {own!r}, so policies of {self.grader!r} "
                 f"({', '.join(self.given)}) do not fit it; give --task {own}, or leave them out"
             )
-        default = {"extraction": OUTSIDE} if GRADERS[own].policies is MathGrading else {}
-        return replace(problem, grading={**default, **problem.grading, **self.given})
+        return replace(problem, grading={**problem.grading, **self.given})
 
     def _get(self, record: Record, name: str) -> Any:
         return next((record.values[key] for key in self.names[name] if record.values.get(key) is not None), None)

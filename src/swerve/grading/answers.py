@@ -1,17 +1,21 @@
-r"""Where the answer stands in a text. Every form takes linear time on any text.
+r"""Where the answer stands in a text, and what it says there. Every form takes linear time on any text.
+
+A text ends at the mark of a model's end, and what stands in thinking marks is no answer; a text that is still thinking
+has given none. The forms of `AUTO` are tried in their order, and the first that holds something is taken. What it holds
+may be a label, a sentence or marks again (`<answer> The answer is \boxed{34} feet. </answer>`), and is read further by
+the same forms: `readings` returns each step.
 
 The rules for what is ambiguous:
 
 - boxes: the last closed box counts. Boxes before it that are joined to it only by spaces, commas, semicolons, `and` or
   `or` belong to the answer, which is then their list: a text cannot be right by naming several answers.
-- a box that is never closed is no box; an empty one is an answer that says nothing (unparsed).
-- tags, `####`, phrases, formulas and numbers: the last one counts.
-- `auto` tries the forms of `AUTO` in their order and takes the first that holds something: an empty box, a heading
-  after `####` and a phrase that continues as a sentence hold nothing.
-- a `<think>` that is never closed: the text is still thinking and has given no answer.
+- tags, `####`, phrases, formulas and numbers: the last one that holds something counts; of a value that is taken back
+  (`The answer is 41. Wait, it is 42.`), what comes after.
+- a sentence states the number that it begins with, or else its last one; none where it names several, or leaves it open
+  (`34 or 35`, `not 34`, `at least 34`).
 
-Puzzles say where the answer must stand; for them the last tag or box alone counts, and one that is never closed is an
-answer that says nothing.
+Puzzles say where the answer must stand; for them the last tag or box alone counts, and one that is never closed or
+holds nothing is an answer that says nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ import collections
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+
+from swerve.grading.maths.vocabulary import MULTIPLIERS, ORDINALS, PERCENT_WORDS, UNITS
 
 _Span = tuple[int, int, str]
 """Start and end in the text, and the content."""
@@ -32,17 +38,25 @@ _CONNECTOR = re.compile(r"(?:for[a-z()]{1,12}?)?(?:[,;]?(?:and|or)|[,;])|", re.I
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _LONGEST_CONNECTOR = 60
 _MOST_JOINED = 200
+_MOST_STEPS = 4
 _NAME_BEFORE = re.compile(r"(?<![a-zA-Z\\])([a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?)\s{0,3}=[\s$]{0,3}$")
 _LONGEST_NAME = 20
 _TAG_OPEN = re.compile(r"<answer>", re.IGNORECASE)
 _TAG_CLOSE = re.compile(r"</answer>", re.IGNORECASE)
+_HASHES = re.compile("#{4,}")
 _PHRASE = re.compile(
-    r"\b(?:answer|result|solution)s?[ \t*]{0,4}(?:(?:is|are|was)\b|=|:)"
-    r"(?:[ \t*:]{0,4}(?:therefore|thus|then|simply|now|equal to)\b)?[ \t:*]{0,4}"
+    r"\b(?:answer|result|solution|option|choice)s?[ \t*_]{0,4}(?:(?:is|are|was)\b|=|:)"
+    r"(?:[ \t*:_]{0,4}(?:therefore|thus|then|simply|now|actually|exactly|equal to)\b)?[ \t:*_]{0,12}"
     r"(?![ \t:*]{0,4}(?:correct|incorrect|wrong|verified|confirmed)\b)"
     r"|\banswer[ \t]{1,4}(?=\$|\\[(\[])",
     re.IGNORECASE,
 )
+_TAKEN_BACK = re.compile(
+    r"\b(?:wait|actually|correction|sorry|oops|scratch that|hold on|I mean|on second thought|mistake"
+    r"|(?:that|this|it) (?:is|was) (?:wrong|incorrect|not right))\b|\bno\b(?=[,.!:;])",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(r"\b(?:wrong|incorrect|mistaken?|error|scratch that|correction)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(
     r"(?<!\\)[.!?](?=\s|$|\*|\")|\n|<\||</|\*\*|,? \(?(?:because|since|which|so|as|hence)\b", re.IGNORECASE
 )
@@ -51,7 +65,10 @@ _DELIMITER = re.compile(r"(?<!(?<!\\)\\)\$\$?|\\[()\[\]](?!-?[0-9.]{1,6} ?[a-z]{
 _CLOSING = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 _PROSE = re.compile(r"\b(?:is|are|the|thus|therefore|hence|so|get|gives|here|answer|solution|we)\b|:\s", re.IGNORECASE)
 _DIGIT = re.compile("[0-9]")
+_ALNUM = re.compile(r"\w")
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
+_PRICES = re.compile(r"[0-9.,]+ (?:an? )?[a-z]{3,}")
+"""Between two dollar signs that are no formula: `$18 a day and $20`."""
 _WORD = re.compile(r"(?<![a-zA-Z])(?!(?:sin|cos|tan|log|exp|sqrt|and)(?![a-zA-Z]))[a-zA-Z]{3,}")
 _MOST_WORDS = 4
 """Of three letters or more, in an answer without a sentence around it."""
@@ -72,43 +89,163 @@ _CONDITION = re.compile(
     r"\b(?:not?|never|none|except|unless|if|when|where|such|for|with|neither|nor|but)\b", re.IGNORECASE
 )
 _HEADING = re.compile(r"[\s*]*[A-Za-z]{2,}")
-_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9a-zA-Z)}]) ?-) ?$")
-_IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[abknxyz](?![a-zA-Z])")
-_THINKING = "<think>"
+_EMPTY = re.compile(
+    r"(?:\\(?:boxed|fbox|text\w{0,6})|\b(?:the )?(?:final )?(?:answer|solution|result)s?\b(?: is\b)?|\\[()\[\]]"
+    r"|</?answer>|(?<!\\)[{}]|[\s$*#`:.,;_])*",
+    re.IGNORECASE,
+)
+"""Marks without anything in them."""
+_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9]):|(?<=[0-9a-zA-Z)}]) ?-) ?$")
+_IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[\w'\u2019]| ?[-\u2013] ?[$0-9]|:[0-9]")
+_THOUGHTS = r"think(?:ing)?|thoughts?|reason(?:ing)?|seed:think"
+_BAR = "[|\uff5c]"
+_TURN = r"(?:im_end|eo[stmd](?:_id|_token)?|end(?:of|[_\u2581]of)?[_\u2581]?(?:text|turn|sentence|sequence|solution)?)"
+_MARK = re.compile(
+    rf"(?P<open><(?:{_THOUGHTS})>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<\|channel\|>analysis)"
+    rf"|(?P<close></(?:{_THOUGHTS})>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking)\|>"
+    r"|<\|channel\|>final(?:<\|message\|>)?)"
+    rf"|(?P<end></s>|\[eos\]|\[/inst\]|<(?:eos|eot|end_of_(?:turn|text|utterance))>"
+    rf"|<{_BAR}(?:{_TURN}(?:_token)?|return|user){_BAR}>"
+    r"|(?:<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>)\s{0,3}user)",
+    re.IGNORECASE,
+)
+"""Where thinking begins and ends, and where the model ended or another turn begins."""
+_INSIDE = re.compile(r"\s*[}$*`]")
 _SAYING = re.compile(r"\b(?:is|are|equals|was)\b", re.IGNORECASE)
+_RIGHT = re.compile(r"\s*(?:the )?(?:correct|right|final)?\s?(?:answer|option|choice|one)?[.!]*\s*", re.IGNORECASE)
 _NUMBER = re.compile(
     r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^])[$\u20ac\u00a3]?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,][0-9]+)?)|\.[0-9]+)(?!\.?[0-9])"
     r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+| [0-9]+/[0-9]+)?(?: ?\\?%)?"
 )
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|\$\$|\\\]")
+_BULLET = re.compile(r"^[ *:=.]*(?:- )?")
+_EMPHASIS = re.compile(
+    r"\*\*|__|`+|\\(?:text\w{0,6}|mbox|mathrm|emph) ?\{([^{}]*)\}|(?<= )[(\[] ?(\$?[0-9][0-9.,/]{0,20}%?) ?[)\]]"
+)
+"""Marks around words, and brackets around a number: `eleven (11) cats`."""
+_REMARK = re.compile(
+    r"(?<=[0-9a-zA-Z%$*]) {1,2}(?:\((?!mod\b)(?=[^()]*(?:[a-zA-Z]{2}|[0-9] ?[-+*/=x]))[^()]{0,200}\)"
+    r"|\[(?:[0-9]{1,3}|(?=[^\[\]]*[a-zA-Z]{2})[^\[\]]{0,200})\])"
+    r"|(?:(?<=[0-9]):|,? \b(?:although|though|whereas|because)\b|, since\b) .*"
+)
+"""In brackets after a value: words, a calculation or a reference; what follows a colon or `although`."""
+_ALTERNATIVE = re.compile(
+    r" ?[a-z]{0,10} ?\bor\b| (?:out of|over|divided|plus|minus|half|halves|quarters?|thirds?|fourths?|fifths?|tenths?"
+    r"|hundredths?|squared|cubed|mod(?:ulo)?|base|choose|factorial|times (?!(?:an?|per|as|in)\b)[a-z0-9])",
+    re.IGNORECASE,
+)
+"""After a number: there is another one, or words that make another value of it."""
+_NEGATED = re.compile(r"(?<![0-9%]) (?:negative|minus) (?=[0-9])")
+_CONCLUSION = re.compile(r",? \b(?:so|thus|therefore|hence|making|giving|which (?:is|makes|gives))\b,? ", re.IGNORECASE)
+_CONDITIONAL = re.compile(r"^ ?(?:if|when|since|as|because|after|with|for|given)\b[^,]{0,300}, ", re.IGNORECASE)
+_OPEN = re.compile(
+    r"\b(?:or|either|neither|nor|not|cannot|never|no|none|maybe|perhaps|possibly|probably|might|guess|unsure|unless|except"
+    r"|if|else|but|wrong|incorrect|the others?)\b|\bbetween [$0-9]|[0-9] (?:more|less|fewer) than\b|n't\b|\?"
+    r"|[<>\u2264\u2265\u2260\u2248\u00b1|^\\{}\[\]\u2208\u222a]|\([^()]*[0-9]",
+    re.IGNORECASE,
+)
+"""Words that leave open which value is meant, and signs of a formula."""
+_VARIABLE = re.compile(r"(?<![^\W\d])(?<!['\u2019$/-])[b-zB-HJ-Z](?![\w'\u2019])")
+_TIMES = re.compile(r"(?<=[0-9a-z)]) [xX] (?=[$0-9])|(?<=[0-9])x(?=[$0-9])")
+_NAMED = re.compile(r"(?<![\w'])[a-zA-Z]\w{0,6} ?$")
+_CHANGED = re.compile(
+    r"\b(?:half|thirds?|quarters?|twice|double|triple|squared?|cubed?|root|base|mod(?:ulo)?|remainder|than|at least"
+    r"|at most|up to|below|above|under|plus|minus|times|to|from)(?: of)?[ $]{0,2}$",
+    re.IGNORECASE,
+)
+"""Words before a number that make another value of it."""
+_STATED = re.compile(
+    r"\b(?:is|are|has|have|equals?|needs?|gets?|got|earns?|makes?|costs?|takes?|pays?|spends?|saves?|be|totals?)"
+    r"(?: (?:a total of|about|approximately|only|exactly|just|now|still|roughly|around))? $",
+    re.IGNORECASE,
+)
+_ADJUNCT = re.compile(
+    r"\b(?:(?:in|for|before|per|within|every|each|at|by|on|during|question|step|day|week)(?P<bare>)|of|from|after|with)"
+    r"(?: (?:the|all|these|those|an?|its|his|her|their|first|last|next|[a-z]+ing)){0,2} $",
+    re.IGNORECASE,
+)
+"""Before numbers of time, place or number of others; `sold for $18` is none."""
+_JOINT = re.compile(
+    r"\s+|[^0-9]{0,60}(?:[,;&]|\band|\bto|-)[ $]*|.*\bother[ $]*"
+    r"| (?!(?:is|are|was|has|makes?|costs?|equals?|times|on|in|for|at|by|of|per|from|with|after|over|every|each) )"
+    r"[a-z]+ [$ ]*",
+    re.IGNORECASE,
+)
+"""Between two values that are named side by side."""
+_UNIT = re.compile(r" ?(?:(?:square|cubic|sq|cu)\.? )?([a-zA-Z]+)(?: per [a-z]+|/[a-z]+)?")
+_UNIT_WORDS = frozenset((*UNITS, *MULTIPLIERS, *PERCENT_WORDS, *ORDINALS)) - {
+    "time",
+    "times",
+}
+_RATE = re.compile(r"(?:[gL]|[ck]?m[\u00b2\u00b3]|/[a-z]{2,})(?![a-zA-Z])")
+"""After a number, without making a formula of it: `370g`, `$5/week`."""
 
 
 def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = True) -> str | None:
-    r"""Return the answer that a text gives, without white space around it; None where it gives none.
+    r"""Return what the answer's mark holds in a text, without white space around it; None where it gives no answer.
 
     Args:
         text: what the model wrote.
-        finders: names in `FINDERS`, tried in order; the first whose form is in the text decides, so an empty box is no
-            answer even if a number follows.
-        after_thinking: whether only what follows the last `</think>` is looked at, where there is one; nothing of a
-            text whose last `<think>` is never closed.
+        finders: names in `FINDERS`, tried in order; the first whose form is in the text decides.
+        after_thinking: whether only what follows the last thinking is looked at; nothing of a text that still thinks.
 
     >>> find_answer(r"<think>\boxed{4}</think> So \boxed{\frac{1}{2}}.", ["boxed"])
     '\\frac{1}{2}'
     >>> find_answer(r"either \boxed{5} or \boxed{7}", ["boxed"]), find_answer(r"\boxed{5} or \boxed{7}", STATED)
     ('5 or 7', '7')
-    >>> find_answer("so 3 + 4 = 7\n#### 7", ["boxed", "hash"])
+    >>> find_answer("so 3 + 4 = 7\n#### 7<|im_end|>", ["boxed", "hash"])
     '7'
     """
-    if after_thinking:
-        text = text.rpartition("</think>")[2]
-        if _THINKING in text:
-            return None
+    said = final_text(text, after_thinking=after_thinking)
+    if said is None:
+        return None
     for name in finders:
-        found = FINDERS[name](text)
-        if found is not None:
-            return found.strip() or None
+        answer = FINDERS[name](said)
+        if answer is not None:
+            return answer.strip() or None
     return None
+
+
+def readings(text: str, finders: Sequence[str], *, after_thinking: bool = True) -> tuple[str, ...]:
+    r"""Return what the answer's mark holds in a text, and what that says when it is read further; see `find_answer`.
+
+    >>> readings("<answer> The tallest tree is 34 feet. </answer>", ["answer_tag"])
+    ('The tallest tree is 34 feet.', '34 feet')
+    >>> readings("<answer> It is 34 or 35 feet. </answer>", ["answer_tag"])
+    ('It is 34 or 35 feet.',)
+    """
+    steps: list[str] = []
+    answer = find_answer(text, finders, after_thinking=after_thinking)
+    while answer and answer not in steps and len(steps) < _MOST_STEPS:
+        steps.append(answer)
+        further = (find(answer) for find in AUTO.values())
+        answer = next((one.strip() for one in further if one is not None and one.strip() not in steps), None)
+    return tuple(steps)
+
+
+def final_text(text: str, *, after_thinking: bool = True) -> str | None:
+    """Return what a model said up to the mark of its end, after its thinking; None: it was still thinking.
+
+    >>> final_text("<thinking> 4? </thinking> It is 5.</s> And 6."), final_text("[THINK] It is 5")
+    (' It is 5.', None)
+    """
+    start, thinks, inside = 0, False, []
+    end = len(text)
+    for mark in _MARK.finditer(text):
+        if mark["end"] is None:
+            thinks = mark["open"] is not None
+            start = start if thinks or not after_thinking else mark.end()
+        elif _INSIDE.match(text, mark.end()):
+            inside.append(mark)  # within a box or a formula, which goes on behind it
+        elif text[start : mark.start()].strip() and not (thinks and mark[0] == "<|end|>"):
+            end = mark.start()
+            break
+    if thinks and after_thinking:
+        return None
+    for mark in reversed([mark for mark in inside if start <= mark.start() < end]):
+        text, end = text[: mark.start()] + text[mark.end() :], end - len(mark[0])
+    return text[start:end]
 
 
 def gold_answer(gold: str) -> str:
@@ -123,28 +260,23 @@ def gold_answer(gold: str) -> str:
     'all $n$ with $n > 2$'
     """
     text = gold.rpartition("</think>")[2]
-    for find in (_named_boxes, _answer_tag, _answer_after_hash):
-        found = find(text)
-        if found is not None and found.strip():
-            return found.strip()
+    for find in (_boxed, _answer_tag, _hash):
+        marked = find(text)
+        if marked is not None:
+            return marked.strip()
     formulas = _formulas(text)
     outside = _outside(text, formulas)
     prose = " ".join(outside)
     if not _SENTENCE.search(prose) or _CONDITION.search(prose):
         return gold
     if not formulas or outside[-1].strip(" .*\n"):
-        return _stated_value(text) or gold
+        stated = _phrase(text)
+        return stated.strip() if stated is not None and _DIGIT.search(stated) else gold
     first = len(formulas) - 1
     while first and _connects(text, formulas[first - 1][1], formulas[first][0]):
         first -= 1
     is_stated = _BEFORE_FORMULAS.search(outside[first][-40:])
     return _joined(text, formulas[first:]) or gold if is_stated else gold
-
-
-def _stated_value(text: str) -> str | None:
-    """Return what follows the last phrase, if it is a value."""
-    found = _short_phrase(text)
-    return found.strip() if found is not None and _DIGIT.search(found) else None
 
 
 def _closing_braces(text: str) -> dict[int, int]:
@@ -226,11 +358,12 @@ def _connects(text: str, start: int, end: int) -> bool:
 
 
 def _boxed(text: str) -> str | None:
-    return _joined(text, _boxes(text))
+    return _held(_joined(text, _with_names(text, _boxes(text))))
 
 
-def _named_boxes(text: str) -> str | None:
-    return _joined(text, _with_names(text, _boxes(text)))
+def _held(content: str | None) -> str | None:
+    """Return what a mark holds; None where it holds nothing but other marks."""
+    return None if content is None or _EMPTY.fullmatch(content) else content
 
 
 def _with_names(text: str, boxes: Sequence[_Span]) -> Sequence[_Span]:
@@ -263,7 +396,7 @@ def _last_box(text: str) -> str | None:
 def _answer_tag(text: str) -> str | None:
     closing = [match.start() for match in _TAG_CLOSE.finditer(text)]
     opening = [match.end() for match in _TAG_OPEN.finditer(text, 0, closing[-1])] if closing else []
-    return text[opening[-1] : closing[-1]] if opening else None
+    return _held(text[opening[-1] : closing[-1]]) if opening else None
 
 
 def _last_tag(text: str) -> str | None:
@@ -280,21 +413,33 @@ def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _hash(text: str) -> str | None:
-    _, mark, rest = text.rpartition("####")
-    return rest.partition("\n")[0] if mark else None
+    """Return the rest of the line after the last `####` with something behind it that is no heading of further text."""
+    end = len(text)
+    for mark in reversed(list(_HASHES.finditer(text))):
+        line, _, after = text[mark.end() : end].partition("\n")
+        if _held(line) and not (end == len(text) and after.strip() and _HEADING.match(line)):
+            return line
+        end = mark.start()
+    return None
 
 
 def _phrase(text: str) -> str | None:
-    """Return what follows the last phrase such as `the answer is`, up to the end of the sentence."""
+    """Return what the last phrase such as `the answer is` says, or what is said after it was taken back.
+
+    None: there is none, or it goes on as a sentence without a value.
+    """
     match = _last_match(_PHRASE, text)
     if match is None:
         return None
+    later = _said_later(text[match.end() :])
+    if later is not None:
+        return later
     rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip().removeprefix("}").lstrip()
     formulas = _formulas(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
-        sentence = rest[: end.start()] if end else rest
-        return _SAYING.split(sentence)[-1]
+        sentence = _SAYING.split(rest[: end.start()] if end else rest)[-1].strip(" *_`")
+        return _held(sentence) if len(_words(sentence)) <= _MOST_WORDS or _value(sentence) else None
     last = 0
     while last + 1 < len(formulas) and _connects(rest, formulas[last][1], formulas[last + 1][0]):
         last += 1
@@ -302,27 +447,28 @@ def _phrase(text: str) -> str | None:
     return ", ".join(content for _, _, content in formulas[: last + 1]) + percent
 
 
+def _said_later(text: str) -> str | None:
+    """Return what is said after a value was taken back, empty if nothing is; None where it was not."""
+    last = _last_match(_TAKEN_BACK, text)
+    if last is None or not _ALNUM.search(text, 0, last.start()):
+        return None
+    for find in AUTO.values():
+        later = find(text[last.end() :].lstrip(" ,.:;"))
+        if later is not None and _DIGIT.search(later):
+            return later
+    return "" if _WRONG.search(text) else None
+
+
 def _formula(text: str) -> str | None:
     """Return the last formula, if no number follows it, of a text with prose or of nothing but formulas."""
     spans = _formulas(text)
-    if not spans or _DIGIT.search(text, spans[-1][1]):
+    if not spans or _DIGIT.search(text, spans[-1][1]) or _PRICES.match(spans[-1][2]):
         return None
     outside = _outside(text, spans)
-    is_prose = any(_PROSE.search(part) for part in outside)
-    return _joined(text, spans) if is_prose or not any(part.strip(" \n\t.,;[]") for part in outside) else None
-
-
-def _short_phrase(text: str) -> str | None:
-    """Return what `_phrase` does, if that is short enough for an answer; else the phrase began a sentence."""
-    found = _phrase(text)
-    return found if found is not None and len(_words(found)) <= _MOST_WORDS else None
-
-
-def _answer_after_hash(text: str) -> str | None:
-    """Return what `_hash` does, if that is no heading: a line that begins with a word and has others after it."""
-    _, mark, rest = text.rpartition("####")
-    line, _, after = rest.partition("\n")
-    return line if mark and not (after.strip() and _HEADING.match(line)) else None
+    mere = _WORD if _DIGIT.search(spans[-1][2]) else _PROSE
+    is_prose = any(_PROSE.search(part) or mere.search(part) for part in outside)
+    stands_alone = is_prose or not any(part.strip(" \n\t.,;[]") for part in outside)
+    return _held(_joined(text, spans)) if stands_alone and not _OPEN.search(" ".join(outside)) else None
 
 
 def _bare(text: str) -> str | None:
@@ -335,8 +481,75 @@ def _bare(text: str) -> str | None:
     if not plain or len(plain) > _LONGEST_BARE or ("\n" in plain and not _LINES.fullmatch(plain)):
         return None
     speaks = _SENTENCE if _DIGIT.search(plain) else _SPEAKER
-    is_sentence = len(_words(plain)) > _MOST_WORDS or speaks.search(plain)
-    return None if is_sentence else plain if _DIGIT.search(plain) else _SAYING.split(plain)[-1]
+    if len(_words(plain)) > _MOST_WORDS or speaks.search(plain):
+        return None
+    if _DIGIT.search(plain):
+        return _held(plain)
+    *subject, said = _SAYING.split(plain)
+    return _held(subject[-1] if subject and _RIGHT.fullmatch(said) else said)
+
+
+def _value(text: str) -> str | None:
+    """Return the number that the last sentence with one states, and its unit; None where it leaves open which.
+
+    >>> _value("Each of the 3 boys gets 12 apples."), _value("42 dollars for 3 weeks"), _value("5 boys, 3 girls")
+    ('12', '42 dollars', None)
+    """
+    sentence = next((part for part in reversed(_SENTENCES.split(text)) if _DIGIT.search(part)), "")
+    if not 0 < len(sentence) <= _LONGEST_PHRASE:
+        return None
+    # Emphasis, remarks in brackets and conditions go; of a calculation its result is left, if it has no variables.
+    plain = _EMPHASIS.sub(lambda match: match[1] or match[2] or "", sentence).replace("\\$", "$").replace("\\%", "%")
+    plain = _NEGATED.sub(" -", _REMARK.sub("", f" {_BULLET.sub('', plain)} "))
+    conclusion = _CONCLUSION.split(_CONDITIONAL.sub("", plain))[-1]
+    plain = (conclusion if _DIGIT.search(conclusion) else plain).strip(" *:=.")
+    if "=" in plain and not _WORD.search(sentence):
+        return None  # a formula, which is compared as one
+    calculation, equals, result = plain.rpartition("=")
+    plain = result.strip()
+    first = _NUMBER.match(plain) if equals and _is_calculation(calculation) else None
+    if first is None or _is_in_formula(plain, first):
+        is_named = equals and not first and not _WORD.search(calculation)
+        if is_named or _VARIABLE.search(f"{_NAMED.sub('', calculation)} {plain}") or _OPEN.search(plain):
+            return None
+        first = _stated_number(plain)
+    if first is None or _CHANGED.search(plain, 0, first.start()) or _ALTERNATIVE.match(plain, first.end()):
+        return None
+    unit = _UNIT.match(plain, first.end())
+    return plain[first.start() : unit.end() if unit and unit[1] in _UNIT_WORDS else first.end()]
+
+
+def _is_calculation(text: str) -> bool:
+    """Return whether the last side of a chain of equations is made of numbers, without variables."""
+    side = _TIMES.sub(" ", text.rpartition("=")[2])
+    return _DIGIT.search(side) is not None and _VARIABLE.search(side) is None
+
+
+def _stated_number(sentence: str) -> re.Match[str] | None:
+    """Return the number after `is`, `has` and the like, or that a sentence begins with, or else its last one."""
+    numbers = [match for match in _NUMBER.finditer(sentence) if not _is_in_formula(sentence, match)]
+    stated = [match for match in numbers if _STATED.search(sentence, 0, match.start())]
+    if not numbers or len(stated) > 1:
+        return None
+    if len(numbers) > 1 and numbers[0].start() > 0 and not stated:
+        adjuncts = {match: _ADJUNCT.search(sentence, 0, match.start()) for match in numbers}
+        own = [
+            match for match, found in adjuncts.items() if not found or ("$" in match[0] and found["bare"] is not None)
+        ]
+        numbers = own or numbers
+    chosen = stated[0] if stated else numbers[0] if numbers[0].start() == 0 else numbers[-1]
+    place = numbers.index(chosen)
+    beside = pairwise(numbers[max(0, place - 1) : place + 2])
+    is_list = any(_JOINT.fullmatch(sentence[one.end() : other.start()]) for one, other in beside)
+    return None if is_list else chosen
+
+
+def _is_in_formula(text: str, number: re.Match[str]) -> bool:
+    unit = _UNIT.match(text, number.end())
+    if (unit and unit[1] in _UNIT_WORDS) or _RATE.match(text, number.end()):
+        return False
+    before = _IN_FORMULA_BEFORE.search(text, max(0, number.start() - 4), number.start())
+    return before is not None or _IN_FORMULA_AFTER.match(text, number.end()) is not None
 
 
 def _words(text: str) -> list[str]:
@@ -345,21 +558,13 @@ def _words(text: str) -> list[str]:
 
 
 def _auto(text: str) -> str | None:
-    found = (find(text) for find in AUTO.values())
-    return next((answer for answer in found if answer is not None and answer.strip()), None)
+    answers = (find(text) for find in AUTO.values())
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _last_number(text: str) -> str | None:
     match = _last_match(_NUMBER, text)
     return match[0] if match else None
-
-
-def _number_alone(text: str) -> str | None:
-    r"""Return the last number, if it is no part of a formula that was not found: `\frac{1}{2}` does not say 2."""
-    match = _last_match(_NUMBER, text)
-    if match is None or _IN_FORMULA_BEFORE.search(text, max(0, match.start() - 4), match.start()):
-        return None
-    return None if _IN_FORMULA_AFTER.match(text, match.end()) else match[0]
 
 
 def _text_after_hash(text: str) -> str | None:
@@ -378,13 +583,13 @@ def _after_keyword(text: str) -> str | None:
 
 
 AUTO: Mapping[str, Callable[[str], str | None]] = {
-    "boxed": _named_boxes,
+    "boxed": _boxed,
     "answer_tag": _answer_tag,
-    "hash": _answer_after_hash,
-    "phrase": _short_phrase,
+    "hash": _hash,
+    "phrase": _phrase,
     "bare": _bare,
     "formula": _formula,
-    "last_number": _number_alone,
+    "value": _value,
 }
 """The forms that `auto` tries, in this order."""
 FINDERS: Mapping[str, Callable[[str], str | None]] = {

@@ -24,7 +24,7 @@ class Gsm8kTask(MathsDataTask):
     train: Sources = ("train@openai/gsm8k:main",)
     heldout: Specs = ("test@openai/gsm8k:main",)
     prompt: PromptConfig = PromptConfig(format="hash")
-    grading: MathGrading = MathGrading(extraction=("hash", "boxed", "phrase", "last_number"))
+    grading: MathGrading = MathGrading(extraction=("hash", "auto"))
 
 
 _CALCULATION = re.compile(r"<<[^<>]*>>")

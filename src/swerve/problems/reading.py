@@ -73,7 +73,7 @@ class MathsDataTask(DataTask):
     @model_validator(mode="after")
     def _check_extraction(self) -> MathsDataTask:
         form = _ASKED_FORM.get(self.prompt.format)
-        if form and self.prompt.template is None and form not in self.grading.extraction:
+        if form and self.prompt.template is None and not {form, "auto"} & set(self.grading.extraction):
             raise ValueError(
                 f"prompt.format '{self.prompt.format}' asks for an answer that grading.extraction does not read; "
                 f"add {form} to it"

@@ -128,20 +128,6 @@ class Table(ReadFamily[TableTask]):
             metadata=self._rest(record),
         )
 
-    def read(self, record: Record) -> Problem | None:
-        """Return a record as a problem; of one in a chat layout the answer is looked for where its messages ask for it.
-
-        Raises:
-            ArtifactError: a field is missing or wrong.
-        """
-        problem = super().read(record)
-        is_foreign = problem is not None and problem.messages and not is_problem_record(record.values)
-        if problem is None or not is_foreign or problem.grader != "math" or not self.keeps_prompts:
-            return problem
-        said = "".join(content for _, content in problem.messages)
-        forms = [form for mark, form in _ASKED_FORMS.items() if mark in said] or list(_ASKED_FORMS.values())
-        return replace(problem, grading={} if "extraction" in self._grading else {"extraction": forms})
-
     def _field(self, record: Record, name: str) -> str:
         """Return the record's field for a field of a problem.
 

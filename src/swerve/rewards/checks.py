@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from swerve.artifacts.files import sha256_file
 from swerve.artifacts.problem_records import problem_record
 from swerve.errors import ConfigError, nearest
-from swerve.grading.policies import MathGrading
 from swerve.problems.registry import TASKS
 from swerve.rewards.graders import GRADERS
 from swerve.types import Problem
@@ -34,14 +33,8 @@ def check_graders(problems: Iterable[Problem]) -> None:
             _check(name, problem.grading)
 
 
-OUTSIDE = ["auto"]
-"""Where the answer stands in a text that was not asked for a form."""
-
-
 def outside_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the policies for texts from elsewhere: those of the grader's task, changed as given.
-
-    Such texts were not asked for a form, so the answer is looked for in all of them (`auto`), unless it is given where.
 
     Args:
         grader: one of `GRADERS`.
@@ -58,8 +51,6 @@ def outside_policies(grader: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     own = TASKS[grader].config.model_fields.get("grading") if grader in TASKS else None
     chosen = {**(own.default.model_dump(mode="json", exclude_defaults=True) if own else {}), **given}
-    if GRADERS[grader].policies is MathGrading and "extraction" not in given:
-        chosen["extraction"] = OUTSIDE
     check_graders([Problem(id="", family=grader, question="", answer="", grading=chosen)])
     return chosen
 

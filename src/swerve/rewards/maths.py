@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from swerve.grading.answers import find_answer
+from swerve.grading.answers import readings
 from swerve.grading.grader import graded
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached, check_limits
@@ -30,7 +30,7 @@ def grade_math(problem: Problem, text: str) -> Reward:
     >>> problem = Problem(id="p", family="math", question="1/3 + 1/6?", answer=r"\frac{1}{2}")
     >>> grade_math(problem, r"<think>...</think> It is \boxed{0.5}.").value
     1.0
-    >>> grade_math(problem, r"It is 0.5.").status
+    >>> grade_math(problem, "I do not know.").status
     'unparsed'
     """
     reward = _grade(problem, text, numerically=True)
@@ -56,28 +56,31 @@ def quick_math(problem: Problem, text: str) -> Reward | None:
 def _grade(problem: Problem, text: str, *, numerically: bool) -> Reward | None:
     if len(text) > _LONGEST_TEXT:
         return Reward(value=None, status="timeout", detail=f"characters of the text: {len(text)} > {_LONGEST_TEXT}")
-    answer, policy = _find(problem, text)
-    if answer is None:
+    answers, policy = _read(problem, text)
+    if not answers:
         return Reward(value=None, status="unparsed")
     golds = (problem.answer, *problem.alternatives)
     if not numerically and (len(golds) > _MOST_QUICK_GOLDS or max(map(len, golds)) > _LONGEST_QUICK_GOLD):
         return None
+    if text.strip() in map(str.strip, golds):
+        golds = (answers[0], *golds)  # a whole solution, or whatever else the same forms read in the same way
     try:
-        if text.strip() in map(str.strip, golds):
-            golds = (answer, *golds)  # a whole solution, or whatever else the same forms read in the same way
-        right = any(equivalent(gold, answer, policy, numerically=numerically) for gold in golds)
+        # What was read furthest is shortest; a whole sentence, such as a date, may be the gold answer too.
+        for answer in reversed(answers):
+            if any(equivalent(gold, answer, policy, numerically=numerically) for gold in golds):
+                return graded(True, answer)
     except NeedsNumbers:
         return None
     except (LimitReached, RecursionError) as limit:
         detail = str(limit) if isinstance(limit, LimitReached) else "depth of a formula"
         return Reward(value=None, status="timeout", extracted=answer, detail=detail) if numerically else None
-    return graded(right, answer)
+    return graded(False, answers[-1])
 
 
-def _find(problem: Problem, text: str) -> tuple[str | None, MathGrading]:
-    """Return the answer of a text and the policies by which it is read and judged."""
+def _read(problem: Problem, text: str) -> tuple[tuple[str, ...], MathGrading]:
+    """Return the readings of a text's answer and the policies by which it is read and judged."""
     policy = _policy(json.dumps(dict(problem.grading), sort_keys=True))
-    return find_answer(text, policy.extraction, after_thinking=policy.thinking == "after"), policy
+    return readings(text, policy.extraction, after_thinking=policy.thinking == "after"), policy
 
 
 @functools.lru_cache(maxsize=64)
@@ -100,13 +103,13 @@ def grade_math_verify(problem: Problem, text: str) -> Reward:
     >>> grade_math_verify(problem, r"\boxed{0.5}").value
     1.0
     """
-    answer, _ = _find(problem, text)
-    if answer is None:
+    answers, _ = _read(problem, text)
+    if not answers:
         return Reward(value=None, status="unparsed")
     try:
-        return graded(any(_verdicts(problem, answer)), answer)
+        return graded(any(right for answer in answers for right in _verdicts(problem, answer)), answers[-1])
     except LimitReached as limit:
-        return Reward(value=None, status="timeout", extracted=answer, detail=str(limit))
+        return Reward(value=None, status="timeout", extracted=answers[-1], detail=str(limit))
 
 
 def _verdicts(problem: Problem, answer: str) -> Iterator[bool]:

@@ -48,7 +48,7 @@ POLICY = MathGrading(extraction=("boxed", "answer_tag", "hash", "phrase", "formu
         ("10.5", "It costs $10.50.", True),
         ("B", "The answer is (B).", True),
         ("B", "The correct answer is B.", True),
-        ("B", "The correct option is (B)", False),
+        ("B", "The correct option is (B)", True),
         ("42", "#### 42", True),
         ("42", "#### $42", True),
         ("1,234", "#### 1234", True),

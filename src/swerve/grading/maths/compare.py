@@ -9,7 +9,16 @@ from swerve.grading.maths import expressions, shapes
 from swerve.grading.maths.expressions import Based, Call, Group, Matrix, Node, Number, Relation, Symbol, is_call
 from swerve.grading.maths.limits import LIMITS, QUICK_LIMITS, LimitReached
 from swerve.grading.maths.numeric import same_numerically, value_pairs, variables
-from swerve.grading.maths.rationals import NeedsNumbers, NoValue, exact, is_endless, is_rounded, last_place
+from swerve.grading.maths.rationals import (
+    ROUNDED_ANSWER,
+    ROUNDED_GOLD,
+    NeedsNumbers,
+    NoValue,
+    exact,
+    is_endless,
+    is_rounded,
+    last_place,
+)
 from swerve.grading.maths.real_sets import is_described, same_real_sets
 from swerve.grading.maths.vocabulary import LETTER_UNITS, is_known_unit
 from swerve.grading.policies import MathGrading
@@ -252,15 +261,28 @@ class _Comparison:
     def _same_in_order(self, gold: Node, answer: Node) -> bool:
         """Return whether two trees have the same parts, one after the other."""
         parts, given = expressions.children(gold), expressions.children(answer)
-        return len(parts) == len(given) and all(map(self.same, parts, given))
+        same = self._same_named(parts, given)
+        return len(parts) == len(given) and all(map(same, parts, given))
+
+    def _same_named(self, gold: Sequence[Node], answer: Sequence[Node]) -> Callable[[Node, Node], bool]:
+        """Return how items of two lists are compared: with a unit that both lists name goes the same value."""
+        units = [{shapes.without_unit(item)[1] for item in items} for items in (gold, answer)]
+        shared = (units[0] & units[1]) - {None}
+
+        def same(item: Node, other: Node) -> bool:
+            unit, other_unit = shapes.without_unit(item)[1], shapes.without_unit(other)[1]
+            return (unit == other_unit or not shared & {unit, other_unit}) and self.same(item, other)
+
+        return same if shared else self.same
 
     def _same_unordered(self, gold: Sequence[Node], answer: Sequence[Node]) -> bool:
         """Match every gold item with an answer of its own, whatever the order."""
         left = list(answer)
         if len(gold) != len(left):
             return False
+        same = self._same_named(gold, answer)
         for item in gold:
-            position = next((index for index, other in enumerate(left) if self.same(item, other)), None)
+            position = next((index for index, other in enumerate(left) if same(item, other)), None)
             if position is None:
                 return False
             del left[position]
@@ -340,10 +362,10 @@ class _Comparison:
             return self._same_parts(gold, answer)
 
     def _rounds_to(self, gold: Node, answer: Node, first: Fraction, second: Fraction) -> bool:
-        """Return whether one side is a decimal of six digits or more that the other, an endless one, rounds to."""
+        """Return whether one side is a decimal with enough digits that the other, an endless one, rounds to."""
         if self._policy.rounding == "exact":
             return False
-        places = last_place(gold), last_place(answer)
+        places = last_place(gold, ROUNDED_GOLD), last_place(answer, ROUNDED_ANSWER)
         decimal, endless = (first, second) if places[0] is not None else (second, first)
         place = places[0] or places[1]
         if place is None or not is_endless(endless):
@@ -378,10 +400,11 @@ class _Comparison:
             return True
         if self._policy.rounding == "exact":
             return False
-        place = last_place(gold) or last_place(answer)
-        if place is None or (last_place(gold) and last_place(answer)):
+        places = last_place(gold, ROUNDED_GOLD), last_place(answer, ROUNDED_ANSWER)
+        place = places[0] or places[1]
+        if place is None or all(places):
             return False
-        decimal, endless = (first, second) if last_place(gold) else (second, first)
+        decimal, endless = (first, second) if places[0] else (second, first)
         if endless.context.im(endless) != 0 or decimal.context.im(decimal) != 0:
             return False
         context = first.context

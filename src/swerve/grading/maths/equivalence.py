@@ -15,7 +15,7 @@ from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.maths.shapes import is_unevaluated
 from swerve.grading.policies import MathGrading
 
-_CHOICE = re.compile(r"\(?([A-Z])(?:\)|[.:](?= |$)|$)")
+_CHOICE = re.compile(r"(?:(?:option|choice|letter|answer) ?:? ?)?\(?([A-Z])(?:\)|[.:](?= |$)|$)", re.IGNORECASE)
 _MORE_CHOICES = re.compile(
     r"[ ,;:/|&]*(?:(?:or|and|nor|not|but) +)+\(?[A-Z](?![\w'])|[ ,;:/|&]*\(?[A-Z](?![\w'])(?! [a-z])"
     r"|.*(?:\([A-Z]\)|(?<![\w'])[A-Z][.):](?= |$))"
@@ -40,7 +40,11 @@ _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|rm|bf)(?![a-z])
 _DECIMAL = re.compile(r"[-+]? ?[0-9]+\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"[-+]? ?[0-9]+(?:,|\{,\})(?![0-9]{3}(?![0-9]))[0-9]+")
 _VALUE_WITH_LETTERS = re.compile(r"[-+]? ?[0-9]")
+_LETTER = re.compile(r"[a-zA-Z]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
+_THOUSANDS = re.compile(r"([-+]? ?[0-9,]+(?:\.[0-9]+)?)[kK]")
+_ITEM_END = re.compile(r"[,;]\s+")
+_MONTH = re.compile(r"\b(?:jan|febr)uary|march|april|may|june|july|august|(?:septem|octo|novem|decem)ber\b")
 _TIME = re.compile(r"([0-9]{1,2})(?: ?: ?([0-9]{2}))?(?: ?: ?([0-9]{2}))? ?(?:([AaPp])\.? ?[Mm]\.?)?")
 _CLOCK_NOISE = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-z])|\\[!,;: ]|[{}$]")
 _HALF_DAY = 12 * 3600
@@ -171,6 +175,8 @@ def _same_formula(gold: str, answer: str, policy: MathGrading, numerically: bool
     is_pair = ("," in gold or "," in answer) and not any(map(_ZERO_GROUP.search, (gold, answer)))
     if _DECIMAL_COMMA.fullmatch(answer) and _DECIMAL.fullmatch(gold):
         answer = answer.replace("{,}", ",").replace(",", ".")
+    if (in_thousands := _THOUSANDS.fullmatch(answer)) and not _LETTER.search(gold):
+        answer = f"{in_thousands[1]} thousand"
     for thousands in (True, False) if is_pair else (True,):
         gold_tree, tree = _parsed(gold, thousands), _parsed(answer, thousands)
         if gold_tree is None or tree is None:
@@ -187,7 +193,19 @@ def _same_words(gold: str, answer: str) -> bool:
     is_text = (_is_prose(gold) or _is_prose(answer)) and not any(map(_OPERATION.search, (gold, answer)))
     if all(_VALUE_WITH_LETTERS.match(text) and _parsed(text, thousands=True) for text in (gold, answer)):
         return False  # a megawatt is no milliwatt
-    return is_text and plain_words(gold) == plain_words(answer)
+    words, given = plain_words(gold), plain_words(answer)
+    if not is_text or words == given:
+        return is_text
+    return (
+        _items(gold) == _items(answer)
+        if _MONTH.search(words) is None
+        else sorted(words.split()) == sorted(given.split())
+    )
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a list in words, in the order of the alphabet."""
+    return sorted(map(plain_words, _ITEM_END.split(text)))
 
 
 def _without_loose_spaces(text: str) -> str:

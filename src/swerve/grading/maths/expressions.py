@@ -190,9 +190,9 @@ def product_of(factors: Sequence[Node]) -> Node:
 
 
 def is_proper(top: Number, bottom: Number) -> bool:
-    """Return whether two whole numbers make a fraction between 0 and 1."""
+    """Return whether two whole numbers make a fraction from 0 to below 1."""
     whole = top.value.denominator == 1 and bottom.value.denominator == 1
-    return whole and 0 < top.value < bottom.value
+    return whole and 0 <= top.value < bottom.value
 
 
 def is_capital(node: Node) -> bool:

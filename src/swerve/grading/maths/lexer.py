@@ -57,21 +57,25 @@ _MATHEMATICAL = {code: unicodedata.normalize("NFKC", chr(code)) for code in rang
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z{}$%])")
 _DROPPED = re.compile(
     r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|middle|displaystyle|textstyle"
-    r"|scriptstyle|limits|nolimits|strut|bf|rm|it|boldmath)(?![a-zA-Z])\.?"
+    r"|scriptstyle|limits|nolimits|strut|bf|rm|it|boldmath|tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE"
+    r"|huge|Huge)(?![a-zA-Z])\.?"
     r"|\\(?:hspace|vspace|hskip|label|tag) ?\*?\{[^{}]{0,40}\}|\\[hv]?phantom ?(?:\{[^{}]{0,40}\}|[^{}\\])"
     r"|\\(?:boxed|fbox|underline|uline)(?![a-zA-Z])|\\(?:text)?color ?\{[a-zA-Z!0-9]{1,20}\}"
 )
 _BRACKETS = {"lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")", "lbrack": "[", "rbrack": "]"}
 _BRACKET = re.compile(rf"\\({'|'.join(_BRACKETS)})(?![a-zA-Z])")
 _SPACING = re.compile(r"\\(?:q?quad|enspace|thinspace|ne?gthinspace)(?![a-zA-Z])|~")
-_DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3]")
+_DELIMITERS = re.compile(r"\\?\$|\\[()]|(?<!\\)\\[\[\]]|[\u20ac\u00a3\u00a5\u20b9]|\\(?:pounds|euro|yen)(?![a-z])")
 _NEXT_EQUATION = re.compile(
     r"(?:\\q?quad(?![a-zA-Z])|\\\\(?=\s)|\n)\s{0,9}\$?(?=[a-zA-Z](?:_(?:\{\w{1,4}\}|\w))?\s{0,3}=)"
 )
 """Between two equations for names, where no other separator stands."""
 _SPACES = re.compile(r"\s+")
 _BOLD = re.compile(r"^(\*\*|__|[*`\"])(.{1,200})\1$", re.DOTALL)
-_END_MARK = re.compile(r"\\(?:blacksquare|square|Box|checkmark)$|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$")
+_END_MARK = re.compile(
+    r"\\(?:blacksquare|square|Box|checkmark)$|[\u2713\u2714\u2705\u2611\u25a0\u25a1\u220e]\ufe0f?$"
+    r"|\\(?:text|mbox) ?\{[ .,;:]{0,4}\}$"
+)
 _LONGEST_MARK = 24
 _CLOSINGS = (")", "]", "}")
 _PAIR = re.compile(r"[,;]|\\[{}]")
@@ -93,6 +97,15 @@ _ELLIPSIS = re.compile(r"(?<=,)(\s*)\.\.\.(?!\.)|(?<!\.)\.\.\.(?=\s*[,;+}])")
 _ALL_REALS = re.compile(
     r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:all|any|every) (?:the )?reals?(?: numbers?)?(?: [xyz])? ?\}?", re.IGNORECASE
 )
+_NO_SOLUTION = re.compile(
+    r"(?:\\(?:text|mbox|textrm) ?\{ ?)?(?:there (?:is|are) )?(?:no (?:real )?solutions?|(?:the )?empty set) ?\}?",
+    re.IGNORECASE,
+)
+_UNION = re.compile(r"(?<=[)\]]) ?U ?(?=[(\[])")
+_NEGATIVE = re.compile(r"^(?:negative|minus) (?=[0-9])", re.IGNORECASE)
+_ALIGNED = re.compile(r"\\(?:begin|end) ?\{(?:align|aligned|gather|gathered|equation|split|multline)\*?\}")
+_CONTINUED = re.compile(r"\\\\\s*(?=&? ?=)")
+_ROW_END = re.compile(r"(?:\s*\\\\)+\s*$|(\\\\)")
 _WORDS = re.compile(r"[^\w\s:/%+.,-]|[.,](?![0-9])")
 _LIST_COMMA = re.compile(r"[,;](?![0-9])")
 _COMMAND = re.compile(
@@ -110,7 +123,7 @@ def normalise(text: str) -> str:
     text = _SUPERSCRIPT_RUN.sub(lambda match: f"^{{{match[0].translate(_SUPERSCRIPTS)}}}", text)
     text = _SUBSCRIPT_RUN.sub(lambda match: f"_{{{match[0].translate(_SUBSCRIPTS)}}}", text)
     text = text.translate(_MATHEMATICAL).translate(_TRANSLATION)
-    text = _LEAD.sub("", _ROW_GAP.sub("", text))
+    text = _LEAD.sub("", _one_line(_ROW_GAP.sub("", text)))
     if r"\begin" not in text:
         text = _NEXT_EQUATION.sub(", ", _DOUBLED.sub(r"\\", text.strip()))
     text = _ENDLESS.sub(r"\1\\overline{\2}", _TIMES_TEN.sub(r"\\cdot ", text))
@@ -120,7 +133,20 @@ def normalise(text: str) -> str:
     text = _DROPPED.sub(" ", _DELIMITERS.sub(" ", text))
     text = _BRACKET.sub(lambda match: _BRACKETS[match[1]], _SPACING.sub(" ", text))
     text = _without_end(_SPACES.sub(" ", text).strip()).lstrip("=: ")
-    return r"\mathbb{R}" if _ALL_REALS.fullmatch(text) else text
+    text = _NEGATIVE.sub("-", _UNION.sub(r"\\cup ", text))
+    return r"\mathbb{R}" if _ALL_REALS.fullmatch(text) else r"\emptyset" if _NO_SOLUTION.fullmatch(text) else text
+
+
+def _one_line(text: str) -> str:
+    r"""Return equations that are aligned under one another as one chain, or as a list.
+
+    >>> _one_line(r"\begin{aligned} x &= 40 + 2 \\ &= 42 \end{aligned}").split()
+    ['x', '=', '40', '+', '2', '=', '42']
+    """
+    if not _ALIGNED.search(text):
+        return text
+    rows = _CONTINUED.sub(" ", _ALIGNED.sub(" ", text)).replace("&", " ")
+    return _ROW_END.sub(lambda match: ", " if match[1] else "", rows)
 
 
 def _without_end(text: str) -> str:
@@ -178,7 +204,9 @@ _AFTER_POINT = r"\\(?:overline|bar|dot)(?![a-z])| ?(?:[-+*/)}\]^,]|\\(?:cdot|tim
 """What may follow a point without digits after it, as in `3./2`."""
 _NUMBER = r"(?:%s|[0-9]+)(?:\.(?:[0-9]+|(?=%s)))?|\.[0-9]+"
 _REPEATING = r"(?:\\(?:overline|bar|dot) ?\{ ?(?P<repeating>[0-9]+) ?\})?(?P<power>[eE][-+]?[0-9]+(?![0-9A-Za-z.]))?"
-_TEXT_COMMANDS = "text|mbox|textrm|textbf|textit|textnormal|mathrm|(?P<bold>mathbf)|operatorname|rm"
+_TEXT_COMMANDS = (
+    "text|mbox|textrm|textbf|textit|textnormal|texttt|textsf|textsc|emph|mathrm|(?P<bold>mathbf)|operatorname|rm"
+)
 _TEXT = rf"\\(?:{_TEXT_COMMANDS})\*? ?\{{(?P<content>[^{{}}]*)\}}"
 _NUMBER_IN_WORDS = rf"(?:{'|'.join(sorted(name for name in NUMBER_WORDS if '-' in name))})(?![a-zA-Z])"
 _REST = (

@@ -228,6 +228,7 @@ class _Parser(AtomReader):
         r"""Read a function with its power and argument: `\sin^2 x`, `\log_2 8`, `\sin b \cos a`."""
         if name == "sqrt":
             return self._root(name)
+        name = vocabulary.PROGRAM_NAMES.get(name, name)
         base: Node | None = None
         if name in ("log", "lg") and self._takes("_"):
             base = self._argument()

@@ -175,19 +175,20 @@ _EXACT: Mapping[str, _Operation] = {
 }
 
 
-_ROUNDED_DIGITS = 6
-"""Significant digits that a decimal must have to stand for a number that it is the rounding of."""
+ROUNDED_GOLD, ROUNDED_ANSWER = 6, 12
+"""Significant digits that a decimal must have to stand for a number that it is the rounding of: a gold answer has the
+digits that were asked for, an answer those of a program's output."""
 
 
-def last_place(node: Node) -> Fraction | None:
-    """Return the size of the last printed digit of a decimal with at least six significant digits, else None."""
+def last_place(node: Node, digits: int) -> Fraction | None:
+    """Return the size of the last printed digit of a decimal with at least so many significant digits, else None."""
     node = unwrapped(node)
     if isinstance(node, Call) and node.name in ("neg", "percent"):
-        return last_place(node.args[0])
+        return last_place(node.args[0], digits)
     if isinstance(node, Call) and node.name == "*" and len(node.args) == 2 and _is_power_of_ten(node.args[1]):
-        inner = last_place(node.args[0])
+        inner = last_place(node.args[0], digits)
         return None if inner is None else inner * abs(exact(node.args[1]))
-    if isinstance(node, Number) and node.significant >= _ROUNDED_DIGITS:
+    if isinstance(node, Number) and node.significant >= digits:
         return node.unit_in_last_place
     return None
 

@@ -51,8 +51,12 @@ TRIGONOMETRY = ("sin", "cos", "tan", "cot", "sec", "csc")
 INVERSE_TRIGONOMETRY = tuple(f"arc{name}" for name in TRIGONOMETRY)
 HYPERBOLIC = ("sinh", "cosh", "tanh", "coth", "sech", "csch")
 INVERSE_HYPERBOLIC = ("arcsinh", "arccosh", "arctanh")
-_OTHER_FUNCTIONS = ("ln", "log", "lg", "exp", "sqrt", "gcd", "lcm", "min", "max", "cis")
-FUNCTIONS = frozenset({*TRIGONOMETRY, *INVERSE_TRIGONOMETRY, *HYPERBOLIC, *INVERSE_HYPERBOLIC, *_OTHER_FUNCTIONS})
+_OTHER_FUNCTIONS = ("ln", "log", "lg", "exp", "sqrt", "gcd", "lcm", "min", "max", "cis", "abs")
+PROGRAM_NAMES: Mapping[str, str] = {f"a{name}": f"arc{name}" for name in TRIGONOMETRY}
+"""What programs call inverse functions."""
+FUNCTIONS = frozenset(
+    {*TRIGONOMETRY, *INVERSE_TRIGONOMETRY, *HYPERBOLIC, *INVERSE_HYPERBOLIC, *_OTHER_FUNCTIONS, *PROGRAM_NAMES}
+)
 """Names that are functions, with or without a backslash."""
 
 _GREEK_NAMES = """
@@ -155,7 +159,8 @@ FRACTIONS = ("frac", "dfrac", "tfrac", "cfrac")
 BINOMIALS = ("binom", "dbinom", "tbinom")
 MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "array", "smallmatrix")
 FONTS = (
-    "mathbf", "mathbb", "mathcal", "mathsf", "mathit", "mathrm", "boldsymbol", "vec", "overrightarrow", "bold", "bm",
+    "mathbf", "mathbb", "mathcal", "mathsf", "mathit", "mathrm", "mathtt", "mathscr", "pmb",
+    "boldsymbol", "vec", "overrightarrow", "bold", "bm",
 )  # fmt: skip
 ACCENTS = ("overline", "bar", "hat", "widehat", "tilde", "dot", "ddot", "underline")
 DOTS = ("dots", "ldots", "cdots", "dotsc", "dotsb", "dotsm", "dotso")

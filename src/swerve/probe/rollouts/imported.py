@@ -25,7 +25,6 @@ from swerve.formats.imported_responses import (
     read_responses,
 )
 from swerve.grading.answers import find_answer
-from swerve.grading.policies import MathGrading
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import (
@@ -39,7 +38,7 @@ from swerve.probe.rollouts.tokenise import (
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.prompts import encode_prompts, looks_words_up
 from swerve.rewards import grade_all
-from swerve.rewards.checks import OUTSIDE, check_graders, has_grader, outside_policies
+from swerve.rewards.checks import check_graders, has_grader, outside_policies
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
@@ -221,7 +220,6 @@ def _sequence(
         problem = replace(problem, family=family.name)
     elif not has_grader(problem):
         problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
-    problem = _from_outside(problem)
     return ProbeSequence(
         sequence_id=index,
         problem=problem,
@@ -256,14 +254,6 @@ def _with_verdicts(sequences: tuple[ProbeSequence, ...], *, regrade: bool) -> tu
         for one, reward in zip(left, rewards, strict=True)
     }
     return tuple(graded.get(one.sequence_id, one) for one in sequences)
-
-
-def _from_outside(problem: Problem) -> Problem:
-    """Return a problem of mathematics with `extraction: auto`, unless it says where its answer stands."""
-    is_maths = has_grader(problem) and entry_for(problem).policies is MathGrading
-    if not is_maths or "extraction" in problem.grading:
-        return problem
-    return replace(problem, grading={**problem.grading, "extraction": OUTSIDE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from swerve.grading.answers import final_text
 from swerve.problems.knights.english import answer_text
 from swerve.settings import Model
 from swerve.types import Problem, Reward
@@ -23,7 +24,11 @@ _MAX_PEOPLE = 50
 _TOKEN = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*|[^\w\s]|_")
 _SILENT = frozenset(",;.:()[]{}*_`-\u2022\u2013\u2014#=>\u2192|\"'")
 _COPULAS = frozenset(("is", "are", "a", "an", "the", "both", "all"))
-_LEAD = frozenset(("so", "therefore", "thus", "hence", "the", "final", "answer", "solution", "is"))
+_LEAD = frozenset(
+    ("so", "therefore", "thus", "hence", "the", "final", "answer", "solution", "is", "name", "role", "person")
+)
+_LATEX = re.compile(r"\\(?:boxed|fbox|text\w{0,6}|mbox|mathrm|mathbf|q?quad)(?![a-z])|\\\\|\$")
+_NOBODY = frozenset(("none", "nobody"))
 _GOLD_ENTRY = re.compile(r"(?:and )?(?:\(\d+\) )?(?P<name>\S.*?) is (?:an? )?(?P<role>[\w-]+)\.?")
 
 
@@ -75,7 +80,7 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
         return Reward(value=None, status="error", detail=f"{problem.id}: {str(error)[:_MAX_SHOWN]}")
     if problem.prefix and not text.lstrip().startswith(problem.prefix.strip()):
         text = f"{problem.prefix}{text}"
-    return _judged(text, gold, policy)
+    return _judged(final_text(text, after_thinking=False) or "", gold, policy)
 
 
 def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
@@ -149,10 +154,11 @@ def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[
     """Return the role of each person (in the order of `names`) if that is what a text says, and nothing else.
 
     Read are lists and sentences such as `Zoey is a knave, Owen is a knight`, `(1) Zoey is a knave (2) Owen is a
-    knight`, `Zoey: knave; Owen: knight`, `(Zoey, knave), (Owen, knight)`, `Zoey and Owen are knights`, with any letter
-    case, marks of emphasis and a few words before, such as `The answer is`. None where a person is missing or is said
-    to be two things, or where any other word stands, so that `Zoey is not a knight` or `Zoey is a knight or a knave` is
-    never read as an assignment. Takes time linear in the text's length.
+    knight`, `Zoey: knave; Owen: knight`, `(Zoey, knave), (Owen, knight)`, `Zoey and Owen are knights`, `Knights: Owen;
+    Knaves: Zoey`, also in a box, with any letter case, marks of emphasis and a few words before, such as `The answer
+    is`. None where a person is missing or is said to be two things, or where any other word stands, so that `Zoey is
+    not a knight` or `Zoey is a knight or a knave` is never read as an assignment. Takes time linear in the text's
+    length.
 
     >>> parse_answer("Therefore **Owen** is a Knight and Zoey is a knave.", ("Zoey", "Owen"), ("knight", "knave"))
     {'Zoey': 'knave', 'Owen': 'knight'}
@@ -160,7 +166,7 @@ def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[
     True
     """
     reader = _Reader(names, roles)
-    tokens = _TOKEN.findall(text.casefold())
+    tokens = _TOKEN.findall(_LATEX.sub(" ", text).casefold())
     position = 0
     while position < len(tokens):
         used = reader.take(tokens, position)
@@ -185,6 +191,8 @@ class _Reader:
         self._singular = {role.casefold(): role for role in roles}
         self._plural = {f"{role.casefold()}s": role for role in roles}
         self._waiting: list[str] = []
+        self._heading: str | None = None
+        """The role of the names that follow, in lists such as `Knights: Owen`."""
         self._said: dict[str, str] = {}
 
     def take(self, tokens: list[str], position: int) -> int:
@@ -193,7 +201,12 @@ class _Reader:
         for parts, name in self._by_first.get(token, ()):
             if tokens[position : position + len(parts)] == parts:
                 self._waiting.append(name)
-                return len(parts)
+                assigned = self._heading is None or self._assign(self._heading)
+                return len(parts) * assigned
+        role = self._singular.get(token) or self._plural.get(token)
+        if role and not self._waiting and tokens[position + 1 : position + 2] == [":"]:
+            self._heading = role
+            return 2
         if token in self._singular:
             return int(len(self._waiting) == 1 and self._assign(self._singular[token]))
         if token in self._plural:
@@ -201,7 +214,7 @@ class _Reader:
         return int(self._may_be_skipped(token))
 
     def _may_be_skipped(self, token: str) -> bool:
-        if token in _SILENT or token.isdecimal() or token == "and":
+        if token in _SILENT or token.isdecimal() or token == "and" or (self._heading and token in _NOBODY):
             return True
         if self._waiting:
             return token in _COPULAS
