@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, find_answer, gold_answer
+from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, final_text, find_answer, gold_answer, readings
 from swerve.grading.policies import ExtractionForm
 
 
@@ -217,3 +217,117 @@ def test_auto_takes_the_first_form_that_holds_something(text: str, answer: str |
 )
 def test_a_gold_may_be_a_solution_or_a_sentence(gold: str, answer: str) -> None:
     assert gold_answer(gold) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("<answer> The tallest tree is 34 feet. </answer>", ("The tallest tree is 34 feet.", "34 feet")),
+        ("<answer> Sarah has **27** pens. </answer>", ("Sarah has **27** pens.", "27")),
+        (r"<answer> Sarah has \boxed{27} pens. </answer>", ("27",)),
+        (r"\boxed{\text{Answer: } \frac{1}{2}}", (r"\text{Answer: } \frac{1}{2}", r"\frac{1}{2}")),
+        ("#### He needs 400 + 1000 = 1400 bananas", ("He needs 400 + 1000 = 1400 bananas", "1400")),
+        ("**Final Answer:** **73**", ("73",)),
+        (r"\boxed{x = 3}", ("x = 3",)),
+        (r"\boxed{x + y = 7}", ("x + y = 7",)),
+        (r"\boxed{(1, 2)}", ("(1, 2)",)),
+        (r"\boxed{\text{June 20}}", (r"\text{June 20}", "20")),
+    ],
+)
+def test_what_a_mark_holds_is_read_further(text: str, steps: tuple[str, ...]) -> None:
+    assert readings(text, ("auto",)) == steps
+
+
+@pytest.mark.parametrize(
+    ("sentence", "value"),
+    [
+        ("The tallest of 34 trees is 20 feet.", "20 feet"),
+        ("42 is the answer to question 7.", "42"),
+        ("42 apples are left after 3 days.", "42"),
+        ("4 weeks have 28 days.", "28 days"),
+        ("She makes 2 * 9 = $18 a day.", "$18"),
+        ("12 x 3 = 36 cookies", "36"),
+        ("She earns $34 each for 2 tickets, so $68 in total.", "$68"),
+        ("If each of the 6 friends pays $20, the total is $120.", "$120"),
+        ("He got $33 back from the $100 he paid.", "$33"),
+        ("Maria has eleven (11) cats.", "11"),
+        ("It is 9 (nine) apples.", "9"),
+        ("The temperature is negative 3 degrees.", "-3 degrees"),
+        ("It costs $65,960 more.", "$65,960"),
+        ("The room is 12 m² large.", "12"),
+        ("It is 34 or 35.", None),
+        ("It is not 34.", None),
+        ("I guess 34? or maybe 30", None),
+        ("The tallest tree is 35 feet, the other 34.", None),
+        ("Tom is 30, Ann is 34.", None),
+        ("There are 5 apples and 3 pears.", None),
+        ("They are 12, 34, 56.", None),
+        ("It is at least 34.", None),
+        ("It is between 40 and 42.", None),
+        ("It is 42-45.", None),
+        ("The ratio is 34:20.", None),
+        ("It is 5 hundredths.", None),
+        ("It is 5 more than before.", None),
+        ("We get x > 5.", None),
+    ],
+)
+def test_a_sentence_states_a_value_or_leaves_it_open(sentence: str, value: str | None) -> None:
+    assert readings(f"<answer> {sentence} </answer>", ("auto",)) == (sentence, *([value] if value else []))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer is 41. Wait, actually it is 42.", "42"),
+        ("The answer is 42? No, 41.", "41"),
+        ("The answer is 41. No, that is wrong: 42.", "42"),
+        ("Answer: 41\nCorrection: 42", "42"),
+        ("The answer is 41. Wait, that is wrong.", None),
+        ("The answer is 41. Wait, is it? Yes.", "41"),
+        ("The answer is no.", "no"),
+    ],
+)
+def test_of_a_value_that_is_taken_back_the_later_one_counts(text: str, answer: str | None) -> None:
+    assert find_answer(text, ("auto",)) == answer
+
+
+ENDS = (
+    "</s> <|im_end|> <|endoftext|> <|eot_id|> <|end_of_text|> <|end|> <end_of_turn> <eos> [EOS] <|return|> <|eom_id|>"
+)
+ENDS += " <|END_OF_TURN_TOKEN|> <\uff5cend▁of▁sentence\uff5c> <|end_of_sentence|> <|EOT|> <|end_of_turn|>"
+
+
+@pytest.mark.parametrize("end", ENDS.split())
+def test_a_text_ends_at_the_mark_of_its_end(end: str) -> None:
+    assert find_answer(f"#### 18{end}\n#### 19", ("hash",)) == "18"
+    assert find_answer(rf"\boxed{{18{end}}}", ("boxed",)) == "18"
+    assert final_text(f"{end}{end}18{end}") == "18"
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("<think>", "</think>"),
+        ("<Thinking>", "</Thinking>"),
+        ("<thought>", "</thought>"),
+        ("<reasoning>", "</reasoning>"),
+        ("[THINK]", "[/THINK]"),
+        ("◁think▷", "◁/think▷"),
+        ("<seed:think>", "</seed:think>"),
+        ("<|begin_of_thought|>", "<|end_of_thought|>"),
+        ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ],
+)
+def test_what_stands_in_thinking_marks_is_no_answer(opening: str, closing: str) -> None:
+    thinking = rf"{opening} maybe \boxed{{5}} but"
+    assert find_answer(thinking, ("boxed",)) is None
+    assert find_answer(rf"{thinking} {closing} I do not know.", ("boxed",)) is None
+    assert find_answer(rf"{thinking} {closing} It is \boxed{{7}}.", ("boxed",)) == "7"
+    assert find_answer(thinking, ("boxed",), after_thinking=False) == "5"
+
+
+@pytest.mark.parametrize(
+    "text", [r"\boxed{}", "<answer> </answer>", "####", "The answer is:", "$$", r"\boxed{", "**Answer:**"]
+)
+def test_a_mark_without_anything_in_it_is_no_answer(text: str) -> None:
+    assert readings(text, ("auto",)) == ()

@@ -177,6 +177,7 @@ _UNIT = re.compile(r" ?(?:(?:square|cubic|sq|cu)\.? )?([a-zA-Z]+)(?: per [a-z]+|
 _UNIT_WORDS = frozenset((*UNITS, *MULTIPLIERS, *PERCENT_WORDS, *ORDINALS)) - {
     "time",
     "times",
+    "in",
 }
 _RATE = re.compile(r"(?:[gL]|[ck]?m[\u00b2\u00b3]|/[a-z]{2,})(?![a-zA-Z])")
 """After a number, without making a formula of it: `370g`, `$5/week`."""
@@ -238,7 +239,9 @@ def final_text(text: str, *, after_thinking: bool = True) -> str | None:
             start = start if thinks or not after_thinking else mark.end()
         elif _INSIDE.match(text, mark.end()):
             inside.append(mark)  # within a box or a formula, which goes on behind it
-        elif text[start : mark.start()].strip() and not (thinks and mark[0] == "<|end|>"):
+        elif not text[start : mark.start()].strip():
+            start = mark.end()  # padding
+        elif not (thinks and mark[0] == "<|end|>"):
             end = mark.start()
             break
     if thinks and after_thinking:
@@ -455,7 +458,7 @@ def _said_later(text: str) -> str | None:
     for find in AUTO.values():
         later = find(text[last.end() :].lstrip(" ,.:;"))
         if later is not None and _DIGIT.search(later):
-            return later
+            return later.strip(" .")
     return "" if _WRONG.search(text) else None
 
 
