@@ -1,0 +1,155 @@
+"""The number that a sentence states, in the words of people and models: `She makes 2 * 9 = $18 a day` states $18.
+
+It is the number after `is`, `has` and the like, or the one that the sentence begins with, or its last one that is no
+time, place or number of others; of a calculation, its result. A sentence that names several values side by side,
+negates one or leaves it open (`34 or 35`, `not 34`, `at least 34`) states none. Everything takes linear time on any
+text.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from swerve.grading.maths.vocabulary import MULTIPLIERS, ORDINALS, PERCENT_WORDS, UNITS
+
+_LONGEST_SENTENCE = 1000
+_BEFORE = 60
+"""Characters before a number that are looked at."""
+_DIGIT = re.compile("[0-9]")
+_WORD = re.compile("[a-zA-Z]{3}")
+NUMBER = re.compile(
+    r"(?:(?<![0-9A-Za-z_.)}])[-+\u2212])?(?<![0-9A-Za-z_.^])[$\u20ac\u00a3]?"
+    r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,][0-9]+)?)|\.[0-9]+)(?!\.?[0-9])"
+    r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+| [0-9]+/[0-9]+)?(?: ?\\?%)?"
+)
+_IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9]):|(?<=[0-9a-zA-Z)}]) ?-) ?$")
+_IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[\w'\u2019]| ?[-\u2013] ?[$0-9]|:[0-9]")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|\$\$|\\\]")
+_BULLET = re.compile(r"^[ *:=.]*(?:- )?")
+_EMPHASIS = re.compile(
+    r"\*\*|__|`+|\\(?:text\w{0,6}|mbox|mathrm|emph) ?\{([^{}]*)\}|(?<= )[(\[] ?(\$?[0-9][0-9.,/]{0,20}%?) ?[)\]]"
+)
+"""Marks around words, and brackets around a number: `eleven (11) cats`."""
+_REMARK = re.compile(
+    r"(?<=[0-9a-zA-Z%$*]) {1,2}(?:\((?!mod\b)(?=[^()]*(?:[a-zA-Z]{2}|[0-9] ?[-+*/=x]))[^()]{0,200}\)"
+    r"|\[(?:[0-9]{1,3}|(?=[^\[\]]*[a-zA-Z]{2})[^\[\]]{0,200})\])"
+    r"|(?:(?<=[0-9]):|,? \b(?:although|though|whereas|because)\b|, since\b) .*"
+)
+"""In brackets after a value: words, a calculation or a reference; what follows a colon or `although`."""
+_ALTERNATIVE = re.compile(
+    r" ?[a-z]{0,10} ?\bor\b| (?:out of|over|divided|plus|minus|half|halves|quarters?|thirds?|fourths?|fifths?|tenths?"
+    r"|hundredths?|squared|cubed|mod(?:ulo)?|base|choose|factorial|times (?!(?:an?|per|as|in)\b)[a-z0-9])",
+    re.IGNORECASE,
+)
+"""After a number: there is another one, or words that make another value of it."""
+_NEGATED = re.compile(r"(?<![0-9%]) (?:negative|minus) (?=[0-9])")
+_CONCLUSION = re.compile(r",? \b(?:so|thus|therefore|hence|making|giving|which (?:is|makes|gives))\b,? ", re.IGNORECASE)
+_CONDITIONAL = re.compile(r"^ ?(?:if|when|since|as|because|after|with|for|given)\b[^,]{0,300}, ", re.IGNORECASE)
+OPEN = re.compile(
+    r"\b(?:or|either|neither|nor|not|cannot|never|no|none|maybe|perhaps|possibly|probably|might|guess|unsure|unless|except"
+    r"|if|else|but|wrong|incorrect|the others?)\b|\bbetween [$0-9]|[0-9] (?:more|less|fewer) than\b|n't\b|\?"
+    r"|[<>\u2264\u2265\u2260\u2248\u00b1|^\\{}\[\]\u2208\u222a]|\([^()]*[0-9]",
+    re.IGNORECASE,
+)
+"""Words that leave open which value is meant, and signs of a formula."""
+_VARIABLE = re.compile(r"(?<![^\W\d])(?<!['\u2019$/-])[b-zB-HJ-Z](?![\w'\u2019])")
+_TIMES = re.compile(r"(?<=[0-9a-z)]) [xX] (?=[$0-9])|(?<=[0-9])x(?=[$0-9])")
+_NAMED = re.compile(r"(?<![\w'])[a-zA-Z]\w{0,6} ?$")
+_CHANGED = re.compile(
+    r"\b(?:half|thirds?|quarters?|twice|double|triple|squared?|cubed?|root|base|mod(?:ulo)?|remainder|than|at least"
+    r"|at most|up to|below|above|under|plus|minus|times|to|from)(?: of)?[ $]{0,2}$",
+    re.IGNORECASE,
+)
+"""Words before a number that make another value of it."""
+_STATED = re.compile(
+    r"\b(?:is|are|has|have|equals?|needs?|gets?|got|earns?|makes?|costs?|takes?|pays?|spends?|saves?|be|totals?)"
+    r"(?: (?:a total of|about|approximately|only|exactly|just|now|still|roughly|around))? $",
+    re.IGNORECASE,
+)
+_ADJUNCT = re.compile(
+    r"\b(?:(?:in|for|before|per|within|every|each|at|by|on|during|question|step|day|week)(?P<bare>)|of|from|after|with)"
+    r"(?: (?:the|all|these|those|an?|its|his|her|their|first|last|next|[a-z]+ing)){0,2} $",
+    re.IGNORECASE,
+)
+"""Before numbers of time, place or number of others; `sold for $18` is none."""
+_JOINT = re.compile(
+    r"\s+|[^0-9]{0,60}(?:[,;&]|\band|\bto|-)[ $]*|.*\bother[ $]*"
+    r"| (?!(?:is|are|was|has|makes?|costs?|equals?|times|on|in|for|at|by|of|per|from|with|after|over|every|each) )"
+    r"[a-z]+ [$ ]*",
+    re.IGNORECASE,
+)
+"""Between two values that are named side by side."""
+_UNIT = re.compile(r" ?(?:(?:square|cubic|sq|cu)\.? )?([a-zA-Z]+)(?: per [a-z]+|/[a-z]+)?")
+_UNIT_WORDS = frozenset((*UNITS, *MULTIPLIERS, *PERCENT_WORDS, *ORDINALS)) - {"in", "time", "times"}
+_RATE = re.compile(r"(?:[gL]|[ck]?m[\u00b2\u00b3]|/[a-z]{2,})(?![a-zA-Z])")
+"""After a number, without making a formula of it: `370g`, `$5/week`."""
+
+
+def stated_value(text: str) -> str | None:
+    """Return the number that the last sentence with one states, and its unit; None where it leaves open which.
+
+    >>> stated_value("Each of the 3 boys gets 12 apples."), stated_value("42 dollars for 3 weeks")
+    ('12', '42 dollars')
+    >>> stated_value("5 boys, 3 girls") is None
+    True
+    """
+    sentence = next((part for part in reversed(_SENTENCES.split(text)) if _DIGIT.search(part)), "")
+    if not 0 < len(sentence) <= _LONGEST_SENTENCE:
+        return None
+    # Emphasis, remarks in brackets and conditions go; of a calculation its result is left, if it has no variables.
+    plain = _EMPHASIS.sub(lambda match: match[1] or match[2] or "", sentence).replace("\\$", "$").replace("\\%", "%")
+    plain = _NEGATED.sub(" -", _REMARK.sub("", f" {_BULLET.sub('', plain)} "))
+    conclusion = _CONCLUSION.split(_CONDITIONAL.sub("", plain))[-1]
+    plain = (conclusion if _DIGIT.search(conclusion) else plain).strip(" *:=.")
+    if "=" in plain and not _WORD.search(sentence):
+        return None  # a formula, which is compared as one
+    calculation, equals, result = plain.rpartition("=")
+    plain = result.strip()
+    first = NUMBER.match(plain) if equals and _is_calculation(calculation) else None
+    if first is None or _is_in_formula(plain, first):
+        is_named = equals and not first and not _WORD.search(calculation)
+        if is_named or _VARIABLE.search(f"{_NAMED.sub('', calculation)} {plain}") or OPEN.search(plain):
+            return None
+        first = _stated_number(plain)
+    if first is None or _follows(_CHANGED, plain, first) or _ALTERNATIVE.match(plain, first.end()):
+        return None
+    unit = _UNIT.match(plain, first.end())
+    return plain[first.start() : unit.end() if unit and unit[1] in _UNIT_WORDS else first.end()]
+
+
+def _is_calculation(text: str) -> bool:
+    """Return whether the last side of a chain of equations is made of numbers, without variables."""
+    side = _TIMES.sub(" ", text.rpartition("=")[2])
+    return _DIGIT.search(side) is not None and _VARIABLE.search(side) is None
+
+
+def _stated_number(sentence: str) -> re.Match[str] | None:
+    """Return the number after `is`, `has` and the like, or that a sentence begins with, or else its last one."""
+    numbers = [match for match in NUMBER.finditer(sentence) if not _is_in_formula(sentence, match)]
+    stated = [match for match in numbers if _follows(_STATED, sentence, match)]
+    if not numbers or len(stated) > 1:
+        return None
+    if len(numbers) > 1 and numbers[0].start() > 0 and not stated:
+        adjuncts = {match: _follows(_ADJUNCT, sentence, match) for match in numbers}
+        own = [
+            match for match, found in adjuncts.items() if not found or ("$" in match[0] and found["bare"] is not None)
+        ]
+        numbers = own or numbers
+    chosen = stated[0] if stated else numbers[0] if numbers[0].start() == 0 else numbers[-1]
+    place = numbers.index(chosen)
+    beside = pairwise(numbers[max(0, place - 1) : place + 2])
+    is_list = any(_JOINT.fullmatch(sentence[one.end() : other.start()]) for one, other in beside)
+    return None if is_list else chosen
+
+
+def _follows(words: re.Pattern[str], sentence: str, number: re.Match[str]) -> re.Match[str] | None:
+    return words.search(sentence, max(0, number.start() - _BEFORE), number.start())
+
+
+def _is_in_formula(text: str, number: re.Match[str]) -> bool:
+    unit = _UNIT.match(text, number.end())
+    if (unit and unit[1] in _UNIT_WORDS) or _RATE.match(text, number.end()):
+        return False
+    before = _IN_FORMULA_BEFORE.search(text, max(0, number.start() - 4), number.start())
+    return before is not None or _IN_FORMULA_AFTER.match(text, number.end()) is not None
