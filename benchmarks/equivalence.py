@@ -5,8 +5,8 @@
 DATA holds `equivalence/triples.jsonl.gz` (fields gold, gold_alternatives, answer, expected, kind, scope, flags,
 conflict) and, where present, `rl_probe/responses.jsonl.gz`, `rollouts/math_qwen2.5_math_cot_100x.jsonl.gz` and
 `rollouts/gsm8k_tora_70b.jsonl.gz`. `python -m benchmarks` puts what is kept in `results/equivalence.jsonl` into
-`docs/maths-answers.md`. Golds and answers are graded as they are published, by `extraction: auto`, or `boxed` where the
-responses were asked for a box; all other policies are the defaults.
+`docs/maths-answers.md`. Golds and answers are graded as they are published, by the default policies, but `extraction: boxed` where the responses
+were asked for a box.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _SHOWN = 60  # characters of a text's end
 REASONS = {
     r"\beginboxed{8\sqrt{6}}": "no box in LaTeX: the command is misspelt",
     r"\boxed{9} \boxed{42}": "boxes side by side are one answer, the list 9, 42",
+    "not it's not 10": "a sentence that negates a value states none",
 }
 """Why an answer of the equivalence cases is judged otherwise, by a part of its text."""
 
