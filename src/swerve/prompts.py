@@ -247,20 +247,18 @@ def _source(tokenizer: PreTrainedTokenizerBase) -> str:
 def _encode_question(
     tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem
 ) -> list[int]:
-    has_template, place = bool(tokenizer.chat_template), f"the prompt of problem {problem.id!r}"
-    if not has_template:
+    if tokenizer.chat_template:
+        rendered = _through_template(tokenizer, arguments, _messages(problem), problem)
+        ids = _known(tokenizer, tokenize(tokenizer, rendered, special=False), rendered, problem)
+        if prefix := turn.unrepeated(problem.prefix):
+            begun = tokenize(tokenizer, prefix, special=False)
+            if not concatenates(tokenizer):
+                begun, _ = tokens_after(tokenizer, rendered, ids, prefix)
+            ids += _known(tokenizer, begun, prefix, problem)
+    else:
         text = _prompt_text(tokenizer, arguments, turn, problem)
-        return _readable(tokenizer, _known(tokenizer, tokenize(tokenizer, text), text, problem), place)
-    rendered = _through_template(tokenizer, arguments, _messages(problem), problem)
-    ids = _known(tokenizer, tokenize(tokenizer, rendered, special=False), rendered, problem)
-    prefix = turn.unrepeated(problem.prefix)
-    if prefix:
-        apart = concatenates(tokenizer)
-        begun = (
-            tokenize(tokenizer, prefix, special=False) if apart else tokens_after(tokenizer, rendered, ids, prefix)[0]
-        )
-        ids += _known(tokenizer, begun, prefix, problem)
-    return _readable(tokenizer, ids, place)
+        ids = _known(tokenizer, tokenize(tokenizer, text), text, problem)
+    return _readable(tokenizer, ids, f"the prompt of problem {problem.id!r}")
 
 
 def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem) -> str:
@@ -372,13 +370,11 @@ def encode_completions(
         for number, ids in enumerate(encoded)
     ]
     # What was not taken as it stands is said.
-    all_of_them = f"of {len(texts)} completions"
-    num_ended = len(texts) - len(cut_off) - sum(len(new) > len(old) for new, old in zip(ended, encoded, strict=True))
-    if num_ended:
-        note(f"{num_ended} {all_of_them} end with a stop token already and get no other")
-    num_begun = sum(new != old for new, old in zip(learned, texts, strict=True))
-    if num_begun:
-        note(f"{num_begun} {all_of_them} begin with what their prompt ends with; it is not repeated")
+    num_lengthened = sum(len(new) > len(old) for new, old in zip(ended, encoded, strict=True))
+    if num_ended := len(texts) - len(cut_off) - num_lengthened:
+        note(f"{num_ended} of {len(texts)} completions end with a stop token already and get no other")
+    if num_begun := sum(new != old for new, old in zip(learned, texts, strict=True)):
+        note(f"{num_begun} of {len(texts)} completions begin with what their prompt ends with; it is not repeated")
     return ended
 
 
@@ -501,12 +497,12 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
 
     def encode(asked: tuple[str, str]) -> list[int]:
         text, place = asked
-        tokens = tokenize(tokenizer, text, special=False)
-        if has_unknown(tokenizer, tokens, text):
+        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])  # a book's offsets would fill the memory
+        if tokenizer.unk_token_id in ids and has_unknown(tokenizer, tokenize(tokenizer, text, special=False), text):
             raise ConfigError(
                 f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers it"
             )
-        return _readable(tokenizer, tokens.ids, place)
+        return _readable(tokenizer, ids, place)
 
     try:
         longest = max(map(len, texts), default=0)
