@@ -12,8 +12,20 @@ from swerve.config import PromptConfig
 from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.problems.prompt import with_prompt
-from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
+from swerve.prompts import (
+    TemplateArguments,
+    Turn,
+    check_template_arguments,
+    encode_completions,
+    encode_prompts,
+    prompt_notes,
+    prompt_texts,
+    turn_end,
+    turn_of,
+)
+from swerve.tokens import tokenize
 from swerve.types import Message, Problem
+from tests.chat_models import THINKS, TURNS, byte_level, sentence_piece
 
 CHAT = (
     "{% for m in messages %}<| {{ m.role }} |> {{ m.content }} {% endfor %}"
@@ -137,3 +149,141 @@ def test_arguments_that_a_template_does_not_read_are_named(tokenizer: PreTrained
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match="has no chat template"):
         check_template_arguments(tokenizer, TemplateArguments(values={"note": 1}))
+
+
+LLAMA_2 = (
+    "{% for m in messages %}{% if m.role == 'user' %}[I] {{ m.content }} [/I]"
+    "{% else %} {{ m.content }} </s>{% endif %}{% endfor %}"
+)
+QWEN_3 = (
+    "{% for m in messages %}<|{{ m.role }}|>\n"
+    "{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% if quiet %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "arguments", "end", "begun", "gap"),
+    [
+        (byte_level(), {}, None, "", ""),
+        (byte_level(TURNS), {}, "<|end|>", "", ""),
+        (byte_level(TURNS.replace("<|end|>\n", "{{ eos_token }}")), {}, "<|endoftext|>", "", ""),
+        (byte_level(TURNS.replace("<|end|>\n", "").replace("{{ eos_token }}", "")), {}, None, "", ""),
+        (byte_level(THINKS), {}, "<|end|>", "<think>\n", ""),
+        (byte_level(QWEN_3), {}, "<|end|>", "", ""),
+        (byte_level(QWEN_3), {"quiet": True}, "<|end|>", "<think>\n\n</think>\n\n", ""),
+        (sentence_piece(LLAMA_2), {}, "</s>", "", " "),
+        (byte_level("{{ raise_exception('never') }}"), {}, None, "", ""),
+        (byte_level("{{ messages[9].content }}"), {}, None, "", ""),
+    ],
+)
+def test_what_a_template_writes_around_an_answer(
+    tokenizer: PreTrainedTokenizerFast, arguments: dict[str, bool], end: str | None, begun: str, gap: str
+) -> None:
+    told = TemplateArguments(values=arguments)
+    number = turn_end(tokenizer, told)
+    assert (None if number is None else tokenizer.convert_ids_to_tokens(number)) == end
+    turn = turn_of(tokenizer, told)
+    assert (turn.begun, turn.gap) == (begun, gap)
+    assert turn_of(tokenizer, told) is turn or not tokenizer.chat_template
+
+
+@pytest.mark.parametrize(
+    ("begun", "prefix", "text", "left"),
+    [
+        ("", "", " x", " x"),
+        ("<think>\n", "", "<think>\nx", "x"),
+        ("<think>\n", "", "\n<think> x", " x"),
+        ("<think>\n", "", "x <think>", "x <think>"),
+        ("", "<think>", "<think>x", "x"),
+        ("<think>\n", "Well,", "<think>\nWell, x", " x"),
+        ("<think>\n", "Well,", "Well, x", " x"),
+        ("\n", "", "\nx", "\nx"),
+    ],
+)
+def test_what_a_prompt_ends_with_is_not_repeated(begun: str, prefix: str, text: str, left: str) -> None:
+    assert Turn(begun=begun).unrepeated(text, prefix) == left
+
+
+def test_a_prefix_that_the_template_writes_stands_once() -> None:
+    tokenizer, problem = byte_level(THINKS), replace(PROBLEM, prefix="<think>")
+    for one in (PROBLEM, problem):
+        (text,), (prompt,) = prompt_texts(tokenizer, [one]), encode_prompts(tokenizer, [one])
+        assert text == tokenizer.decode(prompt.token_ids) == "<|user|>one plus one<|end|>\n<|assistant|><think>\n"
+
+
+def test_a_prefix_adds_no_space() -> None:
+    tokenizer = sentence_piece(LLAMA_2)
+    (prompt,) = encode_prompts(tokenizer, [replace(PROBLEM, prefix="<think>")])
+    assert tokenizer.convert_ids_to_tokens(prompt.token_ids[-8:]) == ["]", *"<think>"]
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_prompt_does_not_end_with_the_end_of_a_text(begin: bool) -> None:
+    tokenizer = byte_level(begin=begin, ends=True)
+    (prompt,) = encode_prompts(tokenizer, [PROBLEM])
+    assert tokenizer.decode(prompt.token_ids) == "<|user|>" * begin + "one plus one"
+    assert prompt_notes(tokenizer, [PROBLEM]) == [
+        "the tokenizer of the model writes tokens after every text: prompts go without them"
+    ]
+    tokenizer.chat_template = TURNS
+    (prompt,) = encode_prompts(tokenizer, [PROBLEM])
+    assert tokenizer.decode(prompt.token_ids) == "<|user|>one plus one<|end|>\n<|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "text", "written"),
+    [
+        (byte_level(TURNS), None, "10", "10<|end|>"),
+        (byte_level(TURNS), None, "10<|end|>\n", "10<|end|>"),
+        (byte_level(TURNS), None, "10<|endoftext|>", "10<|endoftext|>"),
+        (byte_level(THINKS), None, "<think>\nso</think>10", "so</think>10<|end|>"),
+        (byte_level(), None, "10", "10<|endoftext|>"),
+        (sentence_piece(LLAMA_2), None, "the", "▁the</s>"),
+        (sentence_piece(), "Answer: ", "the t", "the▁t</s>"),
+        (sentence_piece(), "Answer:", " the t", "▁the▁t</s>"),
+    ],
+)
+def test_a_completion_is_what_the_template_writes(
+    tokenizer: PreTrainedTokenizerFast, prompt: str | None, text: str, written: str
+) -> None:
+    problem = replace(PROBLEM, question=prompt or PROBLEM.question)
+    encoded = encode_prompts(tokenizer, [problem])
+    end = tokenizer.eos_token_id
+    (ids,) = encode_completions(tokenizer, encoded, [text], stop_ids=[end])
+    assert "".join(tokenizer.convert_ids_to_tokens(list(ids))).replace("Ċ", "\n") == written
+    if tokenizer.chat_template and "<think>" not in text and "<|" not in text:
+        chat = [{"role": "user", "content": problem.question}, {"role": "assistant", "content": text}]
+        whole = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
+        assert whole[: len(encoded[0].token_ids) + len(ids) - 1] == [*encoded[0].token_ids, *ids[:-1]]
+
+
+def test_what_is_not_taken_as_it_stands_is_said() -> None:
+    tokenizer, notes = byte_level(THINKS), list[str]()
+    texts = ["<think>\nso</think>10<|end|>", "so</think>10", "so</think>"]
+    prompts = encode_prompts(tokenizer, [PROBLEM] * 3)
+    found = encode_completions(tokenizer, prompts, texts, cut_off={2}, note=notes.append)
+    assert found[0] == found[1] == (*found[2], *tokenize(tokenizer, "10").ids, turn_end(tokenizer))
+    assert notes == [
+        "1 of 3 completions end with a stop token already and get no other",
+        "1 of 3 completions begin with what their prompt ends with; it is not repeated",
+    ]
+    asked = [PROBLEM, replace(PROBLEM, question="is <|end|> a word?")]
+    assert prompt_notes(tokenizer, asked) == [
+        "the chat template ends a turn with '<|end|>', not with '<|endoftext|>': supervised completions end with it, "
+        "and sampling stops at both",
+        "1 of 2 questions hold special tokens such as '<|end|>', which the model reads as such",
+    ]
+
+
+def test_an_unknown_token_is_an_unknown_word_only_where_the_text_does_not_write_it(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    tokenizer.chat_template = CHAT
+    with pytest.raises(ConfigError, match="no token for a word of problem 'p'"):
+        encode_prompts(tokenizer, [replace(PROBLEM, question="one minus one")])
+    same = byte_level(unk="<|endoftext|>")
+    (prompt,) = encode_prompts(same, [replace(PROBLEM, question="a<|endoftext|>b")])
+    assert prompt.token_ids[1] == same.unk_token_id
+    (completion,) = encode_completions(same, [prompt], ["<|endoftext|>c"])
+    assert completion[::2] == (same.unk_token_id, same.eos_token_id)

@@ -10,10 +10,10 @@ import heapq
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from swerve.config import Config
 from swerve.errors import ConfigError, nearest
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
+from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
 from swerve.types import Message, Problem, Prompt
 
 _NUM_MEASURED = 256
@@ -102,7 +103,8 @@ def encode_prompts(
     """Return each problem's messages and prefix as token ids, by the tokenizer's chat template where it has one.
 
     A chat template that refuses a system message is given that message's text at the beginning of the user's. Without a
-    chat template the messages' texts and the prefix are joined by empty lines.
+    chat template the messages' texts and the prefix are joined by empty lines. What the tokenizer adds after a text,
+    such as an end token, is no part of a prompt, and a prefix that the template's own prompt ends with stands once.
 
     Args:
         tokenizer: of the model that reads them.
@@ -113,8 +115,9 @@ def encode_prompts(
         ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages;
             one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
+    turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
     try:
-        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments), problems)
+        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments, turn), problems)
     except BoundedCallError as error:
         raise _failed(tokenizer, arguments, problems[error.number], error) from None
     for problem, ids in zip(problems, found, strict=True):
@@ -135,10 +138,49 @@ def prompt_texts(
     Raises:
         ConfigError: see `encode_prompts`.
     """
+    turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
     try:
-        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments), problems)
+        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments, turn), problems)
     except BoundedCallError as error:
         raise _failed(tokenizer, arguments, problems[error.number], error) from None
+
+
+def prompt_notes(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], arguments: TemplateArguments = _NO_ARGUMENTS
+) -> list[str]:
+    """Return lines on what the tokenizer or its chat template does to prompts that their texts do not show."""
+    notes, end = [], turn_end(tokenizer, arguments)
+    if end not in (None, tokenizer.eos_token_id):
+        notes.append(
+            f"the chat template ends a turn with {tokenizer.convert_ids_to_tokens(end)!r}, not with "
+            f"{tokenizer.eos_token!r}: supervised completions end with it, and sampling stops at both"
+        )
+    # Where the tokenizer fails, encoding the prompts says so.
+    if not tokenizer.chat_template and _appends(tokenizer):
+        notes.append(f"the tokenizer of {_source(tokenizer)} writes tokens after every text: prompts go without them")
+    return [*notes, *marks_notes(tokenizer, problems)]
+
+
+def marks_notes(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[str]:
+    """Return a line on how many problems' texts hold special tokens, which is none where none does."""
+    marks = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    pattern = re.compile("|".join(map(re.escape, marks)) or "(?!)")
+    texts = ["\n".join(text for _, text in _messages(problem)) for problem in problems]
+    written = [mark.group() for text in texts if (mark := pattern.search(text))]
+    if not written:
+        return []
+    share = f"{len(written)} of {len(problems)} questions"
+    return [f"{share} hold special tokens such as {written[0]!r}, which the model reads as such"]
+
+
+def _appends(tokenizer: PreTrainedTokenizerBase) -> bool:
+    def counted(text: str) -> bool:
+        return len(tokenizer(text)["input_ids"]) > len(tokenize(tokenizer, text).ids)
+
+    try:
+        return bool(_each_bounded(tokenizer, counted, ["1"])[0])
+    except BoundedCallError:
+        return False
 
 
 def _each_bounded(
@@ -181,7 +223,7 @@ def _failed(
     """Return what is to be said of a problem's prompt, after finding out whether template or tokenizer failed."""
     if tokenizer.chat_template:
         try:
-            call_each(partial(_render, tokenizer, arguments), [_messages(problem)], shared_limits())
+            call_each(lambda one: len(_rendered(tokenizer, arguments, _messages(one))), [problem], shared_limits())
         except BoundedCallError as found:
             folder = Path(tokenizer.name_or_path)
             name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
@@ -202,29 +244,27 @@ def _source(tokenizer: PreTrainedTokenizerBase) -> str:
     return tokenizer.name_or_path or "the model"
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, messages: Sequence[Message]) -> int:
-    untyped: Any = tokenizer
-    options = {"add_generation_prompt": True, "tokenize": False, **arguments.options(tokenizer)}
-    try:
-        return len(str(untyped.apply_chat_template(_named(messages), **options)))
-    except TemplateError:
-        return 0
-
-
-def _encode_question(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem) -> list[int]:
+def _encode_question(
+    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem
+) -> list[int]:
     if tokenizer.chat_template:
-        begun = tokenizer(problem.prefix, add_special_tokens=False)["input_ids"] if problem.prefix else []
-        rendered = _through_template(tokenizer, arguments, _messages(problem), problem, tokenize=True, return_dict=True)
-        return _readable(tokenizer, [*rendered["input_ids"], *begun], f"the prompt of problem {problem.id!r}")
-    text = _prompt_text(tokenizer, arguments, problem)
-    ids = _known(tokenizer, list(tokenizer(text)["input_ids"]), problem)
+        rendered = _through_template(tokenizer, arguments, _messages(problem), problem)
+        ids = _known(tokenizer, tokenize(tokenizer, rendered, special=False), rendered, problem)
+        if prefix := turn.unrepeated(problem.prefix):
+            begun = tokenize(tokenizer, prefix, special=False)
+            if not concatenates(tokenizer):
+                begun, _ = tokens_after(tokenizer, rendered, ids, prefix)
+            ids += _known(tokenizer, begun, prefix, problem)
+    else:
+        text = _prompt_text(tokenizer, arguments, turn, problem)
+        ids = _known(tokenizer, tokenize(tokenizer, text), text, problem)
     return _readable(tokenizer, ids, f"the prompt of problem {problem.id!r}")
 
 
-def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem) -> str:
+def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, turn: Turn, problem: Problem) -> str:
     messages = _messages(problem)
     if tokenizer.chat_template:
-        return f"{_through_template(tokenizer, arguments, messages, problem, tokenize=False)}{problem.prefix}"
+        return _through_template(tokenizer, arguments, messages, problem) + turn.unrepeated(problem.prefix)
     texts = [content for _, content in messages]
     return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
 
@@ -238,19 +278,20 @@ def _through_template(
     arguments: TemplateArguments,
     messages: Sequence[Message],
     problem: Problem,
-    **options: bool,
-) -> Any:
+) -> str:
     """Return what the template makes of messages; where it refuses a system message, its text begins the user's."""
     untyped: Any = tokenizer
     try:
-        return untyped.apply_chat_template(
-            _named(messages), add_generation_prompt=True, **options, **arguments.options(tokenizer)
+        return str(
+            untyped.apply_chat_template(
+                _named(messages), add_generation_prompt=True, tokenize=False, **arguments.options(tokenizer)
+            )
         )
     except TemplateError as error:
         if [role for role, _ in messages[:2]] == ["system", "user"]:
             (_, system), (_, user), *others = messages
             joined = [("user", f"{system}\n\n{user}"), *others]
-            return _through_template(tokenizer, arguments, joined, problem, **options)
+            return _through_template(tokenizer, arguments, joined, problem)
         raise ConfigError(
             f"the tokenizer's chat template refuses the messages of problem {problem.id!r} "
             f"({', '.join(role for role, _ in messages)}): {error}; give messages that it takes "
@@ -262,26 +303,176 @@ def _named(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in messages]
 
 
+def is_asked(problem: Problem) -> bool:
+    """Whether a problem's prompt is made of its messages: of others the text is known as the model read it."""
+    return bool(problem.question or problem.messages)
+
+
 def encode_completions(
-    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], texts: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Prompt],
+    texts: Sequence[str],
+    arguments: TemplateArguments = _NO_ARGUMENTS,
+    *,
+    stop_ids: Collection[int] = (),
+    cut_off: Collection[int] = (),
+    note: Callable[[str], None] = lambda _line: None,
 ) -> list[tuple[int, ...]]:
-    """Return the token ids of supervised completions, a text for each problem, ended by the end-of-sequence token.
+    """Return the token ids of supervised completions, a text for each prompt, ended as the model is to end them.
+
+    The end is the token that the chat template writes after an assistant's turn, where it writes one, else the
+    end-of-sequence token. A text that ends with a stop token keeps that one, and what the prompt ends with, such as a
+    `<think>` that the template writes, is not repeated.
+
+    Args:
+        tokenizer: of the model that learns.
+        prompts: what the texts answer.
+        texts: the completions.
+        arguments: of the chat template.
+        stop_ids: tokens that end a completion.
+        cut_off: numbers of the texts that have no end.
+        note: told what was not taken as it stands.
 
     Raises:
         ConfigError: the tokenizer has no token for a word of a text, or none that ends a sequence; it reaches a limit
             of time or memory, or fails.
     """
+    if not texts:
+        return []
+    turn, end = turn_of(tokenizer, arguments), completion_end(tokenizer, arguments, stop_ids)
+    learned = [
+        turn.unrepeated(text, prompt.problem.prefix) if is_asked(prompt.problem) else text
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
 
-    def encode(asked: tuple[Problem, str]) -> list[int]:
-        end = end_token(tokenizer)
-        ids = list(tokenizer(asked[1], add_special_tokens=False)["input_ids"])
-        known = _known(tokenizer, ids, asked[0])
-        return [*_readable(tokenizer, known, f"the completion of problem {asked[0].id!r}"), end]
+    @cache
+    def says_apart() -> bool:  # no tokenizer is called but under limits
+        return looks_words_up(tokenizer) or concatenates(tokenizer)
+
+    def encode(asked: tuple[Prompt, str]) -> list[int]:
+        (prompt, text), problem = asked, asked[0].problem
+        if says_apart():
+            tokens = tokenize(tokenizer, text, special=False)
+        else:
+            ids, special = prompt.token_ids, is_asked(problem) and not tokenizer.chat_template
+            before = _prompt_text(tokenizer, arguments, turn, problem) if is_asked(problem) else decoded(tokenizer, ids)
+            text = text if text.startswith(turn.gap) else turn.gap + text
+            tokens, _ = tokens_after(tokenizer, before, ids, text, special=special)
+        known = _known(tokenizer, tokens, text, problem)
+        return _readable(tokenizer, [*known, end], f"the completion of problem {problem.id!r}")[:-1]
 
     try:
-        return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
+        encoded = _each_bounded(tokenizer, encode, list(zip(prompts, learned, strict=True)))
     except BoundedCallError as error:
-        raise _tokenizer_failed(tokenizer, f"problem {problems[error.number].id!r}", error) from None
+        raise _tokenizer_failed(tokenizer, f"problem {prompts[error.number].problem.id!r}", error) from None
+    ended = [
+        tuple(ids) if number in cut_off else with_end(tokenizer, ids, end, stop_ids)
+        for number, ids in enumerate(encoded)
+    ]
+    # What was not taken as it stands is said.
+    num_lengthened = sum(len(new) > len(old) for new, old in zip(ended, encoded, strict=True))
+    if num_ended := len(texts) - len(cut_off) - num_lengthened:
+        note(f"{num_ended} of {len(texts)} completions end with a stop token already and get no other")
+    if num_begun := sum(new != old for new, old in zip(learned, texts, strict=True)):
+        note(f"{num_begun} of {len(texts)} completions begin with what their prompt ends with; it is not repeated")
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a chat template writes around an assistant's text."""
+
+    after: tuple[int, ...] = ()
+    """Tokens after the text of a conversation's last turn."""
+    begun: str = ""
+    """What a prompt already has of the answer, such as `<think>`."""
+    gap: str = ""
+    """White space between a prompt and the text, where the prompt does not end with it."""
+
+    def unrepeated(self, text: str, prefix: str = "") -> str:
+        """Return a text without what its prompt, which has the prefix as well, already ends with."""
+        for begun in (self.begun + prefix, prefix) if prefix else (self.begun,):
+            mark, rest = begun.strip(), text.lstrip()
+            if mark and rest.startswith(mark):
+                return rest.removeprefix(mark).removeprefix(begun[len(begun.rstrip()) :])
+        return text
+
+
+_TURN = "_turn_of_its_template"
+_USER, _ASSISTANT, _NEXT = "c2d0a9", "7be41f", "e90d35"
+"""Texts that no template has of its own."""
+
+
+def turn_of(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments = _NO_ARGUMENTS) -> Turn:
+    """Return what the chat template writes around an assistant's text, as it renders two conversations.
+
+    A template that fails or takes no such conversations says nothing: what it does to a prompt is said there.
+    """
+    if not tokenizer.chat_template:
+        return Turn()
+    key = (tokenizer.chat_template, arguments)
+    known = getattr(tokenizer, _TURN, None)
+    if known is None or known[0] != key:
+        try:
+            ((after, begun, gap),) = call_each(partial(_turn, tokenizer), [arguments], shared_limits())
+            known = key, Turn(tuple(after), begun, gap)
+        except BoundedCallError:
+            known = key, Turn()
+        setattr(tokenizer, _TURN, known)
+    return known[1]
+
+
+def _turn(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments) -> tuple[list[int], str, str]:
+    asked = [("user", _USER), ("assistant", _ASSISTANT)]
+    last = _rendered(tokenizer, arguments, asked, add_generation_prompt=False)
+    prompt = _rendered(tokenizer, arguments, asked[:1]).rpartition(_USER)[2]
+    # An earlier turn has the bare header; some templates write an empty thought into the last one.
+    _, _, after_user = _rendered(tokenizer, arguments, [*asked, ("user", _NEXT)]).partition(_USER)
+    header, has_text, _ = after_user.partition(_ASSISTANT)
+    begun = prompt.removeprefix(header) if has_text and prompt.startswith(header) else ""
+    gap = header.removeprefix(prompt) if has_text and header.startswith(prompt) else ""
+    _, has_text, after = last.rpartition(_ASSISTANT)
+    after_ids = tokenize(tokenizer, after, special=False).ids if has_text else []
+    return after_ids, begun, "" if gap.strip() else gap
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+) -> str:
+    """Return what the template makes of messages; empty where it refuses them."""
+    untyped: Any = tokenizer
+    options = {"add_generation_prompt": add_generation_prompt, "tokenize": False, **arguments.options(tokenizer)}
+    try:
+        return str(untyped.apply_chat_template(_named(messages), **options))
+    except TemplateError:
+        return ""
+
+
+def turn_end(
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments = _NO_ARGUMENTS,
+    stop_ids: Collection[int] = (),
+) -> int | None:
+    """Return the token that the template ends an assistant's turn with; None without a template or such a token.
+
+    It is the first after the text that is special to the tokenizer or one of `stop_ids`.
+    """
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return next((token for token in turn_of(tokenizer, arguments).after if token in special | set(stop_ids)), None)
+
+
+def completion_end(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, stop_ids: Collection[int]) -> int:
+    """Return the token that a supervised completion ends with: `turn_end`, else the end-of-sequence token.
+
+    Raises:
+        ConfigError: the tokenizer has none.
+    """
+    end = turn_end(tokenizer, arguments, stop_ids)
+    return end_token(tokenizer) if end is None else end
 
 
 def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -306,8 +497,8 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
 
     def encode(asked: tuple[str, str]) -> list[int]:
         text, place = asked
-        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])  # a book's offsets would fill the memory
+        if tokenizer.unk_token_id in ids and has_unknown(tokenizer, tokenize(tokenizer, text, special=False), text):
             raise ConfigError(
                 f"the model's tokenizer has no token for a word of {place}; use a model whose vocabulary covers it"
             )
@@ -344,8 +535,9 @@ def check_solution_lengths(
     arguments = template_arguments(config)
     check_template_arguments(tokenizer, arguments)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
-    lengths = _solution_lengths(tokenizer, longest) if checks_solutions else [None] * len(longest)
-    for prompt, needed in zip(encode_prompts(tokenizer, longest, arguments), lengths, strict=True):
+    prompts = encode_prompts(tokenizer, longest, arguments)
+    lengths = _solution_lengths(tokenizer, prompts, arguments) if checks_solutions else [None] * len(longest)
+    for prompt, needed in zip(prompts, lengths, strict=True):
         problem = prompt.problem
         if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
             raise ConfigError(
@@ -361,21 +553,24 @@ def check_solution_lengths(
             )
 
 
-def _solution_lengths(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[int | None]:
+def _solution_lengths(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt], arguments: TemplateArguments
+) -> list[int | None]:
     """Return the number of tokens of each written solution, None for a problem without one."""
-    solutions = {number: problem.solution for number, problem in enumerate(problems) if problem.solution is not None}
-    found = encode_completions(tokenizer, [problems[number] for number in solutions], list(solutions.values()))
-    lengths = dict(zip(solutions, map(len, found), strict=True))
-    return [lengths.get(number) for number in range(len(problems))]
+    solved = {number: prompt for number, prompt in enumerate(prompts) if prompt.problem.solution is not None}
+    texts = [prompt.problem.solution or "" for prompt in solved.values()]
+    completions = encode_completions(tokenizer, list(solved.values()), texts, arguments)
+    lengths = dict(zip(solved, map(len, completions), strict=True))
+    return [lengths.get(number) for number in range(len(prompts))]
 
 
-def _known(tokenizer: PreTrainedTokenizerBase, ids: list[int], problem: Problem) -> list[int]:
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+def _known(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, text: str, problem: Problem) -> list[int]:
+    if has_unknown(tokenizer, tokens, text):
         raise ConfigError(
             f"the model's tokenizer has no token for a word of problem {problem.id!r}; "
             f"use a model whose vocabulary covers the task '{problem.family}', or model=tiny"
         )
-    return ids
+    return tokens.ids
 
 
 def _readable(tokenizer: PreTrainedTokenizerBase, ids: list[int], place: str) -> list[int]:

@@ -17,7 +17,7 @@ from swerve.errors import ConfigError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.prompts import encode_completions, encode_prompts, encode_texts
 from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.types import Problem
+from swerve.types import Problem, Prompt
 
 LOOP = "{% for i in range(99999) %}"
 DOUBLING = "{% set n = namespace(x='xx') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}"
@@ -98,12 +98,14 @@ def letters() -> PreTrainedTokenizerFast:
 
 def test_a_hostile_tokenizer_on_a_supervised_text_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.6, memory_bytes=128 << 20))
-    tokenizer, problems = letters(), [Problem(id=str(n), family="x", question="1", answer="") for n in range(3)]
+    tokenizer = letters()
+    problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(3)]
+    prompts = [Prompt(problem=problem, token_ids=(2,)) for problem in problems]
     tokenizer.eos_token = "8"
-    assert encode_completions(tokenizer, problems, ["1", "2 3", ""]) == [(2, 9), (3, 4, 9), (9,)]
+    assert encode_completions(tokenizer, prompts, ["1", "2 3", ""]) == [(2, 9), (3, 4, 9), (9,)]
     growing(tokenizer.backend_tokenizer)
     with pytest.raises(ConfigError, match=r"\(tokenizer.json\) fails on problem '1': .*memory limit 128 MiB"):
-        encode_completions(tokenizer, problems, ["1", "1 a", "2"])
+        encode_completions(tokenizer, prompts, ["1", "1 a", "2"])
     assert encode_texts(tokenizer, ["1", "2 3"], ["a.txt", "b.txt"]) == [[2], [3, 4]]
     with pytest.raises(ConfigError, match=r"\(tokenizer.json\) fails on b.txt: .*memory limit 128 MiB"):
         encode_texts(tokenizer, ["1", "1 a"], ["a.txt", "b.txt"])

@@ -147,7 +147,7 @@ def test_prompts_begin_with_the_begin_token_and_completions_end_with_the_end_tok
     problem = Problem(id="p", family="addition", question="1 + 1 =", answer="1")
     (prompt,) = encode_prompts(tokenizer, [problem])
     assert tokenizer.convert_ids_to_tokens(list(prompt.token_ids)) == ["<bos>", "1", "+", "1", "="]
-    (completion,) = encode_completions(tokenizer, [problem], ["1 +"])
+    (completion,) = encode_completions(tokenizer, [prompt], ["1 +"])
     assert tokenizer.convert_ids_to_tokens(list(completion)) == ["1", "+", "<eos>"]
     assert tokenizer.decode([*prompt.token_ids, *completion], skip_special_tokens=True) == "1 + 1 = 1 +"
 
@@ -168,8 +168,9 @@ def test_chat_templates_are_used_where_there_is_one():
 def test_a_tokenizer_without_an_end_token_is_refused_for_supervised_text():
     tokenizer = build_word_tokenizer(["1"])
     tokenizer.eos_token = None
+    problem = Problem(id="p", family="x", question="1", answer="1")
     with pytest.raises(ConfigError, match="has no end-of-sequence token"):
-        encode_completions(tokenizer, [Problem(id="p", family="x", question="1", answer="1")], ["1"])
+        encode_completions(tokenizer, encode_prompts(tokenizer, [problem]), ["1"])
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(saved, tmp_path):
@@ -202,7 +203,7 @@ def test_a_token_without_an_embedding_is_refused_where_it_occurs(saved, tmp_path
     ):
         encode_prompts(tokenizer, [replace(sound, question="1 <image>")])
     with pytest.raises(ConfigError, match=r"token 1 of the completion of problem 'p' is '<image>'"):
-        encode_completions(tokenizer, [sound], ["<image>"])
+        encode_completions(tokenizer, encode_prompts(tokenizer, [sound]), ["<image>"])
     source = checkpoint_source("m", path, RuntimeConfig(device="cpu"))
     assert source.check().vocabulary_size == 11
     _with_token(path, "<end>", eos_token="<end>")

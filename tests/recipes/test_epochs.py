@@ -25,16 +25,21 @@ def _load(tmp_path, *overrides, sft="steps: 3", rl="steps: 3"):
 
 
 @pytest.mark.parametrize(
-    ("sft", "rl", "steps"),
+    ("sft", "rl", "steps", "num_examples"),
     [
-        ("epochs: 2", "epochs: 0.5", (13, 5)),  # 100 of 8, 25 of 5
-        ("epochs: 1, validation_share: 0.2", "steps: 4", (5, 4)),  # 40 of 8
-        ("epochs: 0.01", "epochs: 1", (1, 10)),
+        ("epochs: 2", "epochs: 0.5", (13, 5), (100, 25)),
+        ("epochs: 1, validation_share: 0.2", "steps: 4", (5, 4), (40, None)),
+        ("epochs: 0.01", "epochs: 1", (1, 10), (1, 50)),
+        ("epochs: 0.3", "epochs: 0.46", (2, 5), (15, 23)),  # 0.3 x 50 is 15, not one more
     ],
 )
-def test_epochs_are_steps_once_the_recipe_is_read(tmp_path, sft, rl, steps):
+def test_epochs_are_steps_once_the_recipe_is_read(tmp_path, sft, rl, steps, num_examples):
     config = _load(tmp_path, sft=sft, rl=rl)
     assert tuple(stage.steps for stage in config.stages) == steps
+    assert tuple(stage.num_examples for stage in config.stages) == num_examples
+    assert [sum(map(stage.size_of, range(stage.steps))) for stage in config.stages] == [
+        stage.num_examples or stage.steps * stage.step_size for stage in config.stages
+    ]
     (tmp_path / "again.yaml").write_text(dump_yaml(config))
     assert load_config(tmp_path / "again.yaml") == config
     assert _load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2").stages[0].steps == 13
@@ -56,6 +61,7 @@ def test_epochs_of_files_are_of_their_records(tmp_path):
         ("epochs: 2, steps: 3", "steps: 1", "epochs stands in place of steps and of phases"),
         ("loss: cross_entropy", "steps: 1", "missing required key 'stages.0.steps'"),
         ("steps: 3", "epochs: 2, phases: [{steps: 1}]", "epochs stands in place of steps and of phases"),
+        ("steps: 2, num_examples: 17", "steps: 1", r"num_examples \(17\) do not take 2 steps of 8; leave it out"),
         ("steps: 1, epochs: null", "epochs: 1, where: {kinds: [none]}", "of no examples"),
     ],
 )

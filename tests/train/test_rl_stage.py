@@ -492,3 +492,16 @@ def test_two_processes_make_the_same_updates_of_every_kind(on_two_processes, rec
                 expected = None if one[name] is None else pytest.approx(one[name], rel=5e-3, abs=1e-4)
                 assert two[name] == expected, (step, name)
     assert json.loads((together.path / "run.json").read_text())["status"] == "trained"
+
+
+@pytest.mark.parametrize("kind", ["rl", "distill"])
+def test_the_last_step_of_an_epoch_has_the_problems_that_are_left(recipe, small_run, tmp_path, kind):
+    stage = {**RL, "kind": kind, "steps": None, "epochs": 0.02}  # 8 of 400, 6 a step
+    more = {"teacher": str(small_run.checkpoint_path(100))} if kind == "distill" else {"num_minibatches": 3}
+    run = _train(recipe({**stage, **more}), tmp_path / "run")
+    read = [read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA).to_pylist() for step in (1, 2)]
+    assert [len(rows) for rows in read] == [24, 8]
+    assert len({row["problem_id"] for rows in read for row in rows}) == 8
+    assert read_metrics(run.metrics_path)[1]["num_tokens"] == sum(len(row["completion_ids"]) for row in read[1])
+    full = _train(recipe({**RL, **more, "kind": kind, "steps": 1}), tmp_path / "full")
+    assert read[0] == read_table(full.rollouts_path(1), ROLLOUTS_SCHEMA).to_pylist()

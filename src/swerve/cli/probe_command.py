@@ -83,7 +83,9 @@ Task = Annotated[
 Ends = Annotated[
     str | None,
     typer.Option(
-        "--ends", metavar="none|eos", help="eos: add the end-of-sequence token to responses.  [default: none]"
+        "--ends",
+        metavar="none|eos",
+        help="eos: add the token that ends a turn, or a sequence, to responses.  [default: none]",
     ),
 ]
 

@@ -116,6 +116,27 @@ class _Counted(_Stage):
 
     epochs: Annotated[Positive, Field(le=1e6)] | None = None
     """In place of `steps`: passes over the problems that the stage draws from, or the records of `data`."""
+    num_examples: PositiveInt | None = None
+    """What `epochs` come to: examples, or prompts, of all steps; the last step has what is left. Null: all are full."""
+
+    @property
+    def step_size(self) -> int:
+        """Examples, or prompts, of a full step."""
+        raise NotImplementedError
+
+    def size_of(self, index: int) -> int:
+        """Return how many examples, or prompts, the step with 0-based number `index` has."""
+        is_last = self.num_examples is not None and index == self.steps - 1
+        return (self.num_examples or 0) - index * self.step_size if is_last else self.step_size
+
+    @model_validator(mode="after")
+    def _check_num_examples(self) -> Self:
+        if self.num_examples is not None and -(-self.num_examples // self.step_size) != self.steps:
+            raise ValueError(
+                f"num_examples ({self.num_examples}) do not take {self.steps} steps of {self.step_size}; leave it out, "
+                "or give epochs in place of both"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -124,7 +145,7 @@ class _Counted(_Stage):
             return given
         if given.get("steps") is not None or given.get("phases"):
             raise ValueError("epochs stands in place of steps and of phases; give one of them")
-        return {**given, "steps": 1}  # until the data is counted
+        return {**given, "steps": 1, "num_examples": None}  # until the data is counted
 
 
 class EarlyStoppingConfig(Model):
@@ -178,6 +199,11 @@ class SftStage(_Supervised, _Counted):
     """Of plain text: documents follow one another, an end token after each, in sequences of `max_length`; false: each
     document has sequences of its own."""
 
+    @property
+    def step_size(self) -> int:
+        """See the base class."""
+        return self.batch_size
+
     @model_validator(mode="after")
     def _check_data(self) -> SftStage:
         if self.data and (self.where != StageFilter() or self.mix or self.curriculum != ShuffledCurriculum()):
@@ -198,6 +224,11 @@ class _Sampling(_Counted):
     made it fail; 1: never."""
     keep_rollouts: bool = True
     """Write every step's rollouts to the run directory."""
+
+    @property
+    def step_size(self) -> int:
+        """See the base class."""
+        return self.prompts_per_step
 
 
 class DpoStage(_Stage):

@@ -36,7 +36,7 @@ from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
 from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
-from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_texts
+from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.cache import check_samples
@@ -106,7 +106,7 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     shown, first = progress or SilentProgress(), jobs[0].settings
     apply_runtime(first.runtime)
     problems = chosen_problems(first, shown)
-    models = {job.label: _prompted(job, problems) for job in jobs}
+    models = {job.label: _prompted(job, problems, shown) for job in jobs}
     plans = [_plan(job, models[job.label]) for job in jobs]
     for plan in plans:
         plan.check_place()
@@ -251,7 +251,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _CHARS_SHOWN else f"{text[:_CHARS_SHOWN]}..."
 
 
-def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
+def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -> _PromptedModel:
     settings = job.settings
     source = checkpoint_source(job.label, job.model, settings.runtime)
     checked = source.check()
@@ -262,6 +262,8 @@ def _prompted(job: SampleJob, problems: Sequence[Problem]) -> _PromptedModel:
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
     check_template_arguments(checked.tokenizer, arguments)
     prompts = encode_prompts(checked.tokenizer, problems, arguments)
+    for note in prompt_notes(checked.tokenizer, problems, arguments):
+        progress.note(f"{job.label}: {note}")
     _check_positions(source, checked, prompts, settings)
     texts = prompt_texts(checked.tokenizer, problems, arguments)
     return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)

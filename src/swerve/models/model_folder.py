@@ -69,7 +69,7 @@ from swerve.models.trial import (
     try_to_build,
     try_to_load_tokenizer,
 )
-from swerve.prompts import limit_ids
+from swerve.prompts import limit_ids, turn_end
 from swerve.version import __version__
 from swerve.world import ALONE, World
 
@@ -350,7 +350,7 @@ def _own_memory(model: PreTrainedModel) -> None:
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Return the ids that end a completion: the tokenizer's end-of-sequence token and the model's own."""
+    """Return the ids that end a completion: the end-of-sequence token, the model's own, and what ends a turn."""
     declared = model.generation_config.eos_token_id if model.generation_config is not None else None
     own = declared if isinstance(declared, list) else [declared]
     if not all(token is None or isinstance(token, int) for token in own):
@@ -358,7 +358,9 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
             f"{model.name_or_path}: eos_token_id in generation_config.json must be an id or a list of ids, got "
             f"{declared!r}"
         )
-    return tuple(sorted({token for token in [tokenizer.eos_token_id, *own] if token is not None}))
+    ends = {token for token in [tokenizer.eos_token_id, *own] if token is not None}
+    end = turn_end(tokenizer, stop_ids=ends)
+    return tuple(sorted(ends if end is None else {*ends, end}))
 
 
 def weights_fingerprint(model: PreTrainedModel) -> str:

@@ -1,23 +1,25 @@
-"""Stages whose length a recipe gives in passes over their data: how many steps these are."""
+"""Stages whose length a recipe gives in passes over their data: how many examples and steps these are."""
 
 from __future__ import annotations
 
 import math
 
-from swerve.config import Config, SftStage, StageConfig
+from swerve.config import Config, DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
+from swerve.formats.imported_responses import responses_of
 from swerve.problems import load_family
 from swerve.problems.data_specs import parse_spec, read_source
 from swerve.seeds import derive_seed
 
 
 def with_steps(config: Config) -> Config:
-    """Return a configuration whose stages have `steps` in place of `epochs`, rounded up.
+    """Return a configuration whose stages have `steps` and `num_examples` in place of `epochs`, rounded up.
 
-    A pass is over the training problems within `where`, or the records of `data`, less what validates.
+    A pass is over the training problems within `where`, or the responses of `data`, less what validates.
 
     Raises:
         ConfigError: a stage has no data, or plain text, whose number of sequences only the tokenizer decides.
+        ArtifactError: a record of `data` is no response.
     """
     if all(getattr(stage, "epochs", None) is None for stage in config.stages):
         return config
@@ -25,16 +27,18 @@ def with_steps(config: Config) -> Config:
 
 
 def _with_steps(stage: StageConfig, config: Config) -> StageConfig:
-    epochs = getattr(stage, "epochs", None)
-    if epochs is None:
+    if not isinstance(stage, SftStage | RlStage | DistillStage) or stage.epochs is None:
         return stage
-    per_step = stage.batch_size if isinstance(stage, SftStage) else getattr(stage, "prompts_per_step", 1)
-    total = _num_records(stage) if isinstance(stage, SftStage) and stage.data else _num_problems(stage, config)
+    total = _num_responses(stage) if isinstance(stage, SftStage) and stage.data else _num_problems(stage, config)
     share = getattr(stage, "validation_share", None)
     total -= max(1, round(share * total)) if share else 0
     if total < 1:
-        raise ConfigError(f"stage '{stage.label}': epochs={epochs:g} of no examples; widen where, or give more data")
-    return stage.model_copy(update={"steps": math.ceil(epochs * total / per_step), "epochs": None})
+        raise ConfigError(
+            f"stage '{stage.label}': epochs={stage.epochs:g} of no examples; widen where, or give more data"
+        )
+    num = max(1, math.ceil(stage.epochs * total - 1e-9))  # 0.1 x 30 is 3
+    steps = math.ceil(num / stage.step_size)
+    return stage.model_copy(update={"steps": steps, "num_examples": num, "epochs": None})
 
 
 def _num_problems(stage: StageConfig, config: Config) -> int:
@@ -42,13 +46,14 @@ def _num_problems(stage: StageConfig, config: Config) -> int:
     return sum(map(stage.where.admits, problems))
 
 
-def _num_records(stage: SftStage) -> int:
+def _num_responses(stage: SftStage) -> int:
     total = 0
     for spec in stage.data:
-        records = [] if parse_spec(spec).path.suffix == ".txt" else read_source(spec, default_split="train")
+        path = parse_spec(spec).path
+        records = [] if path.suffix == ".txt" else read_source(spec, default_split="train")
         if all(record.values.keys() == {"text"} for record in records):
             raise ConfigError(
                 f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"
             )
-        total += len(records)
+        total += len(responses_of(path, records))
     return total

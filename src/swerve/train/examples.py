@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -15,7 +14,18 @@ from swerve.formats.imported_responses import ResponseRecord, read_provenance, r
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems.data_specs import parse_spec, read_source
-from swerve.prompts import TemplateArguments, encode_completions, encode_prompts, encode_texts, end_token
+from swerve.prompts import (
+    TemplateArguments,
+    completion_end,
+    encode_completions,
+    encode_prompts,
+    encode_texts,
+    end_token,
+    is_asked,
+    marks_notes,
+)
+from swerve.tokens import with_end
+from swerve.types import Prompt
 
 _MAX_TEXT_LENGTH = 1024
 
@@ -83,7 +93,7 @@ class ExampleReader:
         """
         keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
         by_text = [one for one in responses if not (keeps_ids and one.completion_ids)]
-        of_text = iter(self._by_text(by_text))
+        of_text = iter(self._by_text(by_text, source))
         encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else next(of_text) for one in responses]
         limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
         kept = [one for one in encoded if len(one) <= limit]
@@ -115,10 +125,10 @@ class ExampleReader:
     def _by_ids(self, response: ResponseRecord) -> Example:
         prompt, completion = response.problem.prompt_ids or (), response.completion_ids or ()
         if completion[-1] not in self.stop_ids and response.finish_reason != "length":
-            completion = (*completion, end_token(self.tokenizer))
+            completion = (*completion, completion_end(self.tokenizer, self.arguments, self.stop_ids))
         return Example(response.problem.id, (prompt, completion))
 
-    def _by_text(self, responses: Sequence[ResponseRecord]) -> list[Example]:
+    def _by_text(self, responses: Sequence[ResponseRecord], source: str) -> list[Example]:
         problems, texts = [one.problem.as_problem() for one in responses], list[str]()
         for one in responses:
             if not one.problem.has_prompt or one.response is None:
@@ -127,15 +137,29 @@ class ExampleReader:
                     "swerve sample records both"
                 )
             texts.append(one.response)
-        is_asked = [bool(one.question or one.messages) for one in problems]
-        rendered = iter(encode_prompts(self.tokenizer, list(compress(problems, is_asked)), self.arguments))
-        others = [one for one, asked in zip(responses, is_asked, strict=True) if not asked]
+        asked_ones = [problem for problem in problems if is_asked(problem)]
+        rendered = iter(encode_prompts(self.tokenizer, asked_ones, self.arguments))
+        for note in marks_notes(self.tokenizer, asked_ones):
+            self.note(f"{source}: {note}")
+        others = [one for one, problem in zip(responses, problems, strict=True) if not is_asked(problem)]
         texts_read = [one.problem.prompt or "" for one in others]  # the text as the model read it
         as_read = iter(encode_texts(self.tokenizer, texts_read, [one.place for one in others]))
-        prompts = [next(rendered).token_ids if asked else tuple(next(as_read)) for asked in is_asked]
-        completions = encode_completions(self.tokenizer, problems, texts)
+        prompts = [
+            next(rendered) if is_asked(problem) else Prompt(problem=problem, token_ids=tuple(next(as_read)))
+            for problem in problems
+        ]
+        completions = encode_completions(
+            self.tokenizer,
+            prompts,
+            texts,
+            self.arguments,
+            stop_ids=self.stop_ids,
+            cut_off={number for number, one in enumerate(responses) if one.finish_reason == "length"},
+            note=lambda line: self.note(f"{source}: {line}"),
+        )
         return [
-            Example(one.id, found) for one, found in zip(problems, zip(prompts, completions, strict=True), strict=True)
+            Example(prompt.problem.id, (prompt.token_ids, completion))
+            for prompt, completion in zip(prompts, completions, strict=True)
         ]
 
     def _text_examples(self, source: str, records: Sequence[Record], texts: Sequence[str]) -> list[Example]:
@@ -146,7 +170,7 @@ class ExampleReader:
         limit = min(limit, self.positions or limit) - 1  # the token before the first stands in the sequence as well
         kept = [(text, record.place) for record, text in zip(records, texts, strict=True) if text.strip()]
         encoded = encode_texts(self.tokenizer, [text for text, _ in kept], [place for _, place in kept])
-        documents = [[*tokens, end] for tokens in encoded]
+        documents = [with_end(self.tokenizer, tokens, end, ()) for tokens in encoded]
         if not documents or limit < 1:
             raise ConfigError(f"{source} has no text, or max_length is below 2 tokens")
         streams = [[token for document in documents for token in document]] if self.packing else documents

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 import transformers
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
@@ -49,7 +49,7 @@ from swerve.models.model_folder import (
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import check_solution_lengths
+from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
 from swerve.rewards.checks import problems_digest
@@ -277,6 +277,7 @@ class _Training:
         check_solution_lengths(
             config, model.config, tokenizer, self.problems, checks_solutions=not self.family.is_prose
         )
+        self._note_prompts(tokenizer)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
             for stage in config.stages
@@ -378,6 +379,12 @@ class _Training:
                 f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"
             )
         return weights
+
+    def _note_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Say what the tokenizer does to the prompts, once."""
+        if self.world.is_main:
+            for note in prompt_notes(tokenizer, self.problems, template_arguments(self.config)):
+                self.progress.note(note)
 
     def _learner(self, stage: StageConfig, weights: ReplicatedModel, tokenizer: Any) -> Learner:
         value_head = None

@@ -111,7 +111,7 @@ def sample_step(
     """
     context.world.doing("sampling in")
     rounds = stage.max_refills if isinstance(stage, RlStage) and stage.zero_variance == "refill" else 0
-    count = stage.prompts_per_step
+    count = stage.size_of(index)
     params = context.sampling(
         num_samples=stage.samples_per_prompt,
         temperature=stage.temperature,
@@ -124,7 +124,7 @@ def sample_step(
             missing = count - int(context.world.sums({"n": sum(rollouts.varied())})["n"])
             if missing <= 0:
                 break
-            start = number * count
+            start = number * stage.prompts_per_step
             more = _sample(stage, context, engine, index, range(start, start + missing), params)
             rollouts = StepRollouts(
                 groups=[*rollouts.groups, *more.groups],

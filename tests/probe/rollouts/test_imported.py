@@ -25,6 +25,7 @@ from swerve.probe.rollouts.imported import ImportSettings, evaluated_problems, i
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.family import problem_id
+from tests.chat_models import TURNS, byte_level, sentence_piece
 
 CHAT = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
@@ -120,6 +121,17 @@ def test_words_that_touch_are_tokenised_apart() -> None:
     spaced = encode_response(tokenizer, "1 + 1 =", " 2")
     assert (spaced.prompt_ids, spaced.completion_ids) == (found.prompt_ids, found.completion_ids)
     assert (spaced.boundary, spaced.spans) == ("joint", ((0, 2),))
+
+
+def test_words_between_which_decoding_may_have_dropped_a_space_are_split() -> None:
+    tokenizer = sentence_piece()
+    found = encode_response(tokenizer, "Once upon a time", "the cat")
+    assert (found.boundary, found.spans[0]) == ("split", (0, 3))
+    assert tokenizer.decode([*found.prompt_ids, *found.completion_ids]).endswith("Once upon a timethe cat")
+    assert encode_response(tokenizer, "Once upon a time", " the cat").boundary == "joint"
+    templated = byte_level(TURNS)
+    prompt = templated("<|user|>x<|end|>\n<|assistant|>")["input_ids"]
+    assert encode_after_ids(templated, tuple(prompt), "the").boundary == "joint"
 
 
 def test_after_ids_that_their_text_does_not_give_back() -> None:
@@ -248,6 +260,9 @@ def test_end_of_sequence_only_if_asked_and_once(tmp_path: Path) -> None:
     assert [pieces(tokenizer, one.completion_ids) for one in ended] == [["abc", "</s>"]] * 2
     assert ended[0].spans == ((0, 3), (3, 3))
     assert plain[0].problem.id == problem_id("imported", "x")  # no id in the file: one made from the prompt
+    chat = byte_level(TURNS)
+    by_template = import_responses(path, tokenizer=chat, settings=ImportSettings(ends="eos")).sequences
+    assert pieces(chat, by_template[0].completion_ids) == ["a", "b", "c", "<|end|>"]
     tokenizer.eos_token = None
     with pytest.raises(ConfigError, match="no end-of-sequence token to add"):
         import_responses(path, tokenizer=tokenizer, settings=ImportSettings(ends="eos"))
@@ -293,7 +308,7 @@ def test_words_the_tokenizer_does_not_have_are_refused(tmp_path: Path) -> None:
     ):
         path = write(tmp_path / "r.jsonl", [{"id": "k", **row}])
         with pytest.raises(
-            ArtifactError, match=f"line 1: the tokenizer has no token for a word of the {what} of problem 'k'"
+            ArtifactError, match=f"line 1: the tokenizer has no token for a word of the {what}; give models"
         ):
             import_responses(path, tokenizer=tokenizer)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from swerve.artifacts.metrics import read_metrics
@@ -21,6 +23,7 @@ from swerve.train import train
 from swerve.train.examples import ExampleReader
 from swerve.train.stages.sft import SftRunner
 from swerve.types import Completion, Problem, Reward
+from tests.chat_models import THINKS, TURNS, byte_level, save_model
 
 STAGE = {
     "kind": "sft",
@@ -236,6 +239,10 @@ def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_mode
     other = info.model_copy(update={"tokenizer": SamplesTokenizer(name="owner/n", sha256="other")})
     write_samples(tmp_path / "other.parquet", other, [sample])
     (encoded,) = _reader(tiny).read([str(tmp_path / "other.parquet")])
+    assert tokenizer.decode(encoded.tokens[1]) == "2"
+    ended = replace(sample, completion=replace(sample.completion, finish_reason="stop"))
+    write_samples(tmp_path / "ended.parquet", other, [ended])
+    (encoded,) = _reader(tiny).read([str(tmp_path / "ended.parquet")])
     assert tokenizer.decode(encoded.tokens[1]) == f"2 {tokenizer.eos_token}"
     assert tokenizer.decode(encoded.tokens[0], skip_special_tokens=True) == "1 + 1 ="
 
@@ -272,3 +279,104 @@ def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_pa
         stream.write("\n")
     with pytest.raises(ConfigError, match=r"the code or data of stages\.sft\.validation has changed since"):
         _train(load(other), tmp_path / "other", resume=True)
+
+
+class _Notes(SilentProgress):
+    """Keeps the lines that a run notes."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, message):
+        self.lines.append(message)
+
+
+CHAT_RECIPE = """
+seed: 1
+task: {{kind: math, train: [{problems}], heldout: [{heldout}]}}
+model: {{kind: pretrained, path: {model}}}
+max_new_tokens: 8
+stages: [{{kind: sft, data: {data}, optimizer: {{lr: 1e-9}}, {stage}}}]
+runtime: {{device: cpu, threads: 1}}
+"""
+
+
+def _chat_run(tmp_path, tokenizer, rows, stage):
+    """Train a tiny model on chats; return the model before, the metrics and the notes."""
+    model = save_model(tmp_path / "model", tokenizer, eos=[0, 1])
+    chats = [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]} for q, a in rows]
+    paths = {"data": _write(tmp_path / "chats.jsonl", *chats), "model": tmp_path / "model"}
+    problems = _write(tmp_path / "problems.jsonl", {"question": "1 + 1 =", "answer": "2"})
+    heldout = _write(tmp_path / "heldout.jsonl", {"question": "2 + 2 =", "answer": "4"})
+    recipe = CHAT_RECIPE.format(problems=problems, heldout=heldout, stage=stage, **paths)
+    (tmp_path / "r.yaml").write_text(recipe)
+    notes, run = _Notes(), RunDirectory(tmp_path / "run")
+    train(load_config(tmp_path / "r.yaml"), run, resume=False, progress=notes)
+    return model, read_metrics(run.metrics_path), notes.lines
+
+
+def _loss(model, tokenizer, texts):
+    """Return the mean loss over the completions' tokens, from transformers alone in float64."""
+    model, losses = model.double(), []
+    for prompt, completion in texts:
+        begun, ids = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, prompt + completion))
+        logits = model(torch.tensor([ids])).logits[0, len(begun) - 1 : -1]
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[len(begun) :]), reduction="none"))
+    return float(torch.cat(losses).mean().detach())
+
+
+@pytest.mark.parametrize(
+    ("template", "answer", "prompt", "completion"),
+    [
+        (TURNS, "10", "<|user|>q<|end|>\n<|assistant|>", "10<|end|>"),
+        (TURNS, "10<|end|>", "<|user|>q<|end|>\n<|assistant|>", "10<|end|>"),
+        (THINKS, "<think>\nso</think>10", "<|user|>q<|end|>\n<|assistant|><think>\n", "so</think>10<|end|>"),
+        (None, "10", "q", "10<|endoftext|>"),
+    ],
+)
+def test_the_loss_is_that_of_what_the_template_writes(tmp_path, template, answer, prompt, completion):
+    tokenizer = byte_level(template)
+    model, (metrics,), _ = _chat_run(tmp_path, tokenizer, [("q", answer)], "steps: 1, batch_size: 1")
+    assert metrics["loss"] == pytest.approx(_loss(model, tokenizer, [(prompt, completion)]), abs=1e-5)
+
+
+def test_one_epoch_reads_every_example_once(tmp_path):
+    tokenizer = byte_level(TURNS)
+    rows = [("q", "x" * (number + 1)) for number in range(10)]
+    model, metrics, notes = _chat_run(tmp_path, tokenizer, rows, "epochs: 1, batch_size: 4")
+    written = [("<|user|>q<|end|>\n<|assistant|>", f"{answer}<|end|>") for _, answer in rows]
+    assert [record["epoch"] for record in metrics] == [0.4, 0.8, 1.0]
+    assert sum(record["num_tokens"] for record in metrics) == sum(range(2, 12))
+    total = sum(record["loss"] * record["num_tokens"] for record in metrics)
+    assert total / sum(range(2, 12)) == pytest.approx(_loss(model, tokenizer, written), abs=1e-5)
+    assert notes[0].startswith("the chat template ends a turn with '<|end|>', not with '<|endoftext|>': supervised")
+    # The steps before the last are those of a run by steps.
+    (tmp_path / "steps").mkdir()
+    assert _timeless_figures(_chat_run(tmp_path / "steps", tokenizer, rows, "steps: 3, batch_size: 4")[1][:2]) == (
+        _timeless_figures(metrics[:2])
+    )
+
+
+def _timeless_figures(records):
+    return [{**record, "seconds": None, "lr": None} for record in records]
+
+
+def test_an_epoch_of_traces_is_every_problem_once_and_resumes(load, tmp_path, monkeypatch):
+    stage = {"kind": "sft", "epochs": 1, "batch_size": 16, "save_every": 1, "optimizer": {"lr": 1e-2}}  # 60 problems
+    config, drawn = load(stage), []
+    original = SftRunner._encode
+
+    def encoding(self, steps):
+        original(self, steps)
+        drawn.extend([problem.id for problem in problems] for problems, _ in self._encoded.values())
+
+    monkeypatch.setattr(SftRunner, "_encode", encoding)
+    whole = _train(config, tmp_path / "whole")
+    assert [len(ids) for ids in drawn] == [16, 16, 16, 12]
+    assert len({name for ids in drawn for name in ids}) == 60
+    _at(4, _crash, monkeypatch)
+    with pytest.raises(RuntimeError):
+        _train(config, tmp_path / "run")
+    run = _train(config, tmp_path / "run", resume=True)
+    assert _timeless(run) == _timeless(whole)
+    assert run.select_checkpoint("sft").weights_sha256 == whole.select_checkpoint("sft").weights_sha256

@@ -1,7 +1,7 @@
 """Import responses written elsewhere: each is tokenised once, with its own problem's prompt.
 
-Prompt and response are tokenised together, as one text, and the boundary between them is taken from the tokens'
-character offsets. Where a token stands for characters of both, they are tokenised apart and the sequence says so.
+Prompt and response are tokenised together, as one text, and cut where the prompt's own tokens end. Where a token stands
+for characters of both, they are tokenised apart and the sequence says so.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from swerve.probe.rollouts.tokenise import (
     token_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import encode_prompts, looks_words_up
+from swerve.prompts import encode_prompts, looks_words_up, prompt_texts, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader, outside_policies
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
-from swerve.types import Problem
+from swerve.types import Problem, Prompt
 
 _BOUNDARIES: Mapping[str, Boundary] = {"joint": "joint", "split": "split"}
 
@@ -65,7 +65,8 @@ class ImportSettings:
     """auto: the tokenizer's chat template around a `problem`, where it has one; raw: the problem's text alone. A
     `prompt` is taken as it is either way."""
     ends: Literal["none", "eos"] = "none"
-    """eos: the end-of-sequence token is added as the last position of each response."""
+    """eos: the token that ends a turn in the chat template, without one (or with `raw`) the end-of-sequence token, is
+    added as the last position of each response."""
 
     def __post_init__(self) -> None:
         if self.template not in ("auto", "raw"):
@@ -271,8 +272,9 @@ class ResponseEncoder:
             ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; the chat template fails.
         """
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
-        prompts = encode_prompts(self.tokenizer, [records[number].problem.as_problem() for number in through])
-        found = {number: prompt.token_ids for number, prompt in zip(through, prompts, strict=True)}
+        problems = [records[number].problem.as_problem() for number in through]
+        prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
+        found = dict(zip(through, prompts, strict=True))
         asked = [(record, found.get(number)) for number, record in enumerate(records)]
         try:  # first where it may fail, then here: the tokens are too many to be sent
             if not looks_words_up(self.tokenizer):
@@ -289,22 +291,23 @@ class ResponseEncoder:
         is_templated = self.settings.template == "auto" and bool(self.tokenizer.chat_template)
         return is_templated and all(one is None for one in given) and bool(record.response)
 
-    def _encode_record(self, record: ResponseRecord, prompt_ids: tuple[int, ...] | None) -> EncodedResponse:
+    def _encode_record(self, record: ResponseRecord, templated: tuple[Prompt, str] | None) -> EncodedResponse:
         if record.completion_ids is not None:
             return self._given(record)
         if not record.response:
             raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
         try:
-            encoded = self._encode(record.response, record.problem, prompt_ids)
+            encoded = self._encode(record.response, record.problem, templated)
         except ValueError as error:
             raise ArtifactError(f"{record.place}: {error}") from None
-        self._check_no_unknown(record, encoded)
         return self._ended(encoded)
 
-    def _encode(self, response: str, problem: ProblemRecord, templated_ids: tuple[int, ...] | None) -> EncodedResponse:
-        prompt_ids = templated_ids if problem.prompt_ids is None else problem.prompt_ids
-        if prompt_ids is not None:
-            return encode_after_ids(self.tokenizer, prompt_ids, response)
+    def _encode(self, response: str, problem: ProblemRecord, templated: tuple[Prompt, str] | None) -> EncodedResponse:
+        if problem.prompt_ids is not None:
+            return encode_after_ids(self.tokenizer, problem.prompt_ids, response)
+        if templated is not None:
+            prompt, text = templated
+            return encode_after_ids(self.tokenizer, prompt.token_ids, response, prompt=text)
         if problem.prompt is not None:
             return self._after_text(problem.prompt, response)
         return self._after_text(_bare_text(problem), response)
@@ -340,26 +343,18 @@ class ResponseEncoder:
         )
 
     def _ended(self, encoded: EncodedResponse) -> EncodedResponse:
-        end = self.tokenizer.eos_token_id
-        if self.settings.ends == "none" or encoded.completion_ids[-1] == end:
+        if self.settings.ends == "none":
             return encoded
+        end = turn_end(self.tokenizer) if self.settings.template == "auto" else None
+        end = self.tokenizer.eos_token_id if end is None else end
         if end is None:
             raise ConfigError("the tokenizer has no end-of-sequence token to add; leave the responses without one")
+        if encoded.completion_ids[-1] in (end, self.tokenizer.eos_token_id):
+            return encoded
         length = len(encoded.text)
         return replace(
             encoded, completion_ids=(*encoded.completion_ids, int(end)), spans=(*encoded.spans, (length, length))
         )
-
-    def _check_no_unknown(self, record: ResponseRecord, encoded: EncodedResponse) -> None:
-        unknown, tokenizer = self.tokenizer.unk_token_id, self.tokenizer
-        if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
-            return  # some tokenizers name another special token as the unknown one and never use it as that
-        for what, ids in (("prompt", encoded.prompt_ids), ("response", encoded.completion_ids)):
-            if unknown in ids:
-                raise ArtifactError(
-                    f"{record.place}: the tokenizer has no token for a word of the {what} of problem "
-                    f"{record.problem.id!r}; give models whose vocabulary covers the text"
-                )
 
 
 def _bare_text(problem: ProblemRecord) -> str:

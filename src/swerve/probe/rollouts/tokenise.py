@@ -1,17 +1,18 @@
 """Token ids of a prompt and a response, and the characters of the text that each token stands for.
 
-Prompt and response are tokenised as one text; the boundary between them is taken from the tokens' offsets.
+Prompt and response are tokenised as one text, which is cut where the prompt's own tokens end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
+from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after
 from swerve.types import StepMark
 
 Boundary = Literal["joint", "split", "ids"]
@@ -29,16 +30,16 @@ class EncodedResponse:
     spans: tuple[tuple[int, int], ...]
     """Character offsets of each completion token in `text`; they touch and begin at 0."""
     boundary: Boundary
-    """joint: tokenised together, no token across the boundary; split: tokenised apart; ids: came as token ids."""
+    """joint: tokenised together, no token across the boundary; split: tokenised apart, or the boundary is between two
+    words of which decoding may have dropped the space; ids: came as token ids."""
 
 
 def encode_response(
     tokenizer: PreTrainedTokenizerBase, prompt: str, response: str, *, add_special_tokens: bool = True
 ) -> EncodedResponse:
-    """Tokenise a prompt and its response as one text and cut between them by the tokens' character offsets.
+    """Tokenise a prompt and its response as one text and cut between them where the prompt's own tokens end.
 
-    The cut is kept where no token reaches across it and the tokens before it are the prompt's text, no more and no less
-    (offsets alone can leave out white space). Otherwise, and for a tokenizer without offsets, both are tokenised apart.
+    Where a token reaches across the cut both are tokenised apart, so that the tokens say the two texts if any do.
 
     Args:
         tokenizer: of the models.
@@ -47,92 +48,61 @@ def encode_response(
         add_special_tokens: whether the tokenizer puts its own tokens, such as a begin token, before the prompt.
 
     Raises:
-        ValueError: prompt or response has no tokens.
+        ValueError: prompt or response has no tokens, or the tokenizer has none for a word of one.
     """
-    before = _tokenize(tokenizer, prompt, special=add_special_tokens)
+    before = tokenize(tokenizer, prompt, special=add_special_tokens)
     if not before.ids:
         raise ValueError("the prompt has no tokens; a position needs tokens before it")
-    joint = _tokenize(tokenizer, prompt + response, special=add_special_tokens)
-    num_prompt = _cut(tokenizer, joint, before.ids, len(prompt))
-    if num_prompt is None:
-        return _split(tokenizer, prompt, tuple(before.ids), response)
-    offsets = [(max(start - len(prompt), 0), end - len(prompt)) for start, end in joint.offsets[num_prompt:]]
-    rest = _Pieces(joint.ids[num_prompt:], offsets)
-    return EncodedResponse(
-        prompt=prompt,
-        text=response,
-        prompt_ids=tuple(joint.ids[:num_prompt]),
-        completion_ids=tuple(rest.ids),
-        spans=_touching(tokenizer, rest, response),
-        boundary="joint",
-    )
+    _check_known(tokenizer, before, prompt, "prompt")
+    return _encode_after(tokenizer, prompt, tuple(before.ids), response, special=add_special_tokens)
 
 
-def encode_after_ids(tokenizer: PreTrainedTokenizerBase, prompt_ids: tuple[int, ...], response: str) -> EncodedResponse:
+def encode_after_ids(
+    tokenizer: PreTrainedTokenizerBase, prompt_ids: tuple[int, ...], response: str, *, prompt: str | None = None
+) -> EncodedResponse:
     """Tokenise a response after a prompt that is given as ids, such as a filled chat template.
 
     Together with the prompt's text where that text has the prompt's own ids again, else apart.
 
+    Args:
+        tokenizer: of the models.
+        prompt_ids: what the model read.
+        response: the text that it wrote; with at least one token.
+        prompt: the text whose tokens `prompt_ids` are, no special token added; None: what they decode to.
+
     Raises:
-        ValueError: the response has no tokens.
+        ValueError: the response has no tokens, or the tokenizer has none for a word of it.
     """
-    prompt = str(tokenizer.decode(list(prompt_ids)))
-    if tuple(_tokenize(tokenizer, prompt, special=False).ids) == prompt_ids:
-        return encode_response(tokenizer, prompt, response, add_special_tokens=False)
-    return _split(tokenizer, prompt, prompt_ids, response)
+    return _encode_after(tokenizer, prompt or decoded(tokenizer, prompt_ids), prompt_ids, response, special=False)
 
 
-def _split(
-    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], response: str
+def _encode_after(
+    tokenizer: PreTrainedTokenizerBase, prompt: str, prompt_ids: tuple[int, ...], response: str, *, special: bool
 ) -> EncodedResponse:
-    after = _tokenize(tokenizer, response, special=False)
-    if not after.ids:
+    tokens, is_joint = tokens_after(tokenizer, prompt, prompt_ids, response, special=special)
+    if not tokens.ids:
         raise ValueError("the response has no tokens; there is no position to look at")
+    _check_known(tokenizer, tokens, response, "response")
+    # Decoding alone may have dropped a space between two words: then the first token is a guess.
+    touches = not (prompt[-1:].isspace() or response[:1].isspace()) and not concatenates(tokenizer)
     return EncodedResponse(
         prompt=prompt,
         text=response,
         prompt_ids=prompt_ids,
-        completion_ids=tuple(after.ids),
-        spans=_touching(tokenizer, after, response),
-        boundary="split",
+        completion_ids=tuple(tokens.ids),
+        spans=_touching(tokenizer, tokens, response),
+        boundary="joint" if is_joint and not touches else "split",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Token ids with the characters each stands for; no offsets where the tokenizer has none."""
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-
-
-def _tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> _Pieces:
-    """Tokenise a text; of the tokens that the tokenizer adds, those before it are kept and those after it are not."""
-    if not tokenizer.is_fast:
-        return _Pieces(list(tokenizer(text, add_special_tokens=special)["input_ids"]), [])
-    found: Any = tokenizer(
-        text, add_special_tokens=special, return_offsets_mapping=True, return_special_tokens_mask=True
-    )
-    ids, offsets = list(found["input_ids"]), [(int(start), int(end)) for start, end in found["offset_mapping"]]
-    length = len(ids)
-    while length > 1 and found["special_tokens_mask"][length - 1]:
-        length -= 1
-    return _Pieces(ids[:length], offsets[:length])
+def _check_known(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, text: str, what: str) -> None:
+    if has_unknown(tokenizer, tokens, text):
+        raise ValueError(
+            f"the tokenizer has no token for a word of the {what}; give models whose vocabulary covers the text"
+        )
 
 
-def _cut(tokenizer: PreTrainedTokenizerBase, joint: _Pieces, prompt_ids: list[int], boundary: int) -> int | None:
-    """Return how many tokens of the joint text are the prompt's; None where the boundary falls inside a token."""
-    if not joint.offsets:
-        return None
-    count = next((index for index, (_, end) in enumerate(joint.offsets) if end > boundary), len(joint.ids))
-    if not 0 < count < len(joint.ids) or joint.offsets[count][0] < boundary:
-        return None
-    if joint.ids[:count] == prompt_ids:
-        return count
-    return count if tokenizer.decode(joint.ids[:count]) == tokenizer.decode(prompt_ids) else None
-
-
-def _touching(tokenizer: PreTrainedTokenizerBase, pieces: _Pieces, text: str) -> tuple[tuple[int, int], ...]:
+def _touching(tokenizer: PreTrainedTokenizerBase, pieces: Tokens, text: str) -> tuple[tuple[int, int], ...]:
     """Return spans that touch and cover the text; of tokens that share a character the last one has it."""
     if not pieces.offsets:
         return tuple(token_spans(tokenizer, pieces.ids, text))

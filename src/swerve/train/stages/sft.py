@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ class SftRunner:
         self._stage = stage
         self._context = context
         reader = example_reader(stage, context)
+        self._note = reader.note
         if not examples and isinstance(stage, SftStage):
             examples = reader.read(stage.data)
         share = stage.validation_share if examples else None
@@ -97,7 +98,8 @@ class SftRunner:
             problems, traces = self._encoded.pop(index)
             return traces, context.draw_metrics(problems, step=index)
         total = len(self._examples)
-        numbers = range(index * stage.batch_size, (index + 1) * stage.batch_size)
+        start = index * stage.batch_size
+        numbers = range(start, start + _size_of(stage, index))
         sequences = [
             self._examples[shuffled_order(total, context.seed(stage.label, "epoch", one // total))[one % total]].tokens
             for one in numbers
@@ -106,12 +108,12 @@ class SftRunner:
 
     def _encode(self, steps: range) -> None:
         """Keep the problems of steps and their traces in tokens: a tokenizer under limits costs a fork per call."""
-        size = self._stage.batch_size
-        problems = [self._context.draw(range(size), step=step) for step in steps]
-        seeds = [seed for step in steps for seed in self._seeds("trace", step, num=size)]
-        traces = self._traces(list(chain.from_iterable(problems)), seeds)
+        sizes = [_size_of(self._stage, step) for step in steps]
+        problems = [self._context.draw(range(size), step=step) for step, size in zip(steps, sizes, strict=True)]
+        seeds = [seed for step, size in zip(steps, sizes, strict=True) for seed in self._seeds("trace", step, num=size)]
+        traces = iter(self._traces(list(chain.from_iterable(problems)), seeds))
         self._encoded = {
-            step: (problems[number], traces[number * size : (number + 1) * size]) for number, step in enumerate(steps)
+            step: (drawn, list(islice(traces, len(drawn)))) for step, drawn in zip(steps, problems, strict=True)
         }
 
     def _seeds(self, *path: str | int, num: int) -> list[int]:
@@ -121,9 +123,12 @@ class SftRunner:
         """Return a supervised trace of each problem, drawn with its seed."""
         family, tokenizer = self._context.family, self._context.learner.tokenizer
         traces = [family.trace(problem, random.Random(seed)) for problem, seed in zip(problems, seeds, strict=True)]
-        encoded = encode_prompts(tokenizer, problems, template_arguments(self._context.config))
-        prompts = [prompt.token_ids for prompt in encoded]
-        return list(zip(prompts, encode_completions(tokenizer, problems, traces), strict=True))
+        arguments = template_arguments(self._context.config)
+        prompts = encode_prompts(tokenizer, problems, arguments)
+        stops = self._context.stop_ids
+        completions = encode_completions(tokenizer, prompts, traces, arguments, stop_ids=stops, note=self._note)
+        self._note = lambda _line: None  # later traces are as the first
+        return [(prompt.token_ids, completion) for prompt, completion in zip(prompts, completions, strict=True)]
 
     def _num_tokens(self, sequences: Sequence[TokenSequence]) -> float:
         """Return the number of completion tokens of all processes' sequences."""
@@ -152,6 +157,10 @@ class SftRunner:
     def _token_losses(self, batch: TokenBatch, logits: Tensor, rows: slice) -> Tensor:
         ids = batch.completion_ids[batch.mask]
         return _LOSSES[self._stage.loss](logits, ids[rows], self._stage)[:, None]
+
+
+def _size_of(stage: SupervisedStage, index: int) -> int:
+    return stage.size_of(index) if isinstance(stage, SftStage) else stage.batch_size
 
 
 def example_reader(stage: SupervisedStage, context: StageContext) -> ExampleReader:
