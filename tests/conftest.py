@@ -98,6 +98,35 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
+def longrope():
+    """A randomly initialised Phi 3 with 128 positions that reads texts of more than 32 tokens with other angles."""
+    import torch
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    factors = {"short_factor": [1.0, 1.3, 1.7, 2.0], "long_factor": [2.0, 4.0, 9.0, 30.0]}
+    config = Phi3Config(
+        vocab_size=23,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        original_max_position_embeddings=32,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 100.0, "factor": 4.0, **factors},
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = Phi3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # so that attention is not nearly uniform
+    return model
+
+
+@pytest.fixture(scope="session")
 def save_addition_model() -> Callable[..., Path]:
     """Save a randomly initialised model, with 40 positions, for the words of the addition task; return its folder."""
     from swerve.config import AdditionTask, TinyModel

@@ -5,7 +5,7 @@ This is the only place that shifts by one token: everywhere else position t name
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from swerve.errors import MismatchError
 from swerve.models.head import Head, head_inputs, head_tolerance, model_head
 from swerve.models.packed_attention import PackedRow, sdpa_again, use_packed_attention
+from swerve.positions import angles_of, forget_lengths, turns
 
 TokenSequence = tuple[Sequence[int], Sequence[int]]
 """Prompt ids and completion ids."""
@@ -64,6 +65,14 @@ class TokenBatch:
             return self
         padded = _pad(self.sequences, range(len(self.sequences)), pad_id=0)
         return replace(padded.to(self.input_ids.device), rows=self.rows)
+
+    def chosen(self, places: Sequence[int]) -> TokenBatch:
+        """Return some of the B sequences, in the same kind of rows."""
+        if self.packed_row is not None:
+            return _pack(self.sequences, places).to(self.input_ids.device)
+        names = ("input_ids", "attention_mask", "position_ids", "completion_ids", "mask")
+        chosen: dict[str, Any] = {name: getattr(self, name)[list(places)] for name in names}
+        return replace(self, rows=tuple(places), **chosen)
 
 
 def token_batches(
@@ -256,14 +265,52 @@ def completion_logits(model: PreTrainedModel, batch: TokenBatch) -> Float[Tensor
     return logits
 
 
-def completion_hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tensor, "N D"]:
+def completion_hidden(
+    model: PreTrainedModel, batch: TokenBatch, head: Head, *, most: Callable[[int], float] = int
+) -> Float[Tensor, "N D"]:
     """Return what the head is given at each real completion token, one sequence after the other, padding left out.
 
     Row n of `head(completion_hidden(...))` is row n of `completion_logits(...)[batch.mask]`; no logits are formed.
+    Sequences that a model reads with other rotary angles (`angles_of`) have a forward pass of their own, so that a
+    sequence's states are those that it has alone.
+
+    Args:
+        model: the model.
+        batch: what it reads.
+        head: the model's.
+        most: returns the largest number of forward passes of all processes that must make equally many.
 
     Raises:
         MismatchError: the model does not call its head once with the positions asked for.
     """
+    if not turns(model.config):
+        return _hidden(model, batch, head)
+    sides: dict[tuple[int, ...], list[int]] = {}
+    for place, length in enumerate(_lengths(batch)):
+        sides.setdefault(angles_of(model.config, length), []).append(place)
+    parts = [batch] if len(sides) < 2 else [batch.chosen(places) for places in sides.values()]
+    parts += [empty_batch(pad_id=0).to(batch.input_ids.device)] * (int(most(len(parts))) - len(parts))
+    hidden = torch.cat([_hidden(model, part, head) for part in parts])
+    if len(sides) < 2:
+        return hidden
+
+    # Each row of `hidden` goes to the place of its token in the batch.
+    tokens = torch.arange(len(hidden), device=hidden.device).split(batch.mask.sum(1).tolist())
+    order = torch.cat([tokens[place] for places in sides.values() for place in places])
+    return hidden[order.argsort()]
+
+
+def _lengths(batch: TokenBatch) -> list[int]:
+    """Return how many tokens each of the B sequences has, prompt and completion together."""
+    if batch.packed_row is not None:
+        return [len(prompt) + len(completion) for prompt, completion in batch.sequences]
+    lengths: list[int] = (batch.position_ids.amax(1) + 1).tolist()
+    return lengths[: len(batch.mask)]  # an empty batch has a row, and no sequence
+
+
+def _hidden(model: PreTrainedModel, batch: TokenBatch, head: Head) -> Float[Tensor, "N D"]:
+    """Read a batch in one forward pass; see `completion_hidden`."""
+    forget_lengths(model)
     with head_inputs(head.projection, skip_head=True) as captured:
         if batch.packed_row is None:
             completion_logits(model, batch)
@@ -314,21 +361,32 @@ def reads_packed_rows(model: PreTrainedModel, head: Head) -> bool:
     sequences = [((0, 1, 2), (1, 0)), ((0, 1, 2), (1, 2, 0, 1)), ((1, 2), (0,)), ((1, 2), (2, 2, 0))]
     (padded,) = token_batches(sequences, pad_id=0, in_order=True)
     (packed,) = token_batches(sequences, pad_id=0, packed=True)
+    # Both sets of rotary angles are tried, where a model has two, by positions that begin at the turn.
+    starts = [0, *(turn for turn, is_gradual in turns(model.config) if not is_gradual)]
     training = model.training
     model.eval()  # dropout would make the two passes differ
-    with torch.no_grad():
-        expected = completion_hidden(model, padded.to(model.device), head).double()
-    try:
-        with torch.no_grad():
-            found = completion_hidden(model, packed.to(model.device), head).double()
-        tolerance = head_tolerance(model.dtype)
-        agrees = torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
-    except (MismatchError, TypeError, ValueError, RuntimeError, IndexError):
-        agrees = False  # of the architecture's own code, which may not know what it is asked for
+    agrees = all(_reads_packed_like_padded(model, head, padded, packed, start) for start in starts)
     model.train(training)
     if not agrees:
         sdpa_again(model)
     return agrees
+
+
+def _reads_packed_like_padded(
+    model: PreTrainedModel, head: Head, padded: TokenBatch, packed: TokenBatch, start: int
+) -> bool:
+    """Whether a model has the same states for packed and padded rows, whose positions begin at `start`."""
+    padded, packed = (
+        replace(batch, position_ids=batch.position_ids + start).to(model.device) for batch in (padded, packed)
+    )
+    with torch.no_grad():
+        expected = _hidden(model, padded, head).double()
+        try:
+            found = _hidden(model, packed, head).double()
+        except (MismatchError, TypeError, ValueError, RuntimeError, IndexError):
+            return False  # of the architecture's own code, which may not know what it is asked for
+    tolerance = head_tolerance(model.dtype)
+    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
 
 
 def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:

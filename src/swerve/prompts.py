@@ -24,6 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from swerve.config import Config
 from swerve.errors import ConfigError, nearest
+from swerve.positions import limit_said, max_sampled
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.pool import shared_limits
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after, with_end
@@ -531,7 +532,6 @@ def check_solution_lengths(
     Raises:
         ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
     """
-    limit = getattr(architecture, "max_position_embeddings", None)
     arguments = template_arguments(config)
     check_template_arguments(tokenizer, arguments)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
@@ -539,10 +539,11 @@ def check_solution_lengths(
     lengths = _solution_lengths(tokenizer, prompts, arguments) if checks_solutions else [None] * len(longest)
     for prompt, needed in zip(prompts, lengths, strict=True):
         problem = prompt.problem
+        limit = max_sampled(architecture, len(prompt.token_ids))
         if limit is not None and len(prompt.token_ids) + config.max_new_tokens > limit:
             raise ConfigError(
                 f"problem {problem.id!r} has {len(prompt.token_ids)} tokens and max_new_tokens is "
-                f"{config.max_new_tokens}, together more than the model's {limit} positions; "
+                f"{config.max_new_tokens}, together more than {limit_said(architecture, len(prompt.token_ids))}; "
                 "lower max_new_tokens, leave long questions out, or take a model with more positions "
                 "(model.max_positions of the tiny one)"
             )

@@ -25,6 +25,7 @@ from swerve.eval import sampling
 from swerve.eval.sampling import sample
 from swerve.models.model_folder import load_model
 from swerve.problems import load_family
+from swerve.progress import SilentProgress
 from swerve.rewards import grade
 
 TASK = AdditionTask(digits=2, num_heldout=7)
@@ -268,6 +269,46 @@ def test_what_is_wrong_is_said_before_any_model_is_loaded(
     with pytest.raises(error, match=said):
         sample({"one": folder}, _settings(**changes), out=tmp_path / "one.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+class _Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def _with_config(folder: Path, new: Path, **changes: Any) -> Path:
+    shutil.copytree(folder, new)
+    config = json.loads((new / "config.json").read_text())
+    (new / "config.json").write_text(json.dumps({**config, **changes}))
+    return new
+
+
+def test_completions_are_as_long_as_fits_every_model(folder: Path, tmp_path: Path) -> None:
+    """Models of one command write equally far."""
+    shorter = _with_config(folder, tmp_path / "shorter", max_position_embeddings=30)
+    progress, settings = _Notes(), _settings(num_samples=1, temperatures=(1.0,), max_new_tokens=None, limit=1)
+    paths = sample({"one": folder, "two": shorter}, settings, out=tmp_path / "out", progress=progress)
+    found = [read_samples(path) for path in paths.values()]
+    length = len(found[0].samples[0].prompt_ids)
+    assert [one.info.max_new_tokens for one in found] == [30 - length] * 2
+    said = f"with the prompt of {length} tokens no more fit the model's"
+    assert progress.notes == [
+        f"completions end after {limit - length} new tokens: {said} {limit} positions ('{label}'); --max-new-tokens "
+        "sets another number"
+        for label, limit in (("one", 40), ("two", 30))
+    ]
+
+
+def test_positions_that_are_stretched_already_are_not_multiplied(folder: Path, tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    stretched = _with_config(
+        folder, tmp_path / "llama3", rope_parameters={**rope, "original_max_position_embeddings": 10}
+    )
+    with pytest.raises(ConfigError, match=r"together more than the model's 40 positions; at most 3\d new tokens fit"):
+        sample({"one": stretched}, _settings(max_new_tokens=60), out=tmp_path / "one.parquet")
 
 
 def test_a_changed_reward_file_is_noticed(folder: Path, tmp_path: Path) -> None:

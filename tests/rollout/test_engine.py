@@ -187,7 +187,7 @@ def test_contract_logprobs_are_those_of_the_distribution_sampled_from(subject, t
 
 def test_contract_what_the_model_has_no_room_or_embedding_for_is_named(subject):
     limit = subject.model.config.max_position_embeddings
-    with pytest.raises(ValueError, match=f"prompt 1 has {limit - 2} tokens and may grow by 6"):
+    with pytest.raises(EngineError, match=f"prompt 1 has {limit - 2} tokens and may grow by 6"):
         subject.engine.generate([[1], [1] * (limit - 2)], PARAMS, seeds=[1, 2])
     with pytest.raises(ValueError, match="prompt 0 is empty"):
         subject.engine.generate([[]], PARAMS, seeds=[1])

@@ -214,3 +214,23 @@ def test_bad_calls_are_refused(tiny, other, options, message):
     arguments = {"threshold": 0.0, **options}
     with pytest.raises(ValueError, match=message):
         _mixed(tiny[0], other, "js", **arguments)
+
+
+def test_prompts_on_both_sides_of_a_turn_are_what_each_model_samples_alone(longrope):
+    """Texts of more than 32 tokens are read with other rotary angles."""
+    prompts = [[1] * 4, [1, 5] * 12, [3, 4, 5] * 15]
+    params = _params(max_new_tokens=8, num_samples=2)
+    expected = TorchEngine(longrope, pad_id=0, max_rows=64).generate(prompts, params, seeds=SEEDS)
+    found = generate_mixed(
+        longrope,
+        longrope,
+        prompts,
+        params,
+        selector="js",
+        threshold=math.inf,
+        checkpoint="other",
+        seeds=SEEDS,
+        pad_id=0,
+        max_rows=64,
+    )
+    assert _tokens(found) == _tokens(expected)

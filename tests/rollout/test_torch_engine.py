@@ -23,7 +23,7 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from swerve.batch import completion_logits, token_batches
 from swerve.config.recipe import RuntimeConfig
-from swerve.errors import ConfigError
+from swerve.errors import ConfigError, EngineError
 from swerve.functional import entropy, token_logprobs
 from swerve.models.fast_layers import many_rows
 from swerve.models.model_folder import load_model
@@ -207,7 +207,6 @@ def test_budgets_and_callback(tiny):
         ([[]], {}, "prompt 0 is empty"),
         ([[1]], {"seeds": []}, "1 prompts need as many seeds"),
         ([[1]], {"budgets": [25]}, r"budget 25 of prompt 0 is not within 1\.\.24"),
-        ([[1] * 500], {}, "500 tokens and may grow by 24, but the model has 512 positions"),
     ],
 )
 def test_bad_calls_are_refused(tiny, prompts, options, message):
@@ -315,27 +314,28 @@ def test_the_short_forward_pass_is_not_used_where_it_is_not_the_models(tiny):
         handle.remove()
 
 
-def test_angles_that_depend_on_the_length_are_left_to_the_model():
-    rope = {"rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 16, "factor": 4.0}
-    config = LlamaConfig(
-        vocab_size=11,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        rope_parameters={**rope, "short_factor": [1.0] * 4, "long_factor": [1.0, 4.0, 9.0, 30.0]},
+def test_prompts_on_both_sides_of_a_turn_are_read_with_the_angles_that_they_have_alone(longrope):
+    """Some begin with one another, and two lie next to the turn, at 32 tokens."""
+    long = torch.randint(3, 23, (60,), generator=torch.Generator().manual_seed(0)).tolist()
+    prompts = [long[:9], long[:12], long[:24], long[:33], long[:34], long[:50]]
+    engine = TorchEngine(longrope, pad_id=0, max_rows=8)
+    params = _params(num_samples=2, max_new_tokens=8, stop_ids=())
+    groups = engine.generate(prompts, params, seeds=range(6))
+    for prompt, group in zip(prompts, groups, strict=True):
+        for completion in group:
+            found = _teacher_forced(copy.deepcopy(longrope).double(), prompt, completion.token_ids)
+            assert list(completion.logprobs) == pytest.approx(found, abs=1e-5)
+    said = (
+        "prompt 1 has 25 tokens and may grow by 8, together more than the 32 tokens beyond which the model takes other"
     )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config).eval()
+    with pytest.raises(EngineError, match=said):
+        engine.generate([long[:24], long[:25]], params, seeds=[0, 1])
+
+
+def _teacher_forced(model, prompt, completion):
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(4)
-    engine = TorchEngine(model, pad_id=0, max_rows=8)
-    for prompt in PROMPTS:
-        ((found,),) = engine.generate([prompt], _params(num_samples=1, temperature=0.0, stop_ids=()), seeds=[0])
-        expected = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None)
-        assert list(found.token_ids) == expected[0, len(prompt) :].tolist()
+        logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(completion)[:, None])[:, 0].tolist()
 
 
 def test_every_call_samples_from_the_weights_as_they_are(tiny):

@@ -44,7 +44,7 @@ def evaluate(
         int | None,
         typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem above 0.  [default: 4]"),
     ] = None,
-    max_new_tokens: sample.MaxNewTokens = 512,
+    max_new_tokens: sample.MaxNewTokens = None,
     seed: sample.Seed = 0,
     batch: sample.Batch = 64,
     system: sample.System = None,

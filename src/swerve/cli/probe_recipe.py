@@ -81,9 +81,9 @@ def _used(recipe: ProbeRecipe) -> list[str]:
 
 
 def _sample(recipe: ProbeRecipe, models: ComparedModels, progress: Progress) -> None:
-    """Sample the reference and the final checkpoint; a file that is there is checked and left alone."""
+    """Sample the reference and the final checkpoint, equally far; a file that is there is checked and left alone."""
     from swerve.config.sampling import SampleSettings
-    from swerve.eval.sampling import sample
+    from swerve.eval.sampling import SampleJob, run_jobs
 
     files = recipe.sample_files
     assert recipe.sample is not None
@@ -91,11 +91,11 @@ def _sample(recipe: ProbeRecipe, models: ComparedModels, progress: Progress) -> 
     assert files is not None, "checked with the recipe"
     work: Any = {"task": recipe.task, "rollout": recipe.rollout, "runtime": recipe.runtime}
     settings = SampleSettings(**dict(recipe.sample), **work)
-    for model, path in ((models.reference, files.reference), (models.checkpoints[-1], files.final)):
-        started, was_there = time.monotonic(), path.is_file()
-        sample({model.label: model.path}, settings, out=path, progress=progress)
-        said = "skipped, it is done" if was_there else f"done in {time.monotonic() - started:.1f} s"
-        progress.note(f"sample {model.label}: {said}")
+    sampled = ((models.reference, files.reference), (models.checkpoints[-1], files.final))
+    were_there = [path.is_file() for _, path in sampled]
+    run_jobs([SampleJob(model.label, model.path, settings, path) for model, path in sampled], progress)
+    for (model, _), was_there in zip(sampled, were_there, strict=True):
+        progress.note(f"sample {model.label}: {'skipped, it is done' if was_there else 'done'}")
 
 
 def _probe(recipe: ProbeRecipe, models: ComparedModels, steps: Sequence[StepName], progress: Progress) -> None:

@@ -34,7 +34,15 @@ Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="
 NumSamples = Annotated[
     int | None, typer.Option("--num-samples", metavar="N", min=1, help="Samples per problem, over all temperatures.")
 ]
-MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Longest completion, tokens.")]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        metavar="N",
+        min=1,
+        help="Longest completion, tokens.  [default: what fits every model, at most 512]",
+    ),
+]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Of the sampling; seed=N is the task's own.")
 ]
@@ -72,7 +80,7 @@ def sample(
     temperature: Annotated[
         str, typer.Option("--temperature", metavar="T[,T]...", help="0: greedy. Several share the samples.")
     ] = "1",
-    max_new_tokens: MaxNewTokens = 512,
+    max_new_tokens: MaxNewTokens = None,
     seed: Seed = 0,
     batch: Batch = 64,
     system: System = None,

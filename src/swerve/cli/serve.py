@@ -152,7 +152,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
         ConfigError: vLLM does not have the model's attention on a CPU.
     """
     from swerve.models.model_folder import load_config, load_tokenizer
-    from swerve.models.sources import max_positions
+    from swerve.positions import max_sampled
     from swerve.problems import load_family
     from swerve.prompts import encode_prompts, template_arguments
     from swerve.rollout.vllm_versions import CPU_HEAD_SIZES
@@ -169,8 +169,10 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     problems = [*family.problems("train", seed=seed), *family.problems("heldout", seed=seed)]
     longest = nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
     prompts = encode_prompts(load_tokenizer(model), longest, template_arguments(config))
-    needed = max(len(prompt.token_ids) for prompt in prompts) + config.max_new_tokens
-    return min(max_positions(shape) or sys.maxsize, max(_LEAST, (needed // _ROOM + 2) * _ROOM))
+    longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
+    needed = max(_LEAST, ((longest_prompt + config.max_new_tokens) // _ROOM + 2) * _ROOM)
+    # vLLM takes the angles of long texts for all where it was started for more than the turn.
+    return min(max_sampled(shape, longest_prompt) or sys.maxsize, needed)
 
 
 def _run(plan: _Plan) -> None:

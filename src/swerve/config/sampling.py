@@ -35,7 +35,8 @@ class Sampling(Model):
     """Completions per problem, over all temperatures."""
     temperatures: tuple[Temperature, ...] = Field(default=(1.0,), min_length=1)
     """Taken in turn: sample i of a problem has the temperature number i modulo their number."""
-    max_new_tokens: PositiveInt = 512
+    max_new_tokens: PositiveInt | None = None
+    """Longest completion, tokens; null: as many as fit every model, at most 512."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the sampling: each sample of each problem has its own seed, derived from it."""
     system: str | None = None

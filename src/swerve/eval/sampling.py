@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
+from swerve.positions import limit_said, max_sampled
 from swerve.problems import load_family
 from swerve.progress import Progress, ProgressTask, SilentProgress
 from swerve.prompts import TemplateArguments, check_template_arguments, encode_prompts, prompt_notes, prompt_texts
@@ -57,6 +58,8 @@ _DIGESTS = {
     "problems_sha256": "of other problems, or graded otherwise",
 }
 """What it means where one of these differs."""
+_MOST_NEW_TOKENS = 512
+"""Of a completion, where nothing else is asked for."""
 _CHARS_SHOWN = 40
 _NUM_NAMED = 3
 
@@ -107,7 +110,8 @@ def run_jobs(jobs: Sequence[SampleJob], progress: Progress | None = None) -> boo
     apply_runtime(first.runtime)
     problems = chosen_problems(first, shown)
     models = {job.label: _prompted(job, problems, shown) for job in jobs}
-    plans = [_plan(job, models[job.label]) for job in jobs]
+    max_new_tokens = _max_new_tokens(first, models.values(), shown)
+    plans = [_plan(job, models[job.label], max_new_tokens) for job in jobs]
     for plan in plans:
         plan.check_place()
     device = resolve_device(first.runtime.device)
@@ -264,30 +268,45 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     prompts = encode_prompts(checked.tokenizer, problems, arguments)
     for note in prompt_notes(checked.tokenizer, problems, arguments):
         progress.note(f"{job.label}: {note}")
-    _check_positions(source, checked, prompts, settings)
     texts = prompt_texts(checked.tokenizer, problems, arguments)
     return _PromptedModel(source=source, checked=checked, prompts=prompts, texts=texts)
 
 
-def _plan(job: SampleJob, model: _PromptedModel) -> _Plan:
+def _plan(job: SampleJob, model: _PromptedModel, max_new_tokens: int) -> _Plan:
     problems = [prompt.problem for prompt in model.prompts]
-    info = _info(model.source, model.checked, job.settings, problems)
-    return _Plan(model=model, settings=job.settings, info=info, path=job.path)
+    settings = job.settings.model_copy(update={"max_new_tokens": max_new_tokens})
+    info = _info(model.source, model.checked, settings, problems)
+    return _Plan(model=model, settings=settings, info=info, path=job.path)
 
 
-def _check_positions(
-    source: CheckpointSource, checked: CheckedModel, prompts: Sequence[Prompt], settings: SampleSettings
-) -> None:
-    limit = checked.num_positions
-    longest = max(prompts, key=lambda prompt: len(prompt.token_ids))
-    length = len(longest.token_ids)
-    if limit is not None and length + settings.max_new_tokens > limit:
-        room = f"; at most {limit - length} new tokens fit" if length < limit else ""
-        raise ConfigError(
-            f"the prompt of problem {longest.problem.id!r} has {length} tokens for model '{source.label}' and may grow "
-            f"by {settings.max_new_tokens}, together more than the model's {limit} positions{room}; lower "
-            "--max-new-tokens, or leave long questions out"
-        )
+def _max_new_tokens(settings: SampleSettings, models: Iterable[_PromptedModel], progress: Progress) -> int:
+    """Return how long a completion may be: what settings say, else what fits every model, `_MOST_NEW_TOKENS` at most.
+
+    Raises:
+        ConfigError: a prompt is too long for a model.
+    """
+    asked, largest = settings.max_new_tokens, _MOST_NEW_TOKENS
+    for model in models:
+        config, label = model.checked.config, model.source.label
+        by_length = {len(prompt.token_ids): prompt for prompt in reversed(model.prompts)}
+        limits = {length: max_sampled(config, length) for length in by_length}
+        rooms = {length: limit - length for length, limit in limits.items() if limit is not None}
+        length = min(rooms, key=rooms.__getitem__, default=0)
+        room = rooms.get(length, largest)
+        if room < (asked or 1):
+            raise ConfigError(
+                f"the prompt of problem {by_length[length].problem.id!r} has {length} tokens for model '{label}' and "
+                f"may grow by {asked or largest}, together more than {limit_said(config, length)}"
+                f"{f'; at most {room} new tokens fit' if room > 0 else ''}; lower --max-new-tokens, or leave long "
+                "questions out"
+            )
+        if asked is None and room < largest:
+            largest = room
+            progress.note(
+                f"completions end after {room} new tokens: with the prompt of {length} tokens no more fit "
+                f"{limit_said(config, length)} ('{label}'); --max-new-tokens sets another number"
+            )
+    return asked or largest
 
 
 def _info(
@@ -403,7 +422,7 @@ def _sampled(
         ]
         params = SamplingParams(
             num_samples=1,
-            max_new_tokens=settings.max_new_tokens,
+            max_new_tokens=plan.info.max_new_tokens,
             temperature=temperature,
             stop_ids=stop_ids(loaded.model, loaded.tokenizer),
         )

@@ -106,8 +106,6 @@ class CheckedModel:
     """See `CheckpointSource.content`."""
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
-    num_positions: int | None
-    """Longest sequence, tokens; None: the configuration does not say."""
     vocabulary_size: int
     """Logits of its head, which may be padded beyond the tokenizer's ids."""
     hidden_size: int | None
@@ -124,24 +122,11 @@ def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokeni
         content=content,
         config=config,
         tokenizer=tokenizer,
-        num_positions=max_positions(text),
         vocabulary_size=int(text.vocab_size),
         hidden_size=getattr(text, "hidden_size", None),
         dtype=dtype,
         stored_dtype=None if stored is None else str(stored).removeprefix("torch."),
     )
-
-
-def max_positions(config: Any) -> int | None:
-    """Return how many tokens a model can read: its configuration's limit, stretched as its rotary positions are.
-
-    >>> from types import SimpleNamespace
-    >>> max_positions(SimpleNamespace(max_position_embeddings=32, rope_parameters={"rope_type": "yarn", "factor": 4.0}))
-    128
-    """
-    limit = getattr(config, "max_position_embeddings", None)
-    factor = (getattr(config, "rope_parameters", None) or {}).get("factor") or 1.0
-    return None if limit is None else int(limit * max(float(factor), 1.0))
 
 
 def checkpoint_source(label: str, path: Path | str, runtime: RuntimeConfig) -> CheckpointSource:

@@ -20,7 +20,7 @@ from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
 from swerve.models.model_folder import LoadedModel
-from swerve.models.sources import max_positions
+from swerve.positions import max_positions
 from swerve.probe.engine.forward import STATISTICS, ForcedStates, TopTokens, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
 

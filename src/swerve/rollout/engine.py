@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config.engines import EngineConfig
 from swerve.errors import EngineError
+from swerve.positions import limit_said, max_sampled
 from swerve.recipes.custom import custom_class
 from swerve.types import Completion
 
@@ -157,22 +158,23 @@ def check_request(
     """Check that the model can sample what is asked for.
 
     Raises:
-        ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
-        EngineError: a prompt has an id that the model has no embedding for.
+        ValueError: an empty prompt, or a wrong number of seeds or budgets.
+        EngineError: a prompt has an id that the model has no embedding for, or may grow beyond `max_sampled`.
     """
     if not len(prompts) == len(seeds) == len(budgets):
         raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limits = {length: max_sampled(model.config, length) for length in set(map(len, prompts))}
     num_ids = cast(Any, model).get_input_embeddings().num_embeddings
     for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         if not len(prompt):
             raise ValueError(f"prompt {index} is empty; a model needs at least one token")
         if not 1 <= budget <= params.max_new_tokens:
             raise ValueError(f"budget {budget} of prompt {index} is not within 1..{params.max_new_tokens}")
+        limit = limits[len(prompt)]
         if limit is not None and len(prompt) + budget > limit:
-            raise ValueError(
-                f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, but the model has {limit} "
-                "positions; lower max_new_tokens"
+            raise EngineError(
+                f"prompt {index} has {len(prompt)} tokens and may grow by {budget}, together more than "
+                f"{limit_said(model.config, len(prompt))}; lower max_new_tokens"
             )
         if not 0 <= min(prompt) <= max(prompt) < num_ids:
             wrong = next(token for token in prompt if not 0 <= token < num_ids)

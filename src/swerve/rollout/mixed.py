@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 
 from swerve.config import SwapSelector
 from swerve.functional.divergence import divergence_stats
+from swerve.positions import angles_of, forget_lengths
 from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, row_uniforms, sample
 from swerve.rollout.engine import SamplingParams, check_request
 from swerve.seeds import derive_seed
@@ -136,8 +138,8 @@ def generate_mixed(
         on_finished: called with the number of completions finished since the last call.
 
     Raises:
-        ValueError: an empty prompt, a wrong number of seeds, more tokens than a model has positions, a threshold that
-            is not a number, or `max_rows` below 1.
+        ValueError: an empty prompt, a wrong number of seeds, a threshold that is not a number, or `max_rows` below 1.
+        EngineError: see `check_request`.
     """
     if max_rows < 1 or math.isnan(threshold):
         raise ValueError(f"max_rows must be at least 1 and threshold a number, got {max_rows} and {threshold}")
@@ -151,14 +153,20 @@ def generate_mixed(
     mixing = _Mixing(
         base=base, other=other, selector=selector, threshold=threshold, checkpoint=checkpoint, record=tuple(record)
     )
+    for model in (base, other):
+        forget_lengths(model)
     with ExitStack() as stack:
         stack.enter_context(evaluating(base))
         stack.enter_context(evaluating(other))
         stack.enter_context(torch.inference_mode())
-        for start in range(0, len(rows), max_rows):
-            chunk = rows[start : start + max_rows]
-            completions = mixing.generate(chunk, prompts, params, seeds, pad_id, on_finished)
-            finished.update(zip(chunk, completions, strict=True))
+        for _, side in groupby(
+            rows, lambda row: [angles_of(one.config, len(prompts[row[0]])) for one in (base, other)]
+        ):
+            members = list(side)
+            for start in range(0, len(members), max_rows):
+                chunk = members[start : start + max_rows]
+                completions = mixing.generate(chunk, prompts, params, seeds, pad_id, on_finished)
+                finished.update(zip(chunk, completions, strict=True))
     return [tuple(finished[prompt, sample] for sample in range(params.num_samples)) for prompt in range(len(prompts))]
 
 

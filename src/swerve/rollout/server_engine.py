@@ -180,7 +180,7 @@ class ServerEngine(Engine):
         """See `Engine.generate`.
 
         Raises:
-            ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
+            ValueError: an empty prompt, or a wrong number of seeds or budgets.
             EngineError: a server does not come back, or what it answers is wrong; the message names it.
             InterruptedRunError: a signal asked for a stop while a server was waited for.
         """

@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from transformers import PreTrainedModel
 
+from swerve.positions import angles_of, forget_lengths
 from swerve.rollout.cache import cache_bytes_per_token, can_share, free_memory
 from swerve.rollout.decoding import (
     COMPACTION_SHARE,
@@ -99,7 +100,7 @@ class TorchEngine(Engine):
         """See `Engine.generate`.
 
         Raises:
-            ValueError: an empty prompt, a wrong number of seeds or budgets, more tokens than the model has positions.
+            ValueError, EngineError: see `check_request`.
         """
         budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
         check_request(self._model, prompts, params, seeds, budgets)
@@ -107,6 +108,7 @@ class TorchEngine(Engine):
         can_join, max_tokens = can_share(self._model), self._max_tokens()
         size = max(self._max_rows, _MAX_SLOTS // params.max_new_tokens)
         self._one_token.read_weights()
+        forget_lengths(self._model)
         with evaluating(self._model), torch.inference_mode():
             for prefixes, indices in self._blocks(prompts, max_tokens, can_share=can_join):
                 rows = [(prompt, sample) for prompt in indices for sample in range(params.num_samples)]
@@ -137,12 +139,24 @@ class TorchEngine(Engine):
         self, prompts: Sequence[Sequence[int]], max_tokens: float, *, can_share: bool
     ) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
         """Yield prompts that are decoded together, with the caches that they begin with where some share theirs."""
-        hosts = prefix_hosts(prompts) if can_share and self._share_prefixes == "auto" else None
-        if hosts is None:
-            yield None, range(len(prompts))
-            return
+        sides: dict[tuple[int, ...], list[int]] = {}
+        for index, prompt in enumerate(prompts):
+            sides.setdefault(angles_of(self._model.config, len(prompt)), []).append(index)
+        for side, indices in sides.items():
+            # A prefix that ends at the turn has the angles of a short text.
+            shares = can_share and self._share_prefixes == "auto" and not any(side)
+            hosts = prefix_hosts([prompts[index] for index in indices]) if shares else None
+            if hosts is None:
+                yield None, indices
+            else:
+                yield from self._shared_blocks(prompts, indices, [indices[host] for host in hosts], max_tokens)
+
+    def _shared_blocks(
+        self, prompts: Sequence[Sequence[int]], indices: Sequence[int], hosts: Sequence[int], max_tokens: float
+    ) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
+        """Yield the prompts of `indices`, each with the cache of its host."""
         members: dict[int, list[int]] = {}
-        for index, host in enumerate(hosts):
+        for index, host in zip(indices, hosts, strict=True):
             members.setdefault(host, []).append(index)
         ordered = sorted(members, key=lambda host: len(prompts[host]))
         block: list[int] = []

@@ -19,6 +19,7 @@ from swerve.errors import ConfigError, EngineError, SwerveError
 from swerve.models.adapter import has_adapter, whole_tensors
 from swerve.models.model_folder import published_weights
 from swerve.models.trial import said_by
+from swerve.positions import max_sampled, turns
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.sync import check_own_weights
 from swerve.rollout.vllm_versions import (
@@ -65,7 +66,8 @@ class VllmEngine(Engine):
             max_rows: completions decoded at a time at most.
             memory_share: of the GPU's memory, what vLLM takes for weights and cache; has no effect on a CPU.
             tensor_parallel: GPUs of this machine that share each layer.
-            max_model_len: tokens of prompt and completion at most; None: the model's positions.
+            max_model_len: tokens of prompt and completion at most; None: the model's positions, up to those where its
+                rotary angles change.
             sleep: what is given up while the policy learns: the cache, and the weights, which are kept in host memory
                 (1) or not at all (2). None: nothing. Has no effect on a CPU.
             eager: do without CUDA graphs and compilation, which take a minute at the start; on a CPU it always does.
@@ -94,6 +96,8 @@ class VllmEngine(Engine):
         self._has_weights = self._has_cache = True
         self._names = frozenset[str]()
         """Of the model's weights, from the first time that they are loaded."""
+        if max_model_len is None and turns(config):  # vLLM started for more takes the angles of long texts for all
+            max_model_len = max_sampled(config, 1)
         with TemporaryDirectory(prefix="swerve-vllm-") as folder, self._named("start"), kept_process():
             config.save_pretrained(folder)
             self._llm, is_cpu = start(

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from swerve.batch import TokenSequence, token_batches
 from swerve.config import Config
 from swerve.config.engines import CheckConfig
+from swerve.positions import max_sampled
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rollout.sync import LONG_PROMPT, EngineCheck, check_prompts
 from swerve.train.columns import TokenTable, score_logprobs
@@ -29,7 +30,7 @@ def engine_check(
     """
     settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
     num_prompts = 0 if config.rollout.check is None else settings.num_prompts
-    limits = [getattr(weights.model.config, "max_position_embeddings", None), getattr(engine, "max_model_len", None)]
+    limits = [max_sampled(weights.model.config, 1), getattr(engine, "max_model_len", None)]
     longest = max(1, min([LONG_PROMPT, *(limit - settings.num_tokens for limit in limits if limit)]))
     prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config))
 

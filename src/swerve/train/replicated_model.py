@@ -135,7 +135,8 @@ class ReplicatedModel:
 
     def completion_hidden(self, batch: TokenBatch) -> Float[Tensor, "N D"]:
         """Return what the head is given at each real completion token of a batch, packed or not."""
-        return completion_hidden(self.model, batch if self.packs else batch.padded(), self.head)
+        most = self.world.max if self.needs_equal_batches else int
+        return completion_hidden(self.model, batch if self.packs else batch.padded(), self.head, most=most)
 
     def begin_update(self, *, drops: bool) -> None:
         """Put the model into training mode; without dropout (`drops`) only where it decides what is kept for later."""

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from swerve.artifacts.probe_causes import Attribution, AttributionScore
 from swerve.errors import MismatchError
 from swerve.models.model_folder import LoadedModel
+from swerve.positions import forget_lengths
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import mean_interval
 
@@ -141,6 +142,7 @@ def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[
         return logits if logits.dtype == torch.float64 else logits.float()
 
     realised = spot.sequence.completion_ids[spot.position]
+    forget_lengths(model)
     with torch.no_grad():
         best, second = last_logits(embedded)[0].topk(2).indices.tolist()
     chosen, other = (best, second) if best == realised else (best, realised)
@@ -174,6 +176,7 @@ def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
 def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
     """Return attention rollout from the token that decides, `[L]`."""
     ids = torch.tensor([spot.prefix], device=model.device)
+    forget_lengths(model)
     with torch.no_grad():
         layers = model(input_ids=ids, use_cache=False, output_attentions=True, logits_to_keep=1).attentions
     length = ids.shape[1]

@@ -10,7 +10,8 @@ from typing import Any
 from swerve.errors import MismatchError
 from swerve.models.head import model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
-from swerve.models.sources import CheckedModel, max_positions
+from swerve.models.sources import CheckedModel
+from swerve.positions import max_positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def checked_facts(checked: CheckedModel) -> ModelFacts:
         vocabulary_size=checked.vocabulary_size,
         largest_id=max(checked.tokenizer.get_vocab().values(), default=-1),
         tokenizer_sha256=tokenizer_fingerprint(checked.tokenizer),
-        max_positions=checked.num_positions,
+        max_positions=max_positions(checked.config),
         pieces=[],
     )
 

@@ -14,6 +14,7 @@ from swerve.batch import TokenBatch, TokenSequence
 from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
+from swerve.positions import max_positions
 from swerve.prompts import encode_completions, encode_prompts, template_arguments
 from swerve.train.curriculum import hold_out, shuffled_order
 from swerve.train.early_stopping import validation_metrics
@@ -169,7 +170,7 @@ def example_reader(stage: SupervisedStage, context: StageContext) -> ExampleRead
         tokenizer=context.learner.tokenizer,
         arguments=template_arguments(context.config),
         stop_ids=context.stop_ids,
-        positions=getattr(context.learner.model.config, "max_position_embeddings", None),
+        positions=max_positions(context.learner.model.config),
         max_length=stage.max_length,
         packing=isinstance(stage, SftStage) and stage.packing,
         note=context.progress.note if context.world.is_main else lambda _line: None,
