@@ -66,6 +66,14 @@ class ProblemRecord:
         return self._texts if any(self._texts) else (self.prompt_ids,)
 
     @property
+    def texts(self) -> list[str]:
+        """What is asked, in each form that is known: the question, the prompt, the user's messages."""
+        return [
+            *filter(None, (self.question, self.prompt)),
+            *(text for role, text in self.messages if role == "user"),
+        ]
+
+    @property
     def _texts(self) -> tuple[Any, ...]:
         return self.prompt, self.messages, self.question
 

@@ -7,7 +7,8 @@ import math
 from swerve.config import Config, SftStage, StageConfig
 from swerve.errors import ConfigError
 from swerve.problems import load_family
-from swerve.problems.data_specs import parse_spec, read_source
+from swerve.problems.held_out import held_out_of
+from swerve.problems.learned import read_learned
 from swerve.seeds import derive_seed
 
 
@@ -29,7 +30,7 @@ def _with_steps(stage: StageConfig, config: Config) -> StageConfig:
     if epochs is None:
         return stage
     per_step = stage.batch_size if isinstance(stage, SftStage) else getattr(stage, "prompts_per_step", 1)
-    total = _num_records(stage) if isinstance(stage, SftStage) and stage.data else _num_problems(stage, config)
+    total = _num_records(stage, config) if isinstance(stage, SftStage) and stage.data else _num_problems(stage, config)
     share = getattr(stage, "validation_share", None)
     total -= max(1, round(share * total)) if share else 0
     if total < 1:
@@ -42,13 +43,16 @@ def _num_problems(stage: StageConfig, config: Config) -> int:
     return sum(map(stage.where.admits, problems))
 
 
-def _num_records(stage: SftStage) -> int:
+def _num_records(stage: SftStage, config: Config) -> int:
+    held_out = held_out_of(
+        load_family(config.task), seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout
+    )
     total = 0
     for spec in stage.data:
-        records = [] if parse_spec(spec).path.suffix == ".txt" else read_source(spec, default_split="train")
-        if all(record.values.keys() == {"text"} for record in records):
+        texts, responses = read_learned(spec, held_out, lambda _line: None)
+        if texts:
             raise ConfigError(
                 f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"
             )
-        total += len(records)
+        total += len(responses)
     return total
