@@ -195,6 +195,8 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
         lines.append(f"graded by the graders of their problems: {counts}")
+    if summary["num_unanswered"]:
+        lines.append(f"no answer: {summary['num_unanswered']} of {summary['num_records']}")
     lines.append("statuses: " + ", ".join(f"{name} {count}" for name, count in summary["statuses"].items()))
     if len(summary["values"]) > 2:
         lines.append("values: " + ", ".join(f"{value}: {count}" for value, count in summary["values"].items()))

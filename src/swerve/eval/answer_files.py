@@ -30,7 +30,7 @@ from swerve.types import Problem, Reward
 from swerve.version import __version__
 
 _ROWS_AT_A_TIME = 256
-_RESULT_NAMES = ("value", "status", "extracted", "parts", "detail")
+_RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "problem_id", "unique_id", "idx"),
     "question": ("question", "problem"),
@@ -371,6 +371,7 @@ def grading_summary(
         "mean_value": sum(graded) / len(graded) if graded else None,
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
+        "num_unanswered": sum(not reward.answered for reward in rewards),
         "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
         "extraction_hint": extraction_hint(pairs, rewards),
     }
@@ -391,18 +392,18 @@ def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Rewa
         for (problem, text), reward in zip(pairs, rewards, strict=True)
         if GRADERS[problem.grader or problem.family].policies is MathGrading
     ]
-    num_unparsed = sum(reward.status == "unparsed" for _, _, reward in maths)
-    if num_unparsed <= _MOST_UNPARSED * len(maths):
+    num_unanswered = sum(not reward.answered for _, _, reward in maths)
+    if num_unanswered <= _MOST_UNPARSED * len(maths):
         return None
     read = {
         form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths)
         for form in ("boxed", "answer_tag", "hash", "auto")
     }
-    if read["auto"] <= len(maths) - num_unparsed:
+    if read["auto"] <= len(maths) - num_unanswered:
         return None
     form = next(form for form in ("boxed", "answer_tag", "hash", "auto") if read[form] >= _NEARLY_ALL * read["auto"])
     asked = " or ".join(dict.fromkeys(name for problem, _, _ in maths for name in _forms(problem)))
-    return f"{num_unparsed} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
+    return f"{num_unanswered} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
 
 
 def _forms(problem: Problem) -> Sequence[str]:

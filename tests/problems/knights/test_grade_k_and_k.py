@@ -97,7 +97,7 @@ def test_what_does_not_plainly_say_who_is_what_is_no_answer(answer):
     assert reward.parts == {"format": 1.0, "answer": -2.0, "correct": 0.0}
     assert reward.detail
     valued = grade_k_and_k(problem(grading={"scale": "parts"}), completion(answer))
-    assert (valued.value, valued.status) == (-1.0, "graded")
+    assert (valued.value, valued.status, valued.answered, reward.answered) == (-1.0, "graded", False, False)
 
 
 ANSWER = f"<answer>{answer_text(GOLD)}</answer>"
@@ -122,6 +122,8 @@ def test_format(text, right, value):
     reward = grade_k_and_k(problem(), text)
     assert reward.value == value
     assert reward.status == ("unparsed" if value is None else "graded")
+    valued = grade_k_and_k(problem(grading={"scale": "parts"}), text)
+    assert (valued.status, valued.answered) == ("graded", value is not None)
     parts = {"format": 1.0 if right else -1.0, "answer": 2.0 if right else -2.0, "correct": float(right)}
     assert reward.parts == parts
     summed = grade_k_and_k(problem(grading=LOGIC_RL), text)

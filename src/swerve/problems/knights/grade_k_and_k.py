@@ -59,8 +59,8 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
 
     The policies are `KAndKGrading`, from `problem.grading`. What the model was given of its answer (`problem.prefix`)
     is put before the text unless the text begins with it. The part `correct` is 1 if format and answer are right, else
-    0. With `scale="parts"` every text has a value, the sum of the other two. With `scale="correct"` it is the part
-    `correct`, and the status is `unparsed` where the text holds no answer that says who is what.
+    0. With `scale="parts"` every text has a value, the sum of the other two, answered or not. With `scale="correct"` it
+    is the part `correct`, and the status is `unparsed` where the text holds no answer that says who is what.
 
     >>> problem = Problem(id="p", family="k_and_k", question="...", answer="Zoey is a knave, Owen is a knight")
     >>> grade_k_and_k(problem, "<think> Owen ... </think> <answer> Owen is a knight, Zoey is a knave </answer>").value
@@ -96,7 +96,8 @@ def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
     parts = {**scored, "correct": correct}
     extracted = None if not answer else answer[:_MAX_SHOWN] if said is None else answer_text(said)
     if policy.scale == "parts":
-        return Reward(value=sum(scored.values()), status="graded", parts=parts, extracted=extracted)
+        value, answered = sum(scored.values()), said is not None
+        return Reward(value=value, status="graded", answered=answered, parts=parts, extracted=extracted)
     if said is None:
         detail = "the answer does not say who is what" if answer else "no answer in the text"
         return Reward(value=None, status="unparsed", parts=parts, extracted=extracted, detail=detail)
