@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 FinishReason = Literal["stop", "length"]
 RewardStatus = Literal["graded", "unparsed", "timeout", "error"]
-"""graded: there is a value; unparsed: no answer was found in the text; timeout: a limit of time, memory or size was
-reached; error: the grader itself failed."""
+"""graded: there is a value; unparsed: no answer was found in the text; timeout: a limit of time,
+memory or size was reached; error: the grader itself failed."""
 
 Message = tuple[str, str]
 """A message's role (system, user, assistant) and text."""
@@ -87,13 +87,19 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """What a grader says of a text: a value, or the reason why it has none.
+    """What a grader says of a text: a value, or the reason why it has none; and whether the text holds an answer.
 
     `value` is None exactly when `status` is not `graded`. What training does with a failure is a policy of its config.
+    A text without an answer may have a value: some scales pay for the format alone.
+
+    >>> Reward(value=1.0, status="graded").answered, Reward(value=None, status="unparsed").answered
+    (True, False)
     """
 
     value: float | None
     status: RewardStatus
+    answered: bool = None  # type: ignore[assignment]
+    """Whether there is an answer in the text; by default, unless it is `unparsed`."""
     parts: Mapping[str, float] = field(default_factory=dict)
     extracted: str | None = None
     """The answer the grader read from the text."""
@@ -103,6 +109,10 @@ class Reward:
     def __post_init__(self) -> None:
         if (self.value is None) == (self.status == "graded"):
             raise ValueError(f"a reward has a value exactly when it is graded; got {self.value} with {self.status!r}")
+        if self.answered is None:
+            object.__setattr__(self, "answered", self.status != "unparsed")
+        if self.answered and self.status == "unparsed":
+            raise ValueError("a text that is unparsed has no answer")
 
     @property
     def is_right(self) -> bool:

@@ -135,6 +135,7 @@ def _rollout(group, text, reward, status="graded", finish_reason="stop"):
         "reward": reward,
         "parts": "{}",
         "status": status,
+        "answered": status == "graded",
         "finish_reason": finish_reason,
         "version": 0,
         "extracted": text[-1],

@@ -237,6 +237,11 @@ def test_usage_errors_are_one_line(swerve: Swerve, tmp_path: Path, arguments: li
     [
         ({"response": "\\boxed{1}"}, "rows.jsonl, line 2 has no gold answer (it has response); name its field"),
         ({"gold": "1", "resp": "x"}, "rows.jsonl, line 2 has no response and no answer (it has gold, resp)"),
+        (
+            {"gold": {"value": "1"}, "response": "1"},
+            """line 2: the field 'gold answer' is {"value": "1"}; expected a""",
+        ),
+        ({"gold": [{"value": "1"}], "response": "1"}, "expected a text, a number or a list of them"),
         ({"gold": "1", "response": ["x"]}, "rows.jsonl, line 2: the text to grade must be text, got list"),
     ],
 )
@@ -245,6 +250,16 @@ def test_records_that_cannot_be_graded_are_named(swerve: Swerve, tmp_path: Path,
     status, _, err = swerve("grade", "--task", "math", file.name)
     assert status == 1
     assert message in err
+
+
+def test_rows_with_a_null_gold_are_left_out_and_counted(swerve: Swerve, tmp_path: Path) -> None:
+    null = {"gold": None, "response": "2"}
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "1", "response": "\\boxed{1}"}, null])
+    status, out, err = swerve("grade", "--task", "math", str(file))
+    assert (status, [row["value"] for row in read_rows(out)]) == (0, [1.0])
+    assert f"1 of 2 left out: no gold answer ({file}, line 2)" in err
+    status, _, err = swerve("grade", "--task", "math", str(write_rows(tmp_path / "nulls.jsonl", [null])))
+    assert (status, "the gold answer of all 1 records is null" in err) == (1, True)
 
 
 def test_a_null_response_is_unparsed(swerve: Swerve, tmp_path: Path) -> None:

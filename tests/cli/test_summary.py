@@ -269,11 +269,12 @@ def test_many_samples_have_a_line_and_few_do_not(evaluation_lines: Any) -> None:
 
 def test_failures_have_a_line_where_there_are_many_or_the_grader_gave_up(evaluation_lines: Any) -> None:
     statuses = {"graded": 990, "unparsed": 9, "timeout": 0, "error": 0}
-    assert len(evaluation_lines([evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "graded": 991})])) == 2
-    some = evaluation("rl-5", 0.5, 0.4, 0.6, statuses={"graded": 98, "unparsed": 2, "timeout": 0, "error": 0})
-    gave_up = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "error": 1})
+    few = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "graded": 991}, num_unanswered=9)
+    assert len(evaluation_lines([few])) == 2
+    some = evaluation("rl-5", 0.5, 0.4, 0.6, statuses={"graded": 100}, num_unanswered=2)  # paid for their format
+    gave_up = evaluation("rl-80", 0.5, 0.4, 0.6, statuses={**statuses, "error": 1}, num_unanswered=9)
     assert evaluation_lines([EVALUATIONS[0], some, gave_up])[-1] == (
-        "Completions not graded, which count as wrong: rl-5 2 without an answer, of 100; "
+        "Completions without an answer or a verdict, which count as wrong: rl-5 2 without an answer, of 100; "
         "rl-80 9 without an answer, 1 on which the grader failed, of 1000."
     )
 

@@ -29,7 +29,8 @@ def _outcomes(model: str, right: list[list[int]], **changes: Any) -> Outcomes:
             )
             for number, one in enumerate(right)
         },
-        "statuses": {"graded": 3, "unparsed": 1},
+        "statuses": {"graded": 4},
+        "num_unanswered": 1,
         "num_truncated": 1,
         "num_tokens": 40,
     }
@@ -49,7 +50,7 @@ def test_accuracy_is_over_problems_with_their_intervals() -> None:
     assert sampled.accuracy == mean_interval([0.5, 1.0, 0.0, 0.5], bounds=(0.0, 1.0))
     assert [(one.k, one.pass_at_k.mean) for one in sampled.curve if one.pass_at_k] == [(1, 0.5), (2, 0.75)]
     assert (base.curve, base.num_samples, sampled.num_samples) == ((), 1, 2)
-    assert (base.unparsed, base.ungraded, base.truncated, base.num_tokens) == (0.25, 0.0, 0.25, 10.0)
+    assert (base.unanswered, base.ungraded, base.truncated, base.num_tokens) == (0.25, 0.0, 0.25, 10.0)
 
 
 def test_differences_are_paired_by_problem_and_adjusted_together() -> None:

@@ -174,7 +174,7 @@ def _row(kind, correct, reward, *, status="graded", samples=(True,), trace_right
     return {
         "kind": kind, "correct": correct, "trace_right": trace_right, "sampled_reward": reward,
         "num_tokens": 10, "entropy": 0.5, "truncated": not correct, "part": part, "first_mistake": mistake,
-        "statuses": [status, *["graded"] * len(samples)], "sampled_correct": list(samples),
+        "statuses": [status, *["graded"] * len(samples)], "num_unanswered": 1, "sampled_correct": list(samples),
         "sampled_answers": ["1" if one else "0" for one in samples],
     }  # fmt: skip
 
@@ -216,6 +216,7 @@ def test_statuses_are_counted_apart():
     summary = summarise(rows, confidence=0.95)
     assert summary.statuses == {"graded": 4, "unparsed": 2, "timeout": 1, "error": 1}
     assert summary.failures == 4
+    assert summary.num_unanswered == 4
 
 
 def test_pass_at_k_of_the_samples():

@@ -177,3 +177,13 @@ def test_strict_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, 
     path = tmp_path_factory.getbasetemp() / "property.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     assert [one.values for one in read_records(path)] == rows
+
+
+def test_narrow_floats_of_parquet_keep_their_shortest_decimals(tmp_path):
+    rows = [{"x": 0.1, "l": [0.3, None], "s": {"y": 1e-8}}, {"x": None, "l": None, "s": {"y": float("nan")}}]
+    kind = pa.schema([("x", pa.float32()), ("l", pa.list_(pa.float32())), ("s", pa.struct([("y", pa.float32())]))])
+    pq.write_table(pa.Table.from_pylist(rows, schema=kind), tmp_path / "r.parquet")
+    assert [dict(record.values) for record in read_records(tmp_path / "r.parquet")] == [
+        rows[0],
+        {"x": None, "l": None, "s": {"y": None}},
+    ]

@@ -187,6 +187,7 @@ def test_training_rollouts_follow_the_evaluated_ones(run: RunDirectory) -> None:
         **{name: row[name] for name in ("problem_id", "prompt_ids", "completion_ids", "text")},
         "reward": 1.0,
         "status": "graded",
+        "answered": True,
         "parts": "{}",
         "advantages": [0.5] * len(row["completion_ids"]),
     }

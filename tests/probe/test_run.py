@@ -87,6 +87,7 @@ def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
                 "text": text,
                 "extracted": " ".join(text.split()[-3:]),
                 "status": "graded",
+                "answered": True,
                 "correct": correct,
                 "trace_right": False,
                 "num_tokens": len(ids),

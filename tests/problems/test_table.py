@@ -165,6 +165,15 @@ def test_a_row_of_verl() -> None:
     assert problem.metadata == {"data_source": "openai/gsm8k", "split": "train", "index": 3}
 
 
+def test_rows_of_other_layouts_of_chats_are_read_alike() -> None:
+    as_text = {key: json.dumps(CHAT[key]) for key in ("prompt", "reward_model", "extra_info")}
+    assert read_chat({}, **{**CHAT, **as_text}) == read_chat({}, **CHAT)
+    beside = read_chat({}, messages=CHAT["prompt"], ground_truth=["7", "7.0"], dataset="math")
+    assert (beside.answer, beside.alternatives, beside.messages) == ("7", ("7.0",), CHAT_MESSAGES)
+    not_chat = read_chat({}, question="Sort", prompt="[3, 1, 2]", answer="1")
+    assert (not_chat.question, not_chat.messages) == ("Sort", ())
+
+
 def test_a_row_with_messages_and_the_answer_beside_them() -> None:
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is 4."}]
     problem = read_chat({}, messages=messages, extra_info={"answer": 4})
@@ -197,6 +206,7 @@ def test_one_message_in_chat_markup_is_split_into_its_turns() -> None:
     ("changes", "message"),
     [
         ({"prompt": [{"role": "system", "content": "a"}]}, "prompt must end with a message of the user"),
+        ({"prompt": None}, "prompt is null; give the messages"),
         ({"prompt": [{"role": "user"}]}, "prompt must be text or a list of messages with a role and a text"),
         ({"reward_model": {"ground_truth": {"inputs": [1]}}}, "the field 'answer' is .*expected a text, a number"),
     ],

@@ -191,6 +191,7 @@ def _answers_only_evaluation(entry: dict[str, Any], place: int) -> dict[str, Any
         "failures": 30 + place,
         "settings": {"eval": eval_settings},
         "statuses": {"graded": 1970 - place, "unparsed": 20, "timeout": 10 + place, "error": 0},
+        "num_unanswered": 20,
         "by_num_samples": [
             {"k": k, "num_problems": 400, "pass_at_k": passed if k == 4 else share, "pass_hat_k": share,
              "majority_at_k": share if k == 4 else None}
@@ -219,7 +220,7 @@ def answers_only(synthetic: Any, filled: Any, tmp_path_factory: pytest.TempPathF
             "reward": 0.1 * step,
             "neg_logprob": 0.2,
             "num_completions": 32,
-            "num_unparsed": 8 if step == 5 else 0,
+            "num_unanswered": 8 if step == 5 else 0,
             "num_timeouts": 0,
             "num_errors": 0,
             "error_details": {"time limit of 5 s <i>": 2, f"step {step}": 1},
@@ -237,7 +238,7 @@ def answers_only(synthetic: Any, filled: Any, tmp_path_factory: pytest.TempPathF
         answers = ["a b a", "b a b", "a b a", None] if place else ["a b a", "x", None, None]
         rows = [
             {"problem_id": f"p{problem}", "sample": sample, "completion_ids": [1], "text": "", "extracted": answer,
-             "status": "graded", "correct": answer is not None and answer != "x"}
+             "status": "graded", "answered": answer is not None, "correct": answer is not None and answer != "x"}
             for problem in range(4)
             for sample, answer in enumerate(answers)
         ]  # fmt: skip

@@ -311,6 +311,7 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
                 "text": _right_trace(trace) if accuracy > 0.9 else trace.text,
                 "extracted": trace.gold if accuracy > 0.9 else " ".join(trace.words[-6:-1]),
                 "status": "graded",
+                "answered": True,
                 "correct": accuracy > 0.9,
                 "trace_right": accuracy > 0.9,
                 "num_tokens": 58,

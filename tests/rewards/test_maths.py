@@ -99,6 +99,17 @@ def test_a_limit_is_a_timeout_that_names_it_and_never_a_zero() -> None:
     assert grade_math(problem("10^{10^{10^{10}}}"), r"\boxed{10^{10^{10^{10}}}}").value == 1.0
 
 
+@pytest.mark.parametrize("form", ["auto", "boxed", "hash", "answer_tag"])
+@pytest.mark.parametrize("thinking", ["", "<think>5 or 6</think>"])
+@pytest.mark.parametrize(
+    "mark", [r"\boxed{}", r"\boxed{ }", "####", "#### ", "<answer> </answer>", "The answer is:", "$$"]
+)
+def test_marks_around_nothing_hold_no_answer(mark: str, thinking: str, form: str) -> None:
+    problem = Problem(id="p", family="math", question="?", answer="5", grading={"extraction": [form]})
+    for reward in (grade_math(problem, thinking + mark), quick_math(problem, thinking + mark)):
+        assert reward == Reward(value=None, status="unparsed", answered=False)
+
+
 def test_quick_grader_leaves_numerical_work_to_the_other() -> None:
     assert quick_math(problem(r"\sqrt{2}"), r"\boxed{2^{0.5}}") is None
     assert grade_math(problem(r"\sqrt{2}"), r"\boxed{2^{0.5}}").value == 1.0

@@ -49,7 +49,7 @@ class ModelScores(Record):
     """pass@k, pass^k and majority vote by k; empty with one sample per problem."""
     difference: Difference | None
     """From the first model; null for itself."""
-    unparsed: float
+    unanswered: float
     """Fraction of the completions without an answer."""
     ungraded: float
     """Fraction that reached a limit of the grader or made it fail."""

@@ -67,6 +67,8 @@ class HeldoutMetrics(Scores):
     """Completions, greedy and sampled, that could not be graded."""
     statuses: Mapping[str, int] = {}
     """How many of these completions are `graded`, `unparsed`, `timeout` and `error`."""
+    num_unanswered: int = 0
+    """How many of them hold no answer, whether or not something is paid for them."""
     first_mistakes: Mapping[str, int] = {}
     """Greedy completions by the kind of their first mistake, where the step checker tells kinds apart."""
     by_num_samples: tuple[SamplingCurve, ...] = ()

@@ -42,7 +42,8 @@ class StepMetrics(Record):
     val_loss: float | None = None
     """Nats per token, of supervised stages at the steps with a validation."""
     num_completions: int | None = None
-    num_unparsed: int | None = None
+    num_unanswered: int | None = None
+    """Texts without an answer, whether or not something is paid for them."""
     num_timeouts: int | None = None
     num_errors: int | None = None
     error_details: Mapping[str, int] | None = None

@@ -49,6 +49,7 @@ SAMPLE_FILE_SCHEMA = pa.schema(
         ("correct", pa.bool_()),
         ("parts", pa.string()),  # JSON object
         ("status", pa.string()),
+        ("answered", pa.bool_()),
         ("extracted", pa.string()),
         ("detail", pa.string()),
         ("finish_reason", pa.string()),
@@ -293,6 +294,7 @@ def _row(sample: Sample) -> dict[str, Any]:
         "correct": reward.is_right,
         "parts": _json(dict(reward.parts)),
         "status": reward.status,
+        "answered": reward.answered,
         "extracted": reward.extracted,
         "detail": reward.detail,
         "finish_reason": sample.completion.finish_reason,
@@ -322,6 +324,7 @@ def _sample(row: Mapping[str, Any], problems: dict[str, tuple[tuple[Any, ...], P
     reward = Reward(
         value=row["reward"],
         status=row["status"],
+        answered=row["answered"],
         parts=json.loads(row["parts"]),
         extracted=row["extracted"],
         detail=row["detail"],

@@ -38,7 +38,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "reflections": Measure(title="reflections per 1,000 words", unit="count"),
         "empty_thinking": Measure(title="empty thinking", unit="share"),
         "truncated": Measure(title="truncated", unit="share"),
-        "unparsed": Measure(title="without an answer", unit="share"),
+        "unanswered": Measure(title="without an answer", unit="share"),
         "divergence": Measure(title="KL to the stage's start", unit="nats"),
         "kl": Measure(title="KL term of training", unit="nats"),
     }

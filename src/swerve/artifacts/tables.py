@@ -36,6 +36,7 @@ ROLLOUTS_SCHEMA = pa.schema(
         ("reward", pa.float64()),  # null: a failure, see status
         ("parts", pa.string()),  # JSON object
         ("status", pa.string()),
+        ("answered", pa.bool_()),
         pa.field("extracted", pa.string(), metadata=_ADDED),  # the answer the grader read
         pa.field("detail", pa.string(), metadata=_ADDED),  # why there is no reward
         ("finish_reason", pa.string()),
@@ -62,7 +63,7 @@ EVALUATION_SCHEMA = pa.schema(
         ("prompt_ids", pa.list_(pa.int32())),
         ("completion_ids", pa.list_(pa.int32())),  # greedy
         *_columns(pa.string(), "text", "extracted", "status"),
-        ("correct", pa.bool_()),
+        *_columns(pa.bool_(), "answered", "correct"),
         ("trace_right", pa.bool_()),  # null: the family has no step checker
         ("num_tokens", pa.int32()),
         ("entropy", pa.float32()),  # mean over the greedy completion's positions, nats
@@ -213,7 +214,7 @@ SAMPLES_SCHEMA = pa.schema(
         ("sample", pa.int32()),
         ("completion_ids", pa.list_(pa.int32())),
         *_columns(pa.string(), "text", "extracted", "status"),
-        ("correct", pa.bool_()),
+        *_columns(pa.bool_(), "answered", "correct"),
     ]
 )
 

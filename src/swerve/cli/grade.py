@@ -83,11 +83,10 @@ def grade(
     records = read_records(file)
     for field in audits or ():  # before hours of grading, not after
         check_recorded(records, field, file)
-    pairs = (
-        [grading.pair(record) for record in records]
-        if samples is None
-        else answers.sample_pairs(samples, grading, is_named=task is not None)
-    )
+    if samples is None:
+        records, pairs, left_out = answers.answered_pairs(records, grading, file)
+    else:
+        pairs, left_out = answers.sample_pairs(samples, grading, is_named=task is not None), None
     _configure(workers, cpu_seconds, memory_mb)
 
     # An interrupted command with the same digest continues from the verdicts beside its output.
@@ -100,6 +99,7 @@ def grade(
 
     # Compare with the verdicts that the file records.
     summary = answers.grading_summary(file, grading, pairs, rewards)
+    summary["left_out"] = left_out
     summary["audits"] = _compared(records, pairs, rewards, audits or ())
     if partial:
         partial.discard()
@@ -195,6 +195,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if set(summary["graders"]) != {summary["grader"]}:
         counts = ", ".join(f"{name} {count}" for name, count in summary["graders"].items())
         lines.append(f"graded by the graders of their problems: {counts}")
+    if summary["left_out"]:
+        lines.append(summary["left_out"])
+    if summary["num_unanswered"]:
+        lines.append(f"no answer: {summary['num_unanswered']} of {summary['num_records']}")
     lines.append("statuses: " + ", ".join(f"{name} {count}" for name, count in summary["statuses"].items()))
     if len(summary["values"]) > 2:
         lines.append("values: " + ", ".join(f"{value}: {count}" for value, count in summary["values"].items()))

@@ -14,11 +14,11 @@ from swerve.estimates import Estimate, SkewedMean, rounded
 
 NOT_MEASURED = "not measured"
 _FAILURES = {
-    "unparsed": "without an answer",
+    "unanswered": "without an answer",
     "timeout": "at a limit of the grader",
     "error": "on which the grader failed",
 }
-_MIN_UNPARSED = 0.01
+_MIN_UNANSWERED = 0.01
 """Texts without an answer are mentioned from this fraction of the completions on."""
 
 
@@ -88,12 +88,12 @@ def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
     """Say how many completions were not graded: any that the grader gave up on, and texts without an answer if many."""
     found = []
     for one in evaluations:
-        num = {key: one.statuses.get(key, 0) for key in _FAILURES}
+        num = {**dict.fromkeys(_FAILURES, 0), **one.statuses, "unanswered": one.num_unanswered}
         total = sum(one.statuses.values())
-        if num["timeout"] + num["error"] or num["unparsed"] >= max(1, _MIN_UNPARSED * total):
+        if num["timeout"] + num["error"] or num["unanswered"] >= max(1, _MIN_UNANSWERED * total):
             parts = [f"{num[key]} {words}" for key, words in _FAILURES.items() if num[key]]
             found.append(f"{one_line(one.checkpoint)} {', '.join(parts)}, of {total}")
-    return [f"Completions not graded, which count as wrong: {'; '.join(found)}."] if found else []
+    return [f"Completions without an answer or a verdict, which count as wrong: {'; '.join(found)}."] if found else []
 
 
 def probe_lines(probe: ProbeSummary | None) -> list[str]:

@@ -111,6 +111,8 @@ class Config(Model):
     max_new_tokens: PositiveInt = 128
     """Longest completion, in tokens, of every stage."""
     stages: tuple[StageConfig, ...] = Field(min_length=1)
+    keep_heldout: bool = False
+    """Learn from held-out problems of the task as well, where `data` or `validation` of a stage holds some."""
     rollout: RolloutConfig = RolloutConfig()
     eval: EvalConfig = EvalConfig()
     retention: RetentionConfig = RetentionConfig()

@@ -19,6 +19,7 @@ from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
 from swerve.grading.policies import MathGrading
+from swerve.problems.record_values import texts_in
 from swerve.progress import Progress
 from swerve.recipes.layers import parse_override
 from swerve.rewards import grade_all, known_graders
@@ -30,7 +31,7 @@ from swerve.types import Problem, Reward
 from swerve.version import __version__
 
 _ROWS_AT_A_TIME = 256
-_RESULT_NAMES = ("value", "status", "extracted", "parts", "detail")
+_RESULT_NAMES = ("value", "status", "answered", "extracted", "parts", "detail")
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "problem_id", "unique_id", "idx"),
     "question": ("question", "problem"),
@@ -60,11 +61,11 @@ class GradingTask:
     known: Mapping[str, Problem]
     """Problems by id, for records that do not say what the answer is."""
 
-    def pair(self, record: Record) -> tuple[Problem, str]:
-        """Return the problem and the text of a record.
+    def pair(self, record: Record) -> tuple[Problem, str] | None:
+        """Return the problem and the text of a record; None: the field of its gold answer is null.
 
         Raises:
-            ArtifactError: it has no text to grade or no gold answer, or one of the wrong type.
+            ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
         """
         text = self._get(record, "response")
         answer = self._get(record, "answer")
@@ -80,9 +81,10 @@ class GradingTask:
             if isinstance(text, bool | list | dict):
                 raise ArtifactError(f"{record.place}: the text to grade must be text, got {type(text).__name__}")
             text = str(text)
-        return self._problem(record, answer, is_answer=is_answer), text or ""
+        problem = self._problem(record, answer, is_answer=is_answer)
+        return None if problem is None else (problem, text or "")
 
-    def _problem(self, record: Record, answer: Any, *, is_answer: bool) -> Problem:
+    def _problem(self, record: Record, answer: Any, *, is_answer: bool) -> Problem | None:
         name, entry = self._get(record, "id"), GRADERS[self.grader]
         known = self.known.get(str(name))
         gold = self._get(record, "gold")
@@ -96,12 +98,14 @@ class GradingTask:
                 f"{record.place} has no gold answer, and no problem of the problems' file has its id {name!r}"
                 f"{nearest(str(name), self.known)}"
             )
-        golds, metadata = _golds(gold, record, needed=entry.needs_gold)
+        if gold is None and entry.needs_gold and any(key in record.values for key in self.names["gold"]):
+            return None
+        golds, metadata = self._golds(gold, record)
         policies = dict(self.policies)
         if is_answer and entry.policies is MathGrading and "extraction" not in self.given:
             policies["extraction"] = _OUTSIDE_ANSWER
-        alternatives = self._get(record, "alternatives") or ()
-        if not isinstance(alternatives, list | tuple):
+        alternatives = self._get(record, "alternatives") or []
+        if not isinstance(alternatives, list):
             raise ArtifactError(f"{record.place}: the alternative golds must be a list, got {alternatives!r:.40}")
         taken = {field for fields in self.names.values() for field in fields}
         return Problem(
@@ -109,7 +113,7 @@ class GradingTask:
             family=self.grader,
             question=str(self._get(record, "question") or ""),
             answer=golds[0],
-            alternatives=(*golds[1:], *map(_as_text, alternatives)),
+            alternatives=(*golds[1:], *texts_in(record, "alternatives", alternatives)),
             grader=self.grader,
             grading=policies,
             metadata={**{key: value for key, value in record.values.items() if key not in taken}, **metadata},
@@ -128,6 +132,21 @@ class GradingTask:
     def _get(self, record: Record, name: str) -> Any:
         return next((record.values[key] for key in self.names[name] if record.values.get(key) is not None), None)
 
+    def _golds(self, gold: Any, record: Record) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+        """Return the gold answers, and what a mapping of names to roles says beyond them."""
+        if self.grader == "k_and_k" and isinstance(gold, dict) and any(gold.values()):
+            from swerve.problems.knights.english import answer_text
+
+            present = {name: role for name, role in gold.items() if role is not None}
+            return (answer_text(present),), {"names": list(present)}
+        golds = () if gold is None or gold in ([], {}) else texts_in(record, "gold answer", gold)
+        if not golds and GRADERS[self.grader].needs_gold:
+            raise ArtifactError(
+                f"{record.place} has no gold answer (it has {', '.join(record.values) or 'no fields'}); name its field "
+                "with --field gold=FIELD, or give the problems with --problems FILE"
+            )
+        return golds or ("",), {}
+
     def _has(self, record: Record, names: Sequence[str]) -> bool:
         return any(key in record.values for name in names for key in self.names[name])
 
@@ -140,29 +159,23 @@ def _joined_letters(record: Record) -> str | None:
     return letters if isinstance(letters, str) else None
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # some files have every number as a float
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def answered_pairs(
+    records: Sequence[Record], task: GradingTask, file: Path
+) -> tuple[list[Record], list[tuple[Problem, str]], str | None]:
+    """Return the records with a gold answer, problem and text of each, and a line on those without one.
 
-
-def _golds(gold: Any, record: Record, *, needed: bool) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-    """Return the gold answers, and what a mapping of names to roles says beyond them."""
-    if isinstance(gold, dict) and gold and all(isinstance(role, str) for role in gold.values()):
-        from swerve.problems.knights.english import answer_text
-
-        present = {name: role for name, role in gold.items() if role is not None}
-        return (answer_text(present),), {"names": list(present)}
-    if isinstance(gold, list) and gold:
-        return tuple(map(_as_text, gold)), {}
-    if gold is None or gold == [] or gold == {}:
-        if needed:
-            raise ArtifactError(
-                f"{record.place} has no gold answer (it has {', '.join(record.values) or 'no fields'}); name its field "
-                "with --field gold=FIELD, or give the problems with --problems FILE"
-            )
-        return ("",), {}
-    return (_as_text(gold),), {}
+    Raises:
+        ArtifactError: none has one, or as for `GradingTask.pair`.
+    """
+    pairs = [task.pair(record) for record in records]
+    kept = [(record, pair) for record, pair in zip(records, pairs, strict=True) if pair is not None]
+    without = [record.place for record, pair in zip(records, pairs, strict=True) if pair is None]
+    if records and not kept:
+        raise ArtifactError(
+            f"{file}: the gold answer of all {len(records)} records is null; --field gold=FIELD names it"
+        )
+    line = f"{len(without)} of {len(records)} left out: no gold answer ({without[0]})" if without else None
+    return [record for record, _ in kept], [pair for _, pair in kept], line
 
 
 def grading_task(
@@ -370,6 +383,7 @@ def grading_summary(
         "mean_value": sum(graded) / len(graded) if graded else None,
         "values": {f"{value:g}": count for value, count in sorted(Counter(graded).items())},
         "statuses": dict(sorted(Counter(reward.status for reward in rewards).items())),
+        "num_unanswered": sum(not reward.answered for reward in rewards),
         "failures": dict(Counter(reward.detail for reward in rewards if reward.detail).most_common(10)),
         "extraction_hint": extraction_hint(pairs, rewards),
     }
@@ -390,18 +404,18 @@ def extraction_hint(pairs: Sequence[tuple[Problem, str]], rewards: Sequence[Rewa
         for (problem, text), reward in zip(pairs, rewards, strict=True)
         if GRADERS[problem.grader or problem.family].policies is MathGrading
     ]
-    num_unparsed = sum(reward.status == "unparsed" for _, _, reward in maths)
-    if num_unparsed <= _MOST_UNPARSED * len(maths):
+    num_unanswered = sum(not reward.answered for _, _, reward in maths)
+    if num_unanswered <= _MOST_UNPARSED * len(maths):
         return None
     read = {
         form: sum(find_answer(text, (form,)) is not None for _, text, _ in maths)
         for form in ("boxed", "answer_tag", "hash", "auto")
     }
-    if read["auto"] <= len(maths) - num_unparsed:
+    if read["auto"] <= len(maths) - num_unanswered:
         return None
     form = next(form for form in ("boxed", "answer_tag", "hash", "auto") if read[form] >= _NEARLY_ALL * read["auto"])
     asked = " or ".join(dict.fromkeys(name for problem, _, _ in maths for name in _forms(problem)))
-    return f"{num_unparsed} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
+    return f"{num_unanswered} of {len(maths)} answers have no {asked}; extraction={form} reads {read[form]}"
 
 
 def _forms(problem: Problem) -> Sequence[str]:

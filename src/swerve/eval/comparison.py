@@ -43,6 +43,8 @@ class Outcomes:
     """By id."""
     statuses: Mapping[str, int]
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
+    num_unanswered: int
+    """How many of them hold no answer."""
     num_truncated: int | None
     """Completions cut off at the length limit; None: not recorded."""
     num_tokens: int
@@ -77,6 +79,7 @@ def _outcomes(samples: Sequence[Sample], temperature: float | None) -> Outcomes:
             for name, group in grouped.items()
         },
         statuses=Counter(one.reward.status for one in samples),
+        num_unanswered=sum(not one.reward.answered for one in samples),
         num_truncated=sum(one.completion.finish_reason == "length" for one in samples),
         num_tokens=sum(len(one.completion.token_ids) for one in samples),
     )
@@ -164,7 +167,7 @@ def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float
         by_kind={kind: accuracy([one for one in problems if one.kind == kind]) for kind in kinds},
         curve=tuple(sampling_curve(sampled, confidence=confidence)) if num_samples > 1 else (),
         difference=difference,
-        unparsed=outcomes.statuses.get("unparsed", 0) / num,
+        unanswered=outcomes.num_unanswered / num,
         ungraded=(outcomes.statuses.get("timeout", 0) + outcomes.statuses.get("error", 0)) / num,
         truncated=None if outcomes.num_truncated is None else outcomes.num_truncated / num,
         num_tokens=outcomes.num_tokens / num,
@@ -189,7 +192,7 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
             _interval(row.accuracy),
             *(_pass_at(row, k) for k in ks),
             *(_difference_cells(row) if compared else []),
-            _percent(row.unparsed),
+            _percent(row.unanswered),
             "" if row.truncated is None else _percent(row.truncated),
             f"{row.num_tokens:.0f}",
         ]

@@ -110,6 +110,7 @@ def _recorded(
             for name, group in grouped.items()
         },
         statuses=Counter(row["status"] for row in rows),
+        num_unanswered=sum(not row["answered"] for row in rows),
         num_truncated=truncated,
         num_tokens=sum(len(row["completion_ids"]) for row in rows),
     )

@@ -241,6 +241,7 @@ def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
             "text": rollout.text,
             "extracted": rollout.reward.extracted,
             "status": rollout.reward.status,
+            "answered": rollout.reward.answered,
             "correct": rollout.reward.is_right,
         }
         for number, rollout in enumerate(group.rollouts)
@@ -306,6 +307,7 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup) -> d
         "text": rollout.text,
         "extracted": rollout.reward.extracted,
         "status": rollout.reward.status,
+        "answered": rollout.reward.answered,
         "correct": rollout.reward.is_right,
         "trace_right": None if marks is None else rollout.reward.is_right and not marks,
         "first_mistake": min(marks, key=lambda mark: mark.start).kind if marks else "",
@@ -314,6 +316,7 @@ def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup) -> d
         "num_samples": len(values),
         "truncated": rollout.completion.finish_reason == "length",
         "statuses": [each.reward.status for each in (rollout, *samples.rollouts)],
+        "num_unanswered": sum(not each.reward.answered for each in (rollout, *samples.rollouts)),
         "sampled_answers": [each.reward.extracted for each in samples.rollouts],
         "sampled_correct": [each.reward.is_right for each in samples.rollouts],
         "part": family.label_of(problem) if isinstance(family, Mixture) else None,
@@ -342,6 +345,7 @@ def summarise(rows: Sequence[Row], *, confidence: float) -> HeldoutMetrics:
         truncated=sum(row["truncated"] for row in rows) / len(rows),
         failures=statuses.total() - statuses["graded"],
         statuses={name: statuses[name] for name in get_args(RewardStatus)},
+        num_unanswered=sum(row["num_unanswered"] for row in rows),
         first_mistakes=dict(Counter(row["first_mistake"] for row in rows if row["first_mistake"]).most_common()),
         by_num_samples=tuple(
             sampling_curve(

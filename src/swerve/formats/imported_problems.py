@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,6 +67,14 @@ class ProblemRecord:
         return self._texts if any(self._texts) else (self.prompt_ids,)
 
     @property
+    def texts(self) -> list[str]:
+        """What is asked, in each form that is known: the question, the prompt, the user's messages."""
+        return [
+            *filter(None, (self.question, self.prompt)),
+            *(text for role, text in self.messages if role == "user"),
+        ]
+
+    @property
     def _texts(self) -> tuple[Any, ...]:
         return self.prompt, self.messages, self.question
 
@@ -107,7 +116,7 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
 
 def _problem_values(record: Record) -> Mapping[str, Any]:
     """Return a problem's fields under the known names, where a program nests them."""
-    values = record.values
+    values = _decoded(record.values)
     body = values.get("body")
     if "custom_id" in values and isinstance(body, dict):  # a request of a batch
         return {"id": values["custom_id"], "messages": body.get("messages")}
@@ -185,14 +194,18 @@ def chat_row(record: Record) -> ChatRow | None:
     """Return a row with `messages`, or `prompt` as a list of messages, under plain names; None for any other row.
 
     The question is the one the row has as text, where it stands in the user's last turn, else that turn. The answer is
-    `reward_model.ground_truth`, or `extra_info.answer` without one. A last turn of the assistant is a written solution.
+    `reward_model.ground_truth`, else the row's `ground_truth`, else `extra_info.answer`. A last turn of the assistant
+    is a written solution. Nested values may be JSON in a text.
 
     Raises:
         ArtifactError: messages are not of the form {role, content}, or none is the user's.
     """
-    values = record.values
+    values = _decoded(record.values)
     name = next((one for one in ("messages", "prompt") if isinstance(values.get(one), list) and values[one]), None)
     if name is None:
+        lacking = next((one for one in ("messages", "prompt") if one in values and values[one] is None), None)
+        if lacking and isinstance(values.get("reward_model"), dict):
+            raise ArtifactError(f"{record.place}: {lacking} is null; give the messages, or leave the row out")
         return None
     messages, prefix = _without_markup(as_messages(values[name], f"{record.place}: {name}"))
     written = messages[-1][1] if messages[-1][0] == "assistant" else None
@@ -208,7 +221,8 @@ def chat_row(record: Record) -> ChatRow | None:
         else {}
         for nested in ("extra_info", "reward_model")
     )
-    truth = judge.get("ground_truth", info.get("ground_truth", info.get("answer")))
+    truths = (judge.get("ground_truth"), values.get("ground_truth"), info.get("ground_truth"), info.get("answer"))
+    truth = next((value for value in truths if value is not None), None)
     solution = info.get("solution", info.get("answer") if info.get("answer") != truth else None)
     said = [plain.get(key) for plain in (values, info) for key in ("question", "problem", "quiz")]
     asked = messages[-1][1]
@@ -224,6 +238,21 @@ def chat_row(record: Record) -> ChatRow | None:
     known = {key: value for key, value in found.items() if value is not None}
     plain_values = {**known, **plain_values, "question": found["question"]}
     return ChatRow(record=Record(record.place, plain_values), messages=messages, prefix=prefix)
+
+
+def _decoded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row's values, messages and objects that are written as JSON in a text as what they say."""
+    texts = {key: text for key in _NESTED if isinstance(text := values.get(key), str) and text[:1] in ("[", "{")}
+    found = dict(values)
+    for key, text in texts.items():
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        is_chat = isinstance(value, list) and value and all(isinstance(one, dict) and "role" in one for one in value)
+        if is_chat or isinstance(value, dict):
+            found[key] = value
+    return found
 
 
 def _without_markup(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], str]:

@@ -165,7 +165,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
             number = 0
             for batch in file.iter_batches():
                 columns = [
-                    column.to_pylist() if known else [plain(value) for value in column.to_pylist()]
+                    column.to_pylist() if known else [plain(value) for value in _widened(column).to_pylist()]
                     for column, known in zip(batch.columns, are_plain, strict=True)
                 ]
                 for row in zip(*columns, strict=True):
@@ -173,6 +173,27 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
                     yield f"{path}, row {number}", dict(zip(batch.schema.names, row, strict=True))
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+
+def _widened(column: pa.Array) -> pa.Array:
+    """Return a column whose float32 values are the float64 numbers of the same shortest decimals: 0.1 stays 0.1."""
+    import pyarrow as pa
+
+    as_text, as_double = (_with_float32_as(kind, column.type) for kind in (pa.string(), pa.float64()))
+    return column if as_text == column.type else column.cast(as_text).cast(as_double)
+
+
+def _with_float32_as(kind: pa.DataType, whole: pa.DataType) -> pa.DataType:
+    """Return a type with another in place of float32, also within lists and structs."""
+    import pyarrow as pa
+
+    if pa.types.is_float32(whole):
+        return kind
+    if pa.types.is_list(whole):
+        return pa.list_(_with_float32_as(kind, whole.value_type))
+    if pa.types.is_struct(whole):
+        return pa.struct([field.with_type(_with_float32_as(kind, field.type)) for field in whole])
+    return whole
 
 
 def is_plain(kind: pa.DataType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -11,14 +12,19 @@ from swerve.types import Problem, Reward
 
 Grader = Callable[[Problem, str], Reward]
 """Judges a text as an answer to a problem; never raises on any text."""
+_EMPTY = re.compile(r"(?:[\s${}:]|\\(?:boxed|fbox)|</?answer>|####)*", re.IGNORECASE)
 
 
 def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None) -> Reward:
-    """Return the reward of an answer that is right or wrong; without `parts` it is its own part `answer`.
+    r"""Return the reward of an answer that is right or wrong; without `parts` it is its own part `answer`.
 
-    >>> graded(True, "7").parts
-    {'answer': 1.0}
+    An answer of nothing but the marks around one, such as an empty box, is none: `unparsed`.
+
+    >>> graded(True, "7").parts, graded(False, r"\boxed{ }").status
+    ({'answer': 1.0}, 'unparsed')
     """
+    if not is_right and _EMPTY.fullmatch(answer):
+        return Reward(value=None, status="unparsed")
     value = float(is_right)
     return Reward(value=value, status="graded", parts={"answer": value} if parts is None else parts, extracted=answer)
 

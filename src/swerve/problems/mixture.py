@@ -14,7 +14,7 @@ from pydantic import Field
 
 from swerve.errors import ConfigError
 from swerve.problems.family import ProblemFamily, Split
-from swerve.problems.reading import question_key
+from swerve.problems.held_out import HeldOut, question_key
 from swerve.problems.registry import TASKS, SingleTaskConfig
 from swerve.problems.task import Task
 from swerve.settings import Model, Positive
@@ -153,10 +153,8 @@ class Mixture:
     def _parts(self, split: Split, seed: int) -> list[list[Problem]]:
         if (split, seed) not in self._known:
             drawn = [self._drawn(number, split, seed) for number in range(len(self._families))]
-            taken: set[str] = set()
-            if split == "train":
-                taken = {question_key(one.question) for part in self._parts("heldout", seed) for one in part}
-            self._known[split, seed] = self._apart(split, drawn, taken)
+            held = [one for part in self._parts("heldout", seed) for one in part] if split == "train" else []
+            self._known[split, seed] = self._apart(split, drawn, HeldOut(held))
         return self._known[split, seed]
 
     def _drawn(self, number: int, split: Split, seed: int) -> list[Problem]:
@@ -165,15 +163,15 @@ class Mixture:
         except ConfigError as error:
             raise ConfigError(f"task.parts.{number} ({self._labels[number]}): {error}") from None
 
-    def _apart(self, split: Split, drawn: Sequence[Sequence[Problem]], taken: set[str]) -> list[list[Problem]]:
-        """Return the parts' problems without those whose content is taken, each where it comes first."""
+    def _apart(self, split: Split, drawn: Sequence[Sequence[Problem]], held_out: HeldOut) -> list[list[Problem]]:
+        """Return the parts' problems without those that are held out, each where it comes first."""
         ids = Counter(one.id for part in drawn for one in part)
-        seen = set(taken)
+        seen: set[str] = set()
         parts: list[list[Problem]] = []
         for number, (label, problems) in enumerate(zip(self._labels, drawn, strict=True)):
             kept: list[Problem] = []
             for one in problems:
-                if (content := question_key(one.question)) not in seen:
+                if (content := question_key(one.question)) not in seen and not held_out.asked_in(one.question):
                     seen.add(content)
                     kept.append(_marked(one, number, label, unique=ids[one.id] == 1))
             if not kept:

@@ -19,6 +19,7 @@ from swerve.grading.grader import GraderEntry
 from swerve.grading.policies import ExtractionForm, MathGrading
 from swerve.problems.data_specs import Sources, Specs, read_source
 from swerve.problems.family import SolvedFamily, Split, is_heldout
+from swerve.problems.held_out import HeldOut, question_key
 from swerve.problems.prompt import PromptConfig, PromptFormat, with_prompt
 from swerve.problems.record_values import has_value, missing_field, text_of
 from swerve.problems.task import Task
@@ -191,10 +192,11 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         train = self._rows("train", self._task.train, notes)
         if self._task.heldout:
             heldout = self._rows("heldout", self._task.heldout, notes)
-            keys = {row.key for row in heldout}
-            repeated = [row for row in train if row.key in keys]
+            held_out = HeldOut([row.problem for row in heldout])
+            repeated = [row for row in train if held_out.asked_in(row.problem.question)]
             _note(notes, "train", repeated, "also held out")
-            train = [row for row in train if row.key not in keys]
+            places = {row.place for row in repeated}
+            train = [row for row in train if row.place not in places]
         else:
             heldout = [row for row in train if is_heldout(row.key)]
             train = [row for row in train if not is_heldout(row.key)]
@@ -267,15 +269,6 @@ _QUESTION_FIELDS = ("question", "problem", "quiz", "prompt", "input")
 """Names under which published data sets have the question."""
 
 SplitName = TypeVar("SplitName", bound=str)
-
-
-def question_key(question: str) -> str:
-    """Return what two writings of one question share: the text without letter case and differences of white space.
-
-    >>> question_key("What  is 1 + 1? ") == question_key("what is 1 + 1?")
-    True
-    """
-    return " ".join(question.split()).casefold()
 
 
 def read_question_keys(specs: Iterable[str]) -> frozenset[str]:

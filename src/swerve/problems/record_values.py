@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 from swerve.errors import ArtifactError, nearest
 from swerve.formats.records import Record
@@ -29,7 +30,7 @@ def text_of(record: Record, *names: str) -> str:
         raise missing_field(record, names[0])
     value = record.values[name]
     if not isinstance(value, str) or not value.strip():
-        raise _wrong(record, name, "a text that is not empty")
+        raise _wrong(record, name, value, "a text that is not empty")
     return value
 
 
@@ -47,7 +48,7 @@ def number_of(record: Record, name: str) -> float | None:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(record, name, "a number")
+        raise _wrong(record, name, value, "a number")
     return number
 
 
@@ -63,15 +64,28 @@ def list_of_texts(record: Record, name: str, clean: Callable[[str], str] = str.s
         ArtifactError: it is something else.
     """
     value = record.values.get(name)
-    values = value if isinstance(value, list) else [] if value is None else [value]
     found: dict[str, str] = {}
-    for one in values:
-        if not isinstance(one, str | int | float):
-            raise _wrong(record, name, "a text, a number or a list of them")
-        text = clean(number_text(one))
+    for text in () if value is None else map(clean, texts_in(record, name, value)):
         found.setdefault("".join(text.split()), text)
     found.pop("", None)
     return tuple(found.values())
+
+
+def texts_in(record: Record, name: str, value: Any) -> tuple[str, ...]:
+    """Return the texts and numbers of a value as texts, however many.
+
+    Args:
+        record: The record it is of.
+        name: What messages call it.
+        value: A text, a number or a list of them.
+
+    Raises:
+        ArtifactError: it is something else.
+    """
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in values):
+        raise _wrong(record, name, value, "a text, a number or a list of them")
+    return tuple(map(number_text, values))
 
 
 def number_text(value: str | float) -> str:
@@ -96,7 +110,7 @@ def missing_field(record: Record, name: str, *, fix: str = "") -> ArtifactError:
     )
 
 
-def _wrong(record: Record, name: str, wanted: str) -> ArtifactError:
-    shown = re.sub(r"\s+", " ", json.dumps(record.values[name], default=str, ensure_ascii=False))
+def _wrong(record: Record, name: str, value: Any, wanted: str) -> ArtifactError:
+    shown = re.sub(r"\s+", " ", json.dumps(value, default=str, ensure_ascii=False))
     shown = shown if len(shown) <= _CHARS_SHOWN else f"{shown[:_CHARS_SHOWN]}..."
     return ArtifactError(f"{record.place}: the field {name!r} is {shown}; expected {wanted}")

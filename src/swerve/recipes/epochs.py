@@ -6,9 +6,9 @@ import math
 
 from swerve.config import Config, DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import ConfigError
-from swerve.formats.imported_responses import responses_of
 from swerve.problems import load_family
-from swerve.problems.data_specs import parse_spec, read_source
+from swerve.problems.held_out import held_out_of
+from swerve.problems.learned import read_learned
 from swerve.seeds import derive_seed
 
 
@@ -29,7 +29,10 @@ def with_steps(config: Config) -> Config:
 def _with_steps(stage: StageConfig, config: Config) -> StageConfig:
     if not isinstance(stage, SftStage | RlStage | DistillStage) or stage.epochs is None:
         return stage
-    total = _num_responses(stage) if isinstance(stage, SftStage) and stage.data else _num_problems(stage, config)
+    if isinstance(stage, SftStage) and stage.data:
+        total = _num_responses(stage, config)
+    else:
+        total = _num_problems(stage, config)
     share = getattr(stage, "validation_share", None)
     total -= max(1, round(share * total)) if share else 0
     if total < 1:
@@ -46,14 +49,16 @@ def _num_problems(stage: StageConfig, config: Config) -> int:
     return sum(map(stage.where.admits, problems))
 
 
-def _num_responses(stage: SftStage) -> int:
+def _num_responses(stage: SftStage, config: Config) -> int:
+    held_out = held_out_of(
+        load_family(config.task), seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout
+    )
     total = 0
     for spec in stage.data:
-        path = parse_spec(spec).path
-        records = [] if path.suffix == ".txt" else read_source(spec, default_split="train")
-        if all(record.values.keys() == {"text"} for record in records):
+        texts, responses = read_learned(spec, held_out, lambda _line: None)
+        if texts:
             raise ConfigError(
                 f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"
             )
-        total += len(responses_of(path, records))
+        total += len(responses)
     return total

@@ -96,7 +96,7 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
             next((percent_interval(one.pass_at_k) for one in row.curve if one.k == k), NOT_MEASURED),
             points_interval(row.difference.estimate if row.difference else None),
             p_value(row.difference.p_adjusted if row.difference else None),
-            percent(row.unparsed),
+            percent(row.unanswered),
             percent(row.ungraded),
             percent(row.truncated),
             count(row.num_tokens),
@@ -130,11 +130,10 @@ def _examples(files: Sequence[SampleFile]) -> Texts:
     return Texts(rows=tuple((_caption(outcome, one), one.text) for (_, outcome), one in found.items()))
 
 
-_FAILURES = {"unparsed": "no answer found", "timeout": "not graded", "error": "not graded"}
-
-
 def _outcome(sample: Sample) -> str:
-    said = _FAILURES.get(sample.reward.status, "right" if sample.reward.is_right else "wrong")
+    reward = sample.reward
+    judged = "not graded" if reward.value is None else "right" if reward.is_right else "wrong"
+    said = judged if reward.answered else "no answer found"
     return f"{said}, cut off" if sample.completion.finish_reason == "length" else said
 
 

@@ -120,7 +120,7 @@ def _values(
     if form is not None and form.dummy_thinking_share is not None:
         found["empty_thinking"] = form.dummy_thinking_share
     if last.statuses:
-        found["unparsed"] = last.statuses.get("unparsed", 0) / sum(last.statuses.values())
+        found["unanswered"] = last.num_unanswered / sum(last.statuses.values())
     greedy = [one for one in evaluations if one.accuracy is not None]
     if greedy:
         best = max(greedy, key=lambda one: one.accuracy.mean if one.accuracy else 0.0)

@@ -13,6 +13,8 @@ from swerve.errors import ConfigError, nearest
 from swerve.models.model_folder import resolve_device, tokenizer_fingerprint
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
+from swerve.problems.held_out import HeldOut
+from swerve.problems.learned import read_learned
 from swerve.prompts import check_solution_lengths
 from swerve.rewards.checks import check_graders
 from swerve.rollout.cache import check_samples
@@ -20,7 +22,6 @@ from swerve.rollout.decoding import check_decoding
 from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
-from swerve.train.examples import read_records
 from swerve.train.initial import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.learner import optimizer_class
 from swerve.train.live import check_watched
@@ -55,7 +56,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     check_examples(config)
     for spec in _examples(config):
         if not parse_spec(spec).is_on_hub:
-            read_records(spec)
+            read_learned(spec, HeldOut(), lambda _line: None)
     if not any(parse_spec(spec).is_on_hub for spec in sources):
         family = load_family(config.task)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))

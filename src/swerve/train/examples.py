@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from swerve.batch import TokenSequence
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import ResponseRecord, read_provenance, responses_of
+from swerve.formats.imported_responses import ResponseRecord, read_provenance
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
-from swerve.problems.data_specs import parse_spec, read_source
+from swerve.problems.data_specs import parse_spec
+from swerve.problems.held_out import HeldOut
+from swerve.problems.learned import read_learned
 from swerve.prompts import (
     TemplateArguments,
     completion_end,
@@ -60,18 +61,20 @@ class ExampleReader:
     """Whether documents of text share sequences."""
     note: Callable[[str], None]
     """Told of what is left out."""
+    held_out: HeldOut = field(default_factory=HeldOut)
+    """What is not learned."""
 
     def read(self, specs: Sequence[str]) -> list[Example]:
         """Return the examples of data specs, in their order.
 
         Raises:
-            ConfigError: a source does not exist, or nothing in it fits `max_length`; the tokenizer has no token for a
-                word, or none that ends a sequence.
+            ConfigError: a source does not exist, all in it is held out, or nothing in it fits `max_length`; the
+                tokenizer has no token for a word, or none that ends a sequence.
             ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
         """
         found: list[Example] = []
         for spec in specs:
-            records, responses = read_records(spec)
+            records, responses = read_learned(spec, self.held_out, self.note)
             if responses:
                 found += self.examples(responses, source=spec, sha256=_tokenizer_of(spec))
             else:
@@ -182,28 +185,6 @@ class ExampleReader:
             for number, stream in enumerate(streams)
             for start in range(0, len(stream), limit)
         ]
-
-
-def read_records(spec: str) -> tuple[list[Record], list[ResponseRecord]]:
-    """Return the records of a data spec, and the responses they are; none where all are plain text.
-
-    Raises:
-        ConfigError: the source does not exist.
-        ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
-    """
-    records = _records(spec)
-    is_text = all(record.values.keys() == {"text"} for record in records)
-    return records, [] if is_text else responses_of(Path(spec), records)
-
-
-def _records(spec: str) -> list[Record]:
-    path = parse_spec(spec).path
-    if path.suffix != ".txt":
-        return read_source(spec, default_split="train")
-    try:
-        return [Record(str(path), {"text": path.read_text(encoding="utf-8")})]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path} cannot be read as UTF-8 text: {error}") from None
 
 
 def _tokenizer_of(spec: str) -> str | None:

@@ -297,6 +297,7 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
         reward=Reward(
             value=row["reward"],
             status=row["status"],
+            answered=row["answered"],
             parts=json.loads(row["parts"]),
             extracted=row["extracted"],
             detail=row["detail"],
@@ -414,6 +415,7 @@ def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) ->
         "reward": rollout.reward.value,
         "parts": json.dumps(dict(rollout.reward.parts)),
         "status": rollout.reward.status,
+        "answered": rollout.reward.answered,
         "extracted": rollout.reward.extracted,
         "detail": rollout.reward.detail,
         "finish_reason": rollout.completion.finish_reason,

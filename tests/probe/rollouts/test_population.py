@@ -45,6 +45,7 @@ def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False) 
         "text": text,
         "extracted": "0 0 0",
         "status": "graded",
+        "answered": True,
         "correct": correct,
         "trace_right": False,
         "num_tokens": 28,
@@ -221,7 +222,7 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
         read_evaluation(run, reference)
     write_json(path, {"weights_sha256": "abc"})
     assert read_evaluated(run, reference).samples == {"a": ()}  # evaluated before samples were kept
-    sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status")}
+    sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status", "answered")}
     drawn = [{**sample, "problem_id": "a", "sample": number, "correct": number == 1} for number in (0, 1)]
     write_table(run.samples_path(reference), drawn, SAMPLES_SCHEMA)
     found = read_evaluated(run, reference)

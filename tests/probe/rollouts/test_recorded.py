@@ -54,6 +54,7 @@ def row(tokenizer, problems):
             "reward": reward,
             "parts": "{}",
             "status": "error" if reward is None else "graded",
+            "answered": True,
             "extracted": problem.answer,
             "detail": None,
             "finish_reason": "stop",

@@ -97,7 +97,7 @@ def test_what_does_not_plainly_say_who_is_what_is_no_answer(answer):
     assert reward.parts == {"format": 1.0, "answer": -2.0, "correct": 0.0}
     assert reward.detail
     valued = grade_k_and_k(problem(grading={"scale": "parts"}), completion(answer))
-    assert (valued.value, valued.status) == (-1.0, "graded")
+    assert (valued.value, valued.status, valued.answered, reward.answered) == (-1.0, "graded", False, False)
 
 
 ANSWER = f"<answer>{answer_text(GOLD)}</answer>"
@@ -122,6 +122,8 @@ def test_format(text, right, value):
     reward = grade_k_and_k(problem(), text)
     assert reward.value == value
     assert reward.status == ("unparsed" if value is None else "graded")
+    valued = grade_k_and_k(problem(grading={"scale": "parts"}), text)
+    assert (valued.status, valued.answered) == ("graded", value is not None)
     parts = {"format": 1.0 if right else -1.0, "answer": 2.0 if right else -2.0, "correct": float(right)}
     assert reward.parts == parts
     summed = grade_k_and_k(problem(grading=LOGIC_RL), text)
@@ -148,7 +150,11 @@ def test_a_prefix_that_the_model_was_given_belongs_to_the_text():
     given_prefix = problem(prefix="<think>\n")
     assert grade_k_and_k(given_prefix, f" a </think> {ANSWER}").value == 1.0
     assert grade_k_and_k(given_prefix, f"<think> a </think> {ANSWER}").value == 1.0
-    assert grade_k_and_k(problem(), f" a </think> {ANSWER}").value == 0.0
+    # A template's prompt may end with <think>, of which neither the problem nor a file says anything.
+    assert grade_k_and_k(problem(), f" a </think> {ANSWER}").value == 1.0
+    assert grade_k_and_k(problem(grading={"scale": "parts"}), f" a </think> {ANSWER}").value == 3.0
+    assert grade_k_and_k(problem(), f" a </think></think> {ANSWER}").value == 0.0
+    assert grade_k_and_k(problem(), f" a {ANSWER}").value == 0.0
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_failures_are_shares_of_the_completions(inputs: ReportInputs) -> None:
 
 
 def test_failures_of_an_older_run_are_not_measured(inputs: ReportInputs) -> None:
-    keys = ("num_unparsed", "num_completions")
+    keys = ("num_unanswered", "num_completions")
     for key in keys:
         metrics = tuple(step.model_copy(update={key: None}) for step in inputs.metrics)
         assert "training-failures" not in drawn(replace(inputs, metrics=metrics))

@@ -47,6 +47,8 @@ def test_numbers_are_values(grade: Callable[..., Reward], expression: str, value
 def test_a_mapping_gives_parts_and_the_extracted_answer(grade: Callable[..., Reward]) -> None:
     reward = grade(returning("{'value': 0.5, 'parts': {'format': True, 'answer': Fraction(1, 2)}, 'extracted': text}"))
     assert reward == Reward(value=0.5, status="graded", parts={"format": 1.0, "answer": 0.5}, extracted="7")
+    paid = grade(returning("{'value': -1, 'answered': False}"))
+    assert paid == Reward(value=-1.0, status="graded", answered=False)
     unparsed = grade(returning("{'value': None, 'extracted': None}"))
     assert unparsed == Reward(value=None, status="unparsed")
     assert grade(returning("None")) == Reward(value=None, status="unparsed")
@@ -66,6 +68,7 @@ def test_a_mapping_gives_parts_and_the_extracted_answer(grade: Callable[..., Rew
         ("{'value': 1, 'extracted': 7}", "extracted=7; it must be a string or None"),
         ("{'value': 1, 'parts': [1]}", "parts=[1]; it must be a mapping"),
         ("{'value': 1, 'parts': {'a': None}}", "None for the part 'a'"),
+        ("{'value': None, 'answered': True}", "answered=True; it must be True or False, and False where"),
         ("{}['gold']", "my_reward.py:4: KeyError: 'gold'"),
     ],
 )

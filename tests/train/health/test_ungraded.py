@@ -18,7 +18,8 @@ def _reward(status: Any, detail: str | None = None) -> Reward:
 
 def test_outcomes_are_counted_apart_with_the_most_frequent_reasons():
     rewards = [
-        *[_reward("graded")] * 3,
+        *[_reward("graded")] * 2,
+        Reward(value=-3.0, status="graded", answered=False),  # paid for its format
         *[_reward("unparsed", "no answer")] * 2,
         _reward("timeout", "2 s of CPU time"),
         *[_reward("error", "ValueError: x")] * 2,
@@ -27,6 +28,7 @@ def test_outcomes_are_counted_apart_with_the_most_frequent_reasons():
     assert outcome_figures(rewards, World()) == {
         "num_completions": 9,
         "num_failures": 6,
+        "num_unanswered": 3,
         "num_unparsed": 2,
         "num_timeouts": 1,
         "num_errors": 3,

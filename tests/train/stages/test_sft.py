@@ -17,8 +17,12 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError
 from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.problems import load_family
+from swerve.problems.held_out import held_out_of
+from swerve.problems.learned import read_learned
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
+from swerve.seeds import derive_seed
 from swerve.train import train
 from swerve.train.examples import ExampleReader
 from swerve.train.stages.sft import SftRunner
@@ -43,7 +47,7 @@ def load(tmp_path_factory):
     """Load a recipe of a tiny model with some stages."""
     tmp_path = tmp_path_factory.mktemp("recipe")
 
-    def load_stages(*stages):
+    def load_stages(*stages, **keys):
         document = {
             "seed": 5,
             "task": {"kind": "addition", "digits": 2, "num_train": 60, "num_heldout": 24, "mistake_rate": 0.5},
@@ -51,6 +55,7 @@ def load(tmp_path_factory):
             "max_new_tokens": 36,
             "stages": list(stages),
             "runtime": {"device": "cpu", "threads": 1},
+            **keys,
         }
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(document))
         return load_config(tmp_path / "recipe.yaml")
@@ -259,6 +264,83 @@ def test_what_is_too_long_or_recorded_as_wrong_is_said(tiny, tmp_path):
     ]
     with pytest.raises(ConfigError, match="none of 3 examples of .* has at most 2 tokens"):
         _reader(tiny, max_length=2).read([source])
+
+
+class _Notes(SilentProgress):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, message):
+        self.lines.append(message)
+
+
+def _spaced(text: str) -> str:
+    return text.replace(" ", "  ")
+
+
+def test_what_the_task_holds_out_is_not_learned_whichever_way_it_comes(load, tmp_path):
+    stage = {"kind": "sft", "steps": 1, "batch_size": 4, "optimizer": {"lr": 1e-3}}
+    config = load({**stage, "data": "data.jsonl"})
+    family, seed = load_family(config.task), derive_seed(config.seed, "problems")
+    held, learned = family.problems("heldout", seed=seed)[:3], family.problems("train", seed=seed)[:2]
+    # Responses, chats within a prompt of their own, plain text in records and in a file, and a file of samples.
+    both = [*held, *learned]
+    sources = {
+        "plain": _write(tmp_path / "plain.jsonl", *({"question": _spaced(p.question), "response": "1"} for p in both)),
+        "chat": _write(
+            tmp_path / "chat.jsonl",
+            *(
+                {"messages": [{"role": "user", "content": p.question}, {"role": "assistant", "content": "1"}]}
+                for p in both
+            ),
+        ),
+        "text": _write(tmp_path / "text.jsonl", *({"text": f"{p.question} {p.solution}"} for p in both)),
+        "txt": str(tmp_path / "text.txt"),
+        "samples": str(tmp_path / "samples.parquet"),
+    }
+    (tmp_path / "text.txt").write_text("\n\n".join(f"{p.question} {p.solution}" for p in both))
+    model = SampledModel(label="m", source="owner/m", fingerprint="", dtype="float32", device="cpu")
+    info = SamplesInfo(
+        **{"model": model, "task": {}, "split": "train", "num_problems": 5, "problems_sha256": "", "num_samples": 1},
+        **{"temperatures": (1.0,), "max_new_tokens": 4, "seed": 0, "swerve_version": "0"},
+        tokenizer=SamplesTokenizer(name="owner/m", sha256="other"),
+    )
+    samples = [
+        Sample(
+            **{
+                "problem": p,
+                "index": 0,
+                "label": "m",
+                "prompt": p.question,
+                "text": "1",
+                "temperature": 1.0,
+                "seed": 0,
+            },
+            prompt_ids=(3, 4),
+            completion=Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason="stop"),
+            reward=Reward(value=1.0, status="graded"),
+        )
+        for p in both
+    ]
+    write_samples(tmp_path / "samples.parquet", info, samples)
+    held_out = held_out_of(family, seed=seed, keep=False)
+    for name, source in sources.items():
+        notes: list[str] = []
+        _, read = read_learned(source, held_out, notes.append)
+        assert notes == [f"{source}: 3 of 5 left out: also held out"], name
+        assert not read or [one.problem.texts[0].split() for one in read] == [p.question.split() for p in learned]
+    # A stage leaves them out of its data, its validation and its passes, and says so; one key keeps them.
+    passes = {**stage, "steps": None, "epochs": 2, "batch_size": 2, "data": sources["plain"]}
+    for keep, num_steps in ((False, 2), (True, 5)):
+        config = load({**passes, "validation": sources["text"]}, keep_heldout=keep)
+        run, progress = RunDirectory(tmp_path / str(keep)), _Notes()
+        train(config, run, resume=False, progress=progress)
+        said = [line for line in progress.lines if "held out" in line]
+        assert said == [] if keep else [f"{sources[n]}: 3 of 5 left out: also held out" for n in ("plain", "text")]
+        assert len(read_metrics(run.metrics_path)) == num_steps
+    only = _write(tmp_path / "only.jsonl", *({"question": p.question, "response": "1"} for p in held))
+    with pytest.raises(ConfigError, match=r"all of .*only\.jsonl \(3\) is also held out by the task; sample the tr"):
+        _train(load({**stage, "data": sources["plain"], "validation": only}), tmp_path / "only")
 
 
 def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_path):

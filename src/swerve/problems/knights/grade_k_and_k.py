@@ -63,9 +63,10 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
     """Return the reward of a completion; its parts are `format`, `answer` and `correct`. Never raises.
 
     The policies are `KAndKGrading`, from `problem.grading`. What the model was given of its answer (`problem.prefix`)
-    is put before the text unless the text begins with it. The part `correct` is 1 if format and answer are right, else
-    0. With `scale="parts"` every text has a value, the sum of the other two. With `scale="correct"` it is the part
-    `correct`, and the status is `unparsed` where the text holds no answer that says who is what.
+    is put before the text unless the text begins with it, and so is a `<think>` of which the text has only the end: the
+    chat template gave it. The part `correct` is 1 if format and answer are right, else 0. With `scale="parts"` every
+    text has a value, the sum of the other two, answered or not. With `scale="correct"` it is the part `correct`, and
+    the status is `unparsed` where the text holds no answer that says who is what.
 
     >>> problem = Problem(id="p", family="k_and_k", question="...", answer="Zoey is a knave, Owen is a knight")
     >>> grade_k_and_k(problem, "<think> Owen ... </think> <answer> Owen is a knight, Zoey is a knave </answer>").value
@@ -80,6 +81,8 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
         return Reward(value=None, status="error", detail=f"{problem.id}: {str(error)[:_MAX_SHOWN]}")
     if problem.prefix and not text.lstrip().startswith(problem.prefix.strip()):
         text = f"{problem.prefix}{text}"
+    if "</think>" in text and "<think>" not in text:  # which the chat template's prompt ended with
+        text = f"<think>{text}"
     return _judged(final_text(text, after_thinking=False) or "", gold, policy)
 
 
@@ -101,7 +104,8 @@ def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
     parts = {**scored, "correct": correct}
     extracted = None if not answer else answer[:_MAX_SHOWN] if said is None else answer_text(said)
     if policy.scale == "parts":
-        return Reward(value=sum(scored.values()), status="graded", parts=parts, extracted=extracted)
+        value, answered = sum(scored.values()), said is not None
+        return Reward(value=value, status="graded", answered=answered, parts=parts, extracted=extracted)
     if said is None:
         detail = "the answer does not say who is what" if answer else "no answer in the text"
         return Reward(value=None, status="unparsed", parts=parts, extracted=extracted, detail=detail)

@@ -87,7 +87,7 @@ def _evaluation_table(evaluations: Sequence[Evaluation]) -> Table:
 
 _OUTCOMES = {
     "graded": "Graded",
-    "unparsed": "No answer found",
+    "unanswered": "No answer found",
     "timeout": "Limit reached",
     "error": "Grader failed",
 }
@@ -96,17 +96,21 @@ _OUTCOMES = {
 def _outcome_table(evaluations: Sequence[Evaluation]) -> Table | None:
     """Return what graders said of the completions; None where all were graded, or nothing tells."""
     shown = [one for one in evaluations if one.statuses]
-    names = [name for name in _OUTCOMES if name == "graded" or any(one.statuses.get(name) for one in shown)]
+    counts = {one.checkpoint: {**one.statuses, "unanswered": one.num_unanswered} for one in shown}
+    names = [name for name in _OUTCOMES if name == "graded" or any(each.get(name) for each in counts.values())]
     if len(names) == 1:
         return None
     rows = []
     for one in shown:
         total = sum(one.statuses.values())
-        rows.append((one.checkpoint, count(total), *(_counted(one.statuses.get(name, 0), total) for name in names)))
+        rows.append(
+            (one.checkpoint, count(total), *(_counted(counts[one.checkpoint].get(name, 0), total) for name in names))
+        )
     return Table(
         id="outcomes",
         caption="Outcomes of grading",
-        note="All completions, greedy and sampled. Those that were not graded count as wrong.",
+        note="All completions, greedy and sampled. Those that were not graded count as wrong. A reward that pays for "
+        "the format may grade texts without an answer too.",
         header=("Checkpoint", "Completions", *(_OUTCOMES[name] for name in names)),
         rows=tuple(rows),
     )

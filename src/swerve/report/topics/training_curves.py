@@ -28,7 +28,7 @@ _CHARTS: tuple[tuple[str, str, Unit, Mapping[str, str]], ...] = (
         "training-failures",
         "Rollouts without a verdict in training",
         "rate",
-        {"No answer found": "num_unparsed", "Limit reached": "num_timeouts", "Grader failed": "num_errors"},
+        {"No answer found": "num_unanswered", "Limit reached": "num_timeouts", "Grader failed": "num_errors"},
     ),
     (
         "training-responses",

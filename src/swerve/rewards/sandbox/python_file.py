@@ -13,10 +13,10 @@ from typing import Any
 from swerve.errors import ConfigError
 from swerve.recipes.custom import run_source
 from swerve.rewards.sandbox.wire import describe, grader_failed
-from swerve.types import Problem, Reward
+from swerve.types import Problem, Reward, RewardStatus
 
 _FUNCTION = "reward"
-_KEYS = ("value", "parts", "extracted")
+_KEYS = ("value", "parts", "extracted", "answered")
 _ALLOWED = "return a number, True or False, None (no answer found), or a mapping with 'value'"
 
 RewardFunction = Callable[[Problem, str], object]
@@ -27,8 +27,9 @@ def grade_python(problem: Problem, text: str) -> Reward:
     """Return what the function `reward` of the problem's file (`grading["file"]`, an absolute path) says of a text.
 
     The function returns a number, a bool, None (no answer was found in the text: `unparsed`), or a mapping with `value`
-    (any of these) and optionally `parts` (names to numbers) and `extracted` (the answer that was read). Whatever it
-    raises or returns beside these is a reward of status `error`.
+    (any of these) and optionally `parts` (names to numbers), `extracted` (the answer that was read) and `answered`
+    (False where a value is paid to a text without an answer). Whatever it raises or returns beside these is a reward of
+    status `error`.
     """
     function = _reward_function(problem)
     if isinstance(function, Reward):
@@ -103,6 +104,9 @@ def _reward_from(returned: object) -> Reward:
     if "value" not in returned or not set(returned) <= set(_KEYS):
         raise ValueError(f"a mapping with {', '.join(map(repr, returned))}; 'value' is needed, {_KEYS[1:]} are allowed")
     value, parts, extracted = _number(returned["value"]), returned.get("parts") or {}, returned.get("extracted")
+    answered = returned.get("answered", value is not None)
+    if not isinstance(answered, bool) or (answered and value is None):
+        raise TypeError(f"answered={answered!r:.80}; it must be True or False, and False where the value is None")
     if not isinstance(extracted, str | None):
         raise TypeError(f"extracted={extracted!r:.80}; it must be a string or None")
     if not isinstance(parts, Mapping):
@@ -113,7 +117,8 @@ def _reward_from(returned: object) -> Reward:
         if number is None:
             raise ValueError(f"None for the part {name!r}; it must be a number")
         numbers[str(name)] = number
-    return Reward(value=value, status="unparsed" if value is None else "graded", parts=numbers, extracted=extracted)
+    status: RewardStatus = "unparsed" if value is None else "graded"
+    return Reward(value=value, status=status, answered=answered, parts=numbers, extracted=extracted)
 
 
 def _number(value: object) -> float | None:

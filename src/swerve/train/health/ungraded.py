@@ -26,9 +26,11 @@ def outcome_figures(rewards: Sequence[Reward], world: World) -> dict[str, Any]:
     """
     statuses = Counter(reward.status for reward in rewards)
     totals = world.sums({name: float(statuses[name]) for name in get_args(RewardStatus)})
+    unanswered = world.sums({"n": float(sum(not reward.answered for reward in rewards))})["n"]
     figures: dict[str, Any] = {
         "num_completions": int(sum(totals.values())),
         "num_failures": int(sum(totals.values()) - totals["graded"]),
+        "num_unanswered": int(unanswered),
         "num_unparsed": int(totals["unparsed"]),
         "num_timeouts": int(totals["timeout"]),
         "num_errors": int(totals["error"]),
