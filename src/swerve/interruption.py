@@ -8,7 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
+
+from swerve.errors import InterruptedRunError
 
 _URGENT = (signal.SIGINT, signal.SIGTERM)
 """A second one of these ends the process at once."""
@@ -20,12 +23,31 @@ _FORWARDING_SECONDS = 2.0
 """Within which torchrun passes a signal on that its processes had from the terminal, too."""
 
 
+@dataclass(slots=True)
 class Interruption:
     """The signal that asked for a stop, if any did."""
 
+    raises: str | None = None
+    """Of work that may end anywhere: the message of the error that a signal raises at once; None: it is noted."""
     signal_number: int | None = None
     asked_at: float = 0.0
     """When it came, by the monotonic clock; seconds."""
+
+    def ask(self, number: int) -> None:
+        """Note a signal; a second urgent one ends the process.
+
+        Raises:
+            InterruptedRunError: it is the first, and the work may end anywhere.
+        """
+        if number in _URGENT and self.signal_number in _URGENT:
+            if time.monotonic() - self.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
+                return
+            os._exit(128 + number)
+        if number in _URGENT or self.signal_number is None:
+            self.signal_number, self.asked_at = number, time.monotonic()
+            if self.raises is not None:
+                message, self.raises = self.raises, None
+                raise InterruptedRunError(message, signal_number=number)
 
 
 _deferring: list[Interruption] = []
@@ -74,24 +96,24 @@ def asked_to_stop() -> int | None:
 
 
 @contextmanager
-def deferred_signals() -> Iterator[Interruption]:
+def deferred_signals(raises: str | None = None) -> Iterator[Interruption]:
     """Record SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU instead of dying inside the block; restore the handlers.
 
     A second SIGINT or SIGTERM ends the process at once with status 128 + its number, but for the one that torchrun
     sends at Ctrl-C beside the terminal's. SIGHUP stays ignored where it was,
     as under nohup. Outside the main thread, where Python allows no handlers, nothing is deferred.
+
+    Args:
+        raises: see `Interruption`, whose field may be changed inside the block.
     """
-    interruption = Interruption()
+    interruption, process = Interruption(raises), os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and any(check() for check in _checks):
-            return
-        if number in _URGENT and interruption.signal_number in _URGENT:
-            if time.monotonic() - interruption.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
-                return
+        if os.getpid() == process:
+            if number != signal.SIGTERM or not any(check() for check in _checks):
+                interruption.ask(number)
+        elif number in _URGENT:  # in a forked copy, which has nothing to save
             os._exit(128 + number)
-        if number in _URGENT or interruption.signal_number is None:
-            interruption.signal_number, interruption.asked_at = number, time.monotonic()
 
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -305,7 +305,7 @@ def test_a_checkpoint_that_would_come_out_otherwise_stays_missing_and_is_named(m
     (note,) = [note for note in progress.notes if "stays missing" in note]
     assert note.startswith("step_000002 stays missing: it could not be made again: other values than those in metrics")
     assert [one.step for one in run.checkpoints()] == [1, 3, 4]
-    assert not list(run.path.glob(".tmp-*"))
+    assert not list(run.path.glob(".swerve-tmp-*"))
 
 
 def test_a_run_of_an_earlier_version_with_a_removed_key_is_continued_as_the_run_it_is(micro, tmp_path):
@@ -472,5 +472,5 @@ def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
         points += 1
         train(config, run, resume=True, progress=SilentProgress())
         _same_as(run, expected)
-        assert not list(run.path.parent.glob(".tmp-*"))
+        assert not list(run.path.parent.glob(".swerve-tmp-*"))
     assert points > 100 / stride
