@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from swerve.errors import InterruptedRunError
-
 _URGENT = (signal.SIGINT, signal.SIGTERM)
 """A second one of these ends the process at once."""
 _NOTICES = (signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
@@ -27,8 +25,8 @@ _FORWARDING_SECONDS = 2.0
 class Interruption:
     """The signal that asked for a stop, if any did."""
 
-    raises: str | None = None
-    """Of work that may end anywhere: the message of the error that a signal raises at once; None: it is noted."""
+    raises: bool = False
+    """Whether a signal raises KeyboardInterrupt at once, in work that may end anywhere; else it is only noted."""
     signal_number: int | None = None
     asked_at: float = 0.0
     """When it came, by the monotonic clock; seconds."""
@@ -37,7 +35,7 @@ class Interruption:
         """Note a signal; a second urgent one ends the process.
 
         Raises:
-            InterruptedRunError: it is the first, and the work may end anywhere.
+            KeyboardInterrupt: the work may end anywhere.
         """
         if number in _URGENT and self.signal_number in _URGENT:
             if time.monotonic() - self.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
@@ -45,9 +43,13 @@ class Interruption:
             os._exit(128 + number)
         if number in _URGENT or self.signal_number is None:
             self.signal_number, self.asked_at = number, time.monotonic()
-            if self.raises is not None:
-                message, self.raises = self.raises, None
-                raise InterruptedRunError(message, signal_number=number)
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come and is to raise it, once."""
+        if self.raises and self.signal_number is not None:
+            self.raises = False
+            raise KeyboardInterrupt
 
 
 _deferring: list[Interruption] = []
@@ -96,17 +98,14 @@ def asked_to_stop() -> int | None:
 
 
 @contextmanager
-def deferred_signals(raises: str | None = None) -> Iterator[Interruption]:
+def deferred_signals() -> Iterator[Interruption]:
     """Record SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU instead of dying inside the block; restore the handlers.
 
     A second SIGINT or SIGTERM ends the process at once with status 128 + its number, but for the one that torchrun
     sends at Ctrl-C beside the terminal's. SIGHUP stays ignored where it was,
     as under nohup. Outside the main thread, where Python allows no handlers, nothing is deferred.
-
-    Args:
-        raises: see `Interruption`, whose field may be changed inside the block.
     """
-    interruption, process = Interruption(raises), os.getpid()
+    interruption, process = Interruption(), os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if os.getpid() == process:

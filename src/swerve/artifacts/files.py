@@ -111,16 +111,25 @@ def _replacing(path: Path) -> Iterator[Path]:
         remove(temporary)
         _remove_orphans(path)
         yield temporary
-    except OSError as error:
+    except BaseException as error:
         remove(temporary)
-        if DiskFullError.matches(error):
+        refusal = _system_error(error)
+        if refusal is None:
+            raise
+        if DiskFullError.matches(refusal):
             raise DiskFullError(path) from error
         raise WriteError(
-            f"cannot write {path}: {error.strerror or error}; make {path.parent} writable or choose another directory"
+            f"cannot write {path}: {refusal.strerror or refusal}; make {path.parent} writable or choose another "
+            "directory"
         ) from error
-    except BaseException:
-        remove(temporary)
-        raise
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """Return the operating system's error that an exception is, or that safetensors and tokenizers tell in words."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    if told is None or isinstance(error, OSError):
+        return error if isinstance(error, OSError) else None
+    return OSError(int(told[1]), os.strerror(int(told[1])))
 
 
 @contextmanager

@@ -99,7 +99,11 @@ _FAULTS = (
     WriteError,
 )
 """What says nothing against the recipe: the run stays, and may be continued."""
-_STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
+_STATUS: Mapping[type[BaseException], str] = {
+    KeyboardInterrupt: "interrupted",
+    InterruptedRunError: "interrupted",
+    CollapseError: "collapsed",
+}
 
 
 def train(
@@ -135,14 +139,14 @@ def train(
     check_machine(config)
     apply_runtime(config.runtime)
     with (
-        deferred_signals(raises=f"interrupted before the first step; {_remedy(run)}") as interruption,
+        _interruptible(run) as interruption,
         _marked_failed(run),
         joined_world(
             resolve_device(config.runtime.device),
             timeout=config.runtime.collective_timeout,
             also_alone=config.runtime.sharding.kind != "none",
         ) as world,
-        _holding(config, run, world, _provenance(config, digests, profile), resume=resume),
+        _holding(config, run, world, interruption, _provenance(config, digests, profile), resume=resume),
         _with_base(config, run, world),
     ):
         family = load_family(config.task)
@@ -163,6 +167,21 @@ def train(
         if world.is_main and point.missing:
             tidy(run, point.newest, config)
         training.run(point.newest, point.state)
+
+
+@contextmanager
+def _interruptible(run: RunDirectory) -> Iterator[Interruption]:
+    """Let a signal end what comes before the first step at once, wherever it is."""
+    with deferred_signals() as interruption:
+        interruption.raises = True
+        try:
+            yield interruption
+        except KeyboardInterrupt:
+            if interruption.signal_number is None:
+                raise
+            remedy = _remedy(run) if (run.path / "run.json").is_file() else "nothing was written yet"
+            message = f"interrupted before the first step; {remedy}"
+            raise InterruptedRunError(message, signal_number=interruption.signal_number) from None
 
 
 @contextmanager
@@ -193,19 +212,29 @@ def _with_base(config: Config, run: RunDirectory, world: World) -> Iterator[None
 
 @contextmanager
 def _holding(
-    config: Config, run: RunDirectory, world: World, provenance: dict[str, Any], *, resume: bool
+    config: Config,
+    run: RunDirectory,
+    world: World,
+    interruption: Interruption,
+    provenance: dict[str, Any],
+    *,
+    resume: bool,
 ) -> Iterator[None]:
     """Let the first process make or lock the run directory and keep its status; the others wait for it."""
     if world.is_main:
+        # A signal waits until there is somebody who writes down that it came.
+        interruption.raises = False
         is_new = not (resume and (run.path / "run.json").exists())
         if is_new:
             run.create(config_yaml=dump_yaml(config), provenance=provenance)
         else:
             check_recorded_config(config, run)
         with run.lock():
-            run.set_status("training")
-            world.barrier()
             try:
+                run.set_status("training")
+                interruption.raises = True
+                interruption.check()
+                world.barrier()
                 yield
             except BaseException as error:
                 is_refused = isinstance(error, SwerveError) and not isinstance(error, _FAULTS)
@@ -317,7 +346,7 @@ class _Training:
                 PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems), self.world)
             ) as engine,
         ):
-            self.interruption.raises = None  # from here on a step is finished first, and saved
+            self.interruption.raises = False  # from here on a step is finished first, and saved
             for stage in config.stages:
                 if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
                     inside = newest if done > first_step else None
