@@ -99,7 +99,7 @@ def test_killed_where_it_touches_the_disk_a_stage_ends_the_same_and_leaves_nothi
     left = set()
     for point in points:
         assert killed_at(commands[name], point, root=run.path, log=tmp_path / "printed")
-        left.update(run.path.rglob(".tmp-*"))
+        left.update(run.path.rglob(".swerve-tmp-*"))
     assert left
     commands[name]()
     assert differences(contents(run.path), expected) == []

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 _URGENT = (signal.SIGINT, signal.SIGTERM)
@@ -20,12 +21,35 @@ _FORWARDING_SECONDS = 2.0
 """Within which torchrun passes a signal on that its processes had from the terminal, too."""
 
 
+@dataclass(slots=True)
 class Interruption:
     """The signal that asked for a stop, if any did."""
 
+    raises: bool = False
+    """Whether a signal raises KeyboardInterrupt at once, in work that may end anywhere; else it is only noted."""
     signal_number: int | None = None
     asked_at: float = 0.0
     """When it came, by the monotonic clock; seconds."""
+
+    def ask(self, number: int) -> None:
+        """Note a signal; a second urgent one ends the process.
+
+        Raises:
+            KeyboardInterrupt: the work may end anywhere.
+        """
+        if number in _URGENT and self.signal_number in _URGENT:
+            if time.monotonic() - self.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
+                return
+            os._exit(128 + number)
+        if number in _URGENT or self.signal_number is None:
+            self.signal_number, self.asked_at = number, time.monotonic()
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come and is to raise it, once."""
+        if self.raises and self.signal_number is not None:
+            self.raises = False
+            raise KeyboardInterrupt
 
 
 _deferring: list[Interruption] = []
@@ -81,17 +105,14 @@ def deferred_signals() -> Iterator[Interruption]:
     sends at Ctrl-C beside the terminal's. SIGHUP stays ignored where it was,
     as under nohup. Outside the main thread, where Python allows no handlers, nothing is deferred.
     """
-    interruption = Interruption()
+    interruption, process = Interruption(), os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and any(check() for check in _checks):
-            return
-        if number in _URGENT and interruption.signal_number in _URGENT:
-            if time.monotonic() - interruption.asked_at < _FORWARDING_SECONDS and "TORCHELASTIC_RUN_ID" in os.environ:
-                return
+        if os.getpid() == process:
+            if number != signal.SIGTERM or not any(check() for check in _checks):
+                interruption.ask(number)
+        elif number in _URGENT:  # in a forked copy, which has nothing to save
             os._exit(128 + number)
-        if number in _URGENT or interruption.signal_number is None:
-            interruption.signal_number, interruption.asked_at = number, time.monotonic()
 
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -3,26 +3,31 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from swerve.artifacts.files import (
     MANIFEST_NAME,
+    TEMPORARY_PREFIX,
     atomic_directory,
     atomic_path,
+    fsync,
     read_json,
     read_sealed,
+    remove,
     sha256_file,
     verify_manifest,
     write_json,
     write_sealed,
     write_text,
 )
-from swerve.errors import ArtifactError, DiskFullError
+from swerve.errors import ArtifactError, DiskFullError, WriteError
 
 
 def _names(folder):
@@ -42,8 +47,10 @@ def test_a_failing_write_leaves_the_old_content_and_no_leftovers(tmp_path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_named_with_the_path(tmp_path, number):
     path = tmp_path / "a.txt"
-    with pytest.raises(DiskFullError, match="disk full while writing .*a.txt"), atomic_path(path):
-        raise OSError(number, os.strerror(number))
+    told = f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})"  # by safetensors
+    for error in (OSError(number, os.strerror(number)), RuntimeError(told)):
+        with pytest.raises(DiskFullError, match="disk full while writing .*a.txt"), atomic_path(path):
+            raise error
     assert _names(tmp_path) == []
 
 
@@ -87,14 +94,68 @@ def test_killed_in_the_middle_leaves_the_previous_directory(tmp_path):
     assert (target / "weights").read_text() == "one"
 
 
+def _temporary(folder, name):
+    """Return the name of the temporary file that a child leaves when it is killed."""
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from swerve.artifacts.files import atomic_path
+        with atomic_path(Path(sys.argv[1])):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(folder / name)], check=False)
+    (left,) = folder.glob(f"{TEMPORARY_PREFIX}*")
+    return left.name
+
+
 def test_the_next_write_removes_what_a_kill_left_but_nothing_of_a_process_at_work(tmp_path):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    names = [f".tmp-{gone.pid}-a[1].txt", ".tmp-1-a[1].txt", f".tmp-{gone.pid}-b.txt", ".tmp-mine-a[1].txt"]
-    for name in names:
+    """A process is known by its machine, its number and when it began; somebody else's files by their names."""
+    left = _temporary(tmp_path, "a[1].txt")
+    host, process, started = re.fullmatch(r"\.swerve-tmp-([0-9a-f]{8})-(\d+)-(\d+)-a\[1\]\.txt", left).groups()
+    mine, now = os.getpid(), Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    kept = [
+        f".swerve-tmp-{'0' * 8}-{process}-{started}-a[1].txt",  # another machine's
+        f".swerve-tmp-{host}-{mine}-{now}-b.txt",  # of another file
+        f".swerve-tmp-{host}-{mine}-notes-a[1].txt",
+        f".tmp-{process}-a[1].txt",
+        f"{left}.parquet",
+    ]
+    gone = f".swerve-tmp-{host}-{mine}-{int(now) - 1}-a[1].txt"  # its number was given to another process since
+    for name in (*kept, gone):
         (tmp_path / name).write_text("half")
     write_text(tmp_path / "a[1].txt", "whole")
-    assert _names(tmp_path) == sorted([*names[1:], "a[1].txt"])
+    assert _names(tmp_path) == sorted([*kept, "a[1].txt"])
+
+
+def test_what_a_link_leads_to_is_never_deleted(tmp_path):
+    """A checkpoint that was moved to another disk, for example; only the link is replaced."""
+    target, link = tmp_path / "moved", tmp_path / "checkpoint"
+    with atomic_directory(target, step=1) as folder:
+        (folder / "weights").write_text("one")
+    link.symlink_to(target, target_is_directory=True)
+    with atomic_directory(link, step=2) as folder:
+        (folder / "weights").write_text("two")
+    assert [verify_manifest(one)["step"] for one in (target, link)] == [1, 2]
+    (tmp_path / "again").symlink_to(target, target_is_directory=True)
+    remove(tmp_path / "again")
+    assert _names(tmp_path) == ["checkpoint", "moved"]
+    assert verify_manifest(target)["step"] == 1
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_an_input_or_output_error_names_the_file_and_leaves_the_old_content(tmp_path, monkeypatch, name):
+    write_text(tmp_path / "a.txt", "old")
+
+    def failing(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, name, failing)
+    with pytest.raises(WriteError, match=r"cannot write .*a\.txt: Input/output error"):
+        write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    if name == "fsync":
+        with pytest.raises(OSError, match=r"Input/output error: .*a\.txt"):
+            fsync(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -306,17 +307,27 @@ def test_parts_of_a_rollouts_table_left_by_a_kill_are_removed(run):
         assert list((run.path / "rollouts").iterdir()) == [run.rollouts_path(4)]
 
 
-def test_who_takes_the_lock_removes_what_kills_left(run):
-    kept = [run.report_path / ".tmp-1-index.html", run.path / "probe-a" / "probe" / ".tmp-1-tokens.parquet"]
+def test_who_takes_the_lock_removes_what_kills_left_and_follows_no_link(run, tmp_path):
+    kept = [run.report_path / ".swerve-tmp-1-index.html", run.path / "probe-a" / "probe" / ".swerve-tmp-1-tokens"]
     RunDirectory(run.path / "probe-a").create(config_yaml="", provenance={})
-    left = [run.path / "eval" / ".tmp-1-step_000004.json", run.path / "probe" / "states" / ".tmp-7-a.json"]
+    left = [
+        run.path / "eval" / ".swerve-tmp-1-step_000004.json",
+        run.path / "probe" / "states" / ".swerve-tmp-7-a.json",
+    ]
     for path in (*kept, *left):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")
-    (run.path / "checkpoints" / ".tmp-9-step_000009" / "trainer_state").mkdir(parents=True)
+    (run.path / "checkpoints" / ".swerve-tmp-9-step_000009" / "trainer_state").mkdir(parents=True)
+    (run.path / ".tmp-notes.txt").touch()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "rollouts.parquet").touch()
+    (run.path / ".swerve-tmp-link").symlink_to(other, target_is_directory=True)
     with run.lock():
-        assert sorted(run.path.rglob(".tmp-*")) == sorted(kept)
-        assert (run.path / ".lock").read_text() == str(os.getpid())
+        assert sorted(run.path.rglob(".swerve-tmp-*")) == sorted(kept)
+        assert (run.path / ".tmp-notes.txt").is_file()  # somebody else's
+        assert (other / "rollouts.parquet").is_file()
+        assert (run.path / ".lock").read_text() == f"{os.getpid()} on {socket.gethostname()}"
     assert (run.path / ".lock").read_text() == ""
 
 

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from swerve.artifacts.samples import (
-    SAMPLE_FILE_SCHEMA,
     Sample,
     SampledModel,
     SamplesInfo,
@@ -19,7 +18,7 @@ from swerve.artifacts.samples import (
     read_samples_info,
     write_samples,
 )
-from swerve.artifacts.tables import write_table
+from swerve.artifacts.tables import SAMPLES_SCHEMA, write_table
 from swerve.errors import ArtifactError
 from swerve.formats.imported_responses import read_responses
 from swerve.types import Completion, Problem, Reward
@@ -150,12 +149,30 @@ def test_changed_metadata_and_other_files_are_refused(file, tmp_path):
     with pytest.raises(ArtifactError, match="was changed after it was written"):
         read_samples(changed)
     other = tmp_path / "other.parquet"
-    write_table(other, [dict.fromkeys(SAMPLE_FILE_SCHEMA.names)], SAMPLE_FILE_SCHEMA)
+    write_table(other, [dict.fromkeys(SAMPLES_SCHEMA.names)], SAMPLES_SCHEMA)
     assert not is_samples_file(other)
     with pytest.raises(ArtifactError, match="is not a file of samples; write one with swerve sample"):
-        read_samples(other)
+        read_samples_info(other)
     with pytest.raises(ArtifactError, match="does not exist"):
         read_samples_info(tmp_path / "none.parquet")
+
+
+def test_a_damaged_file_is_never_called_foreign(file, tmp_path):
+    """Cut off, zeroed, or with one bit changed anywhere, the two ends included."""
+    whole = file.read_bytes()
+    size = len(whole)
+    damaged = [whole[:length] for length in (4, 100, size // 2, size - 1)]
+    damaged += [whole[:start] + bytes(min(300, size - start)) + whole[start + 300 :] for start in range(0, size, 300)]
+    damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in range(0, size, 7)]
+    path = tmp_path / "damaged.parquet"
+    called = []
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            called.append(is_samples_file(path))
+        except ArtifactError as error:
+            called.append(f"{path} is damaged: " in str(error))
+    assert all(called)
 
 
 def test_a_damaged_page_is_noticed(file):

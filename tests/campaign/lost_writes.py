@@ -63,7 +63,7 @@ class Disk:
             self._reported.discard(path)
 
     def _short(self, path: Path) -> str:
-        return re.sub(r"\.tmp-\d+-", "", str(path.relative_to(self._root)))
+        return re.sub(r"\.swerve-tmp-[0-9a-f]{8}-\d+-\d*-", "", str(path.relative_to(self._root)))
 
     def _cut(self, when: str, renamed: tuple[Path, Path] | None = None) -> None:
         """Write down what the disk has, in each form that differs from all before."""

@@ -373,22 +373,31 @@ def test_changed_lines_of_a_partial_output_are_graded_again(tmp_path: Path, chan
     """Also on the second try: the file is written anew up to the line before."""
     verdicts = [Reward(value=value, status="graded") for value in (1.0, 0.0, 1.0)]
     path = tmp_path / "out.jsonl.partial"
-    first = PartialVerdicts(tmp_path / "out.jsonl", "f")
+    first = PartialVerdicts(tmp_path / "out.jsonl", "f" * 64)
     first.begin(verdicts[:1])
     first.append(verdicts[1:])
     lines = change(path.read_text().splitlines())
     path.write_text("".join(f"{line}\n" for line in lines), errors="surrogateescape")
-    again = PartialVerdicts(tmp_path / "out.jsonl", "f")
+    again = PartialVerdicts(tmp_path / "out.jsonl", "f" * 64)
     assert again.read() == verdicts[:num_believed]
     again.begin(again.read())
     again.append(verdicts[num_believed:])
-    assert PartialVerdicts(tmp_path / "out.jsonl", "f").read() == verdicts
-    assert PartialVerdicts(tmp_path / "out.jsonl", "g").read() == []
+    assert PartialVerdicts(tmp_path / "out.jsonl", "f" * 64).read() == verdicts
+    assert PartialVerdicts(tmp_path / "out.jsonl", "0" * 64).read() == []
+
+
+def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
+    theirs = tmp_path / "out.jsonl.partial"
+    theirs.write_text("half of a download\n")
+    status, _, err = swerve("grade", str(file), "--task", "gsm8k", "--out", str(tmp_path / "out.jsonl"))
+    assert (status, theirs.read_text()) == (2, "half of a download\n")
+    assert f"{theirs} exists and is no interrupted grading; move it away" in err
 
 
 def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
-    (tmp_path / "out.jsonl.partial").write_text('other\n{"value": 0.0, "status": "graded"}\n')
+    (tmp_path / "out.jsonl.partial").write_text("0" * 64 + '\n{"value": 0.0, "status": "graded"}\n')
     swerve("grade", "--task", "math", "extraction=hash", file.name, "--out", "out.jsonl")
     assert read_rows((tmp_path / "out.jsonl").read_text())[0]["value"] == 1.0
 

@@ -130,12 +130,31 @@ def test_wrong_input_is_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_file_of_samples_is_not_replaced(swerve: Swerve, model: str, tmp_path: Path) -> None:
-    path = tmp_path / "notes.parquet"
+def test_what_is_no_file_of_samples_is_not_replaced_and_a_damaged_one_is_named(
+    swerve: Swerve, model: str, tmp_path: Path
+) -> None:
+    path, begun = tmp_path / "notes.parquet", tmp_path / "notes.parquet.partial"
     path.write_text("mine")
-    status, _, err = swerve("sample", model, *TASK, "--out", "notes.parquet")
+    command = ("sample", model, *TASK, "--out", "notes.parquet")
+    status, _, err = swerve(*command)
     assert (status, path.read_text()) == (2, "mine")
-    assert "--out notes.parquet exists and is no file of samples; give another name" in err
+    assert "--out notes.parquet exists and is no file of samples; give another name, or delete it if it was one" in err
+    path.unlink()
+    assert swerve(*command)[0] == 0
+    whole = path.read_bytes()
+    (begun / "000000").mkdir(parents=True)  # somebody else's folder
+    assert swerve(*command)[0] == 0
+    assert (begun / "000000").is_dir()
+    remedy = "to sample again, delete notes.parquet or give another --out"
+    for damaged in (whole[:-9], whole[:300] + bytes(60) + whole[360:]):
+        path.write_bytes(damaged)
+        status, _, err = swerve(*command)
+        assert (status, path.read_bytes()) == (1, damaged)
+        assert "notes.parquet is damaged: " in err
+        assert remedy in err
+    status, _, err = swerve("report", "notes.parquet", str(path))
+    assert status == 1
+    assert "notes.parquet is damaged: " in err
 
 
 def test_an_adapter_from_elsewhere_is_sampled_as_it_is_merged(swerve: Swerve, model: str, tmp_path: Path) -> None:

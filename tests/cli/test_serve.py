@@ -63,7 +63,7 @@ def test_the_command_has_what_the_recipe_needs(recipe, tmp_path, capsys):
     assert int(options["--max-model-len"]) > 300 + 8
     assert words[-2:] == ["--swap-space", "2"]
     assert {"--enable-scale-out", "--no-enable-chunked-prefill", "--worker-extension-cls"} <= {*words}
-    (made,) = tmp_path.glob("initial-*")
+    (made,) = tmp_path.glob("swerve-weights/initial-*")
     assert options["--model"] == str(made)
     assert json.loads((made / "config.json").read_text())["head_dim"] == 32
     assert "rollout.engine.urls=http://127.0.0.1:8123" in shown.err

@@ -257,7 +257,7 @@ def test_a_kill_leaves_no_folder_and_the_next_try_clears_up(folder, tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(folder), str(tmp_path / "out")])
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".tmp-*-out/model.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".swerve-tmp-*-out/model.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -46,6 +46,22 @@ def test_a_function_is_loaded_with_its_options(file):
     assert list(file.parent.iterdir()) == [file]  # no bytecode beside it
 
 
+def test_a_digest_is_of_the_source_and_nothing_is_run_for_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "a_package_of_mine"
+    package.mkdir()
+    source = "raise RuntimeError('it ran')\n"
+    for name in ("__init__.py", "part.py"):
+        (package / name).write_text(source)
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    for place in ("a_package_of_mine.part", "a_package_of_mine", str(package / "part.py")):
+        assert source_digest(f"{place}:function") == digest
+    for place in ("a_package_of_mine.none", "a_package_of_mine.part.none", "none_of_mine", "sys"):
+        assert source_digest(f"{place}:function") is None
+    with pytest.raises(ConfigError, match=r"none\.py cannot be read"):
+        source_digest(f"{tmp_path}/none.py:function")
+
+
 def test_an_installed_function_is_loaded_by_its_module():
     assert custom_function("swerve.functional:reinforce_loss", ("logprobs", "advantages"), {}) is not None
     assert len(source_digest("swerve.functional:reinforce_loss") or "") == 64

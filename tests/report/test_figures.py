@@ -14,8 +14,8 @@ import swerve
 from swerve.artifacts.run import RunDirectory
 from swerve.cli import main
 from swerve.errors import ArtifactError
-from swerve.report.figures import figure_specs
-from swerve.report.read import ReportInputs
+from swerve.report.figures import figure_specs, write_all_figures
+from swerve.report.read import ReportInputs, read_inputs
 
 WANTED = {
     "mean_kl_progression", "spike_density_comparison", "category_kl_breakdown", "entropy_reduction",
@@ -37,6 +37,17 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         main(arguments)
     assert isinstance(caught.value.code, int)
     return caught.value.code, *capsys.readouterr()
+
+
+def test_figures_of_an_earlier_report_go_and_the_users_own_stay(
+    probed: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swerve.report.figures.write_figures", lambda *_: ())
+    names = ("causal.png", "case_study_math-1.svg", "length.csv", "mine.png", "causal-2.png", "table.csv")
+    for name in names:
+        (tmp_path / name).touch()
+    write_all_figures(read_inputs(probed), tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["causal-2.png", "mine.png", "table.csv"]
 
 
 @pytest.fixture(scope="module")

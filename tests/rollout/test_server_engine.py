@@ -25,6 +25,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from swerve.artifacts.files import TEMPORARY_PREFIX
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import AdditionTask, TinyModel
@@ -39,7 +40,7 @@ from swerve.rollout import vllm_versions
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
-from swerve.rollout.weights_folder import WeightsFolder
+from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.train import train
 from swerve.train.checks import check_machine
 from swerve.train.initial import new_tiny_model
@@ -58,7 +59,8 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return tmp_path / "weights"
+    """Where the engines of `make` write weights."""
+    return tmp_path / "weights" / "swerve-weights"
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def make(tiny, folder: Path) -> Iterator[Callable[..., Engine]]:
 
     def new(*servers: StandIn, **options: Any) -> Engine:
         urls = tuple(one.url for one in servers)
-        config = ServerEngineConfig(**{"urls": urls, "folder": str(folder), "patience": 0.0, **options})
+        config = ServerEngineConfig(**{"urls": urls, "folder": str(folder.parent), "patience": 0.0, **options})
         made.append(make_engine(config, *tiny, max_rows=16))
         return made[-1]
 
@@ -203,14 +205,96 @@ def test_a_server_that_could_not_load_weights_is_not_used_again(make, server, ti
     assert len(sampled(make(server))) == 3
 
 
+def left_by_a_kill(folder: Path, name: str) -> Path:
+    """Make a version's folder as a process leaves it; return its marker."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "model.safetensors").write_text("weights")
+    (folder / name / ".swerve-weights").touch()
+    return folder / name / ".swerve-weights"
+
+
 def test_what_a_killed_run_left_goes_and_what_another_needs_stays(make, server, folder):
-    for name in ("v000007-abc-1", ".tmp-v000008-abc-2", "v000009-abc-3"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / ".lock").touch()
-    with (folder / "v000009-abc-3" / ".lock").open("rb") as held:
+    made = weights_path(str(folder.parent))
+    assert made == folder
+    names = ("v000007-0123456789ab-00000001", f"{TEMPORARY_PREFIX}v000008-0123456789ab-00000002")
+    for name in names:
+        left_by_a_kill(folder, name)
+    with left_by_a_kill(folder, "v000009-0123456789ab-00000003").open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         sampled(make(server))
     assert sorted(one.name[:7] for one in folder.iterdir() if one.is_dir()) == ["v000000", "v000009"]
+
+
+def others_folders(path: Path) -> list[Path]:
+    """Fill a folder with what is somebody else's though it has locks, markers or names like ours; return the files."""
+    run, environment = path / "mine", path / ".venv"
+    files = [run / "run.json", run / ".lock", environment / "pyvenv.cfg", environment / ".lock"]
+    files += [path / "v000001-0123456789ab-00000001" / "model.safetensors", path / "kept" / ".swerve-weights"]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(file.name)
+    return files
+
+
+def test_a_folder_of_runs_and_environments_is_left_as_it_is(make, server, folder):
+    files = others_folders(folder.parent)
+    engine = make(server)
+    sampled(engine)
+    engine.close()
+    assert [file.read_text() for file in files] == [file.name for file in files]
+
+
+def test_what_is_not_a_folder_of_swerves_own_is_refused_and_left_as_it_is(tmp_path, monkeypatch):
+    """As the named folder's `swerve-weights`, and as the one in the temporary folder."""
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    marker = left_by_a_kill(target, "v000007-0123456789ab-00000001")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for place, name in (
+        (tmp_path / "swerve-weights", str(tmp_path)),
+        (tmp_path / f"swerve-weights-{os.getuid()}", None),
+    ):
+        place.symlink_to(target)
+        with pytest.raises(ConfigError, match=f"{place} is a link: swerve keeps and deletes weights only in a folder"):
+            weights_path(name)
+        place.unlink()
+        place.write_text("mine")
+        with pytest.raises(ConfigError, match="is not a folder: "):
+            weights_path(name)
+        place.unlink()
+        place.mkdir(mode=0o700)
+        place.chmod(0o755)
+        with pytest.raises(ConfigError, match=r"is open to other users \(mode 755\): .* rollout\.engine\.folder"):
+            weights_path(name)
+        place.chmod(0o700)
+        assert weights_path(name) == place
+        files = others_folders(place)
+        with pytest.raises(ConfigError, match=r"holds \.venv: "):
+            weights_path(name)
+        assert all(file.is_file() for file in files)
+    assert marker.is_file()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    place = weights_path(str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: place.stat().st_uid + 1)
+    with pytest.raises(ConfigError, match="swerve-weights belongs to another user"):
+        weights_path(str(tmp_path))
+
+
+def test_links_and_folders_without_the_marker_are_never_removed(tmp_path):
+    """Though they lie in swerve's own folder and have its form of name."""
+    target = left_by_a_kill(tmp_path / "elsewhere", "mine")
+    folder = weights_path(str(tmp_path))
+    (folder / "v000001-0123456789ab-00000001").symlink_to(target.parent, target_is_directory=True)
+    for name in ("v000002-0123456789ab-00000002", "v000003-0123456789ab-00000003"):
+        (folder / name).mkdir()
+        (folder / name / "mine.txt").touch()
+    (folder / "v000003-0123456789ab-00000003" / ".swerve-weights").symlink_to(target)
+    WeightsFolder(weights_path(str(tmp_path)))
+    assert len(list(folder.glob("v*"))) == 3
+    assert len(list(folder.glob("v*/*"))) == 5
+    assert target.is_file()
 
 
 def answers(**values: Any) -> Callable[[Any], Any]:

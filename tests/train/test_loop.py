@@ -37,7 +37,7 @@ def test_a_run_has_its_artifacts(small_run):
     assert small_run.read_provenance()["status"] == "trained"
     for checkpoint in small_run.checkpoints():
         verify_manifest(checkpoint.path)
-    assert not list(small_run.path.rglob(".tmp-*"))
+    assert not list(small_run.path.rglob(".swerve-tmp-*"))
 
 
 def test_training_learns(small_run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import pty
 import re
@@ -18,7 +20,14 @@ import pytest
 from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics, truncate_metrics
 from swerve.artifacts.run import RunDirectory
-from swerve.errors import ArtifactError, ConfigError
+from swerve.errors import (
+    ArtifactError,
+    ConfigError,
+    DiskFullError,
+    EngineError,
+    InterruptedRunError,
+    SwerveError,
+)
 from swerve.interruption import deferred_signals
 from swerve.progress import SilentProgress
 from swerve.train import train
@@ -212,6 +221,90 @@ def test_interrupted_before_the_first_update_of_a_stage(small_recipe, tmp_path):
     assert run.read_provenance()["status"] == "interrupted"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("place", ["set_status", "read_provenance"])
+def test_a_signal_before_the_first_step_ends_it_at_once_and_is_written_down(
+    micro, tmp_path, monkeypatch, number, place
+):
+    """Also where it comes while the run is being made, or inside what passes on no errors."""
+    config, whole = micro
+    run, original, before = RunDirectory(tmp_path / "run"), getattr(RunDirectory, place), signal.getsignal(number)
+
+    def with_signal(*arguments):
+        monkeypatch.setattr(RunDirectory, place, original)
+        with contextlib.suppress(Exception):
+            os.kill(os.getpid(), number)
+        return original(*arguments)
+
+    monkeypatch.setattr(RunDirectory, place, with_signal)
+    with pytest.raises(InterruptedRunError, match="interrupted before the first step; continue with: swerve") as caught:
+        train(config, run, resume=False, progress=SilentProgress())
+    assert caught.value.exit_status == 128 + number
+    assert run.read_provenance()["status"] == "interrupted"
+    assert signal.getsignal(number) == before
+    train(config, run, resume=True, progress=SilentProgress())
+    _same_as(run, whole)
+
+
+_REFUSED_WRITE = "swerve.artifacts.tables.pq.write_table"
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        (_REFUSED_WRITE, OSError(errno.ENOSPC, "No space left on device"), "disk full while writing .*step_000001"),
+        (_REFUSED_WRITE, OSError(errno.EIO, "Input/output error"), "cannot write .*step_000001.*: Input/output error"),
+        (_REFUSED_WRITE, OSError(errno.EROFS, "Read-only file system"), "cannot write .*: Read-only file system"),
+        ("swerve.train.loop.append_metrics", OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        ("swerve.rollout.torch_engine.TorchEngine.generate", EngineError("http://a does not answer"), "not answer"),
+    ],
+)
+def test_a_fault_before_the_first_metrics_leaves_a_run_that_is_continued(
+    short, tmp_path, monkeypatch, place, error, message
+):
+    config, whole = short
+    run = RunDirectory(tmp_path / "run")
+
+    def failing(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises((SwerveError, OSError), match=message):
+        patched.setattr(place, failing)
+        train(config, run, resume=False, progress=SilentProgress())
+    assert run.read_provenance()["status"] == "failed"
+    train(config, run, resume=True, progress=SilentProgress())
+    _same_as(run, whole)
+
+
+def test_a_full_disk_on_which_no_status_can_be_written_is_what_is_told(short, tmp_path, monkeypatch):
+    config, whole = short
+    run, replace = RunDirectory(tmp_path / "run"), os.replace
+
+    def failing(source, target):
+        if target.name not in ("run.json", "config.yaml") or (run.path / "rollouts").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(DiskFullError, match=r"rollouts/step_000001\.parquet"):
+        patched.setattr(os, "replace", failing)
+        train(config, run, resume=False, progress=SilentProgress())
+    assert not run.is_held()
+    train(config, run, resume=True, progress=SilentProgress())
+    _same_as(run, whole)
+
+
+def test_what_is_refused_at_the_first_step_leaves_nothing(short, tmp_path, monkeypatch):
+    config, _ = short
+
+    def refusing(*_):
+        raise SwerveError("not with this recipe")
+
+    monkeypatch.setattr("swerve.train.loop.judge_grading", refusing)
+    with pytest.raises(SwerveError, match="not with this recipe"):
+        train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_interrupted_leaves_no_spare_checkpoint_once_resumed(small_recipe, small_config, tmp_path):
     run = RunDirectory(tmp_path / "run")
@@ -305,7 +398,7 @@ def test_a_checkpoint_that_would_come_out_otherwise_stays_missing_and_is_named(m
     (note,) = [note for note in progress.notes if "stays missing" in note]
     assert note.startswith("step_000002 stays missing: it could not be made again: other values than those in metrics")
     assert [one.step for one in run.checkpoints()] == [1, 3, 4]
-    assert not list(run.path.glob(".tmp-*"))
+    assert not list(run.path.glob(".swerve-tmp-*"))
 
 
 def test_a_run_of_an_earlier_version_with_a_removed_key_is_continued_as_the_run_it_is(micro, tmp_path):
@@ -364,6 +457,20 @@ def micro(tmp_path_factory):
 
     recipe = tmp_path_factory.mktemp("micro") / "micro.yaml"
     recipe.write_text(MICRO.replace("save_every: 1", "checkpoints: [1, 2, 3]"))
+    config = load_config(recipe)
+    run = RunDirectory(recipe.parent / "run")
+    train(config, run, resume=False, progress=SilentProgress())
+    return config, run
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A configuration of two steps of RL, and its run; treat the run as read-only."""
+    from swerve.recipes import load_config
+
+    recipe = tmp_path_factory.mktemp("short") / "short.yaml"
+    stage = "{kind: rl, steps: 2, prompts_per_step: 2, samples_per_prompt: 2, optimizer: {lr: 1e-3}}"
+    recipe.write_text(re.sub(r"stages:\n.*\n", f"max_new_tokens: 36\nstages: [{stage}]\n", MICRO))
     config = load_config(recipe)
     run = RunDirectory(recipe.parent / "run")
     train(config, run, resume=False, progress=SilentProgress())
@@ -472,5 +579,5 @@ def test_killed_wherever_it_touches_the_disk(tmp_path, stride):
         points += 1
         train(config, run, resume=True, progress=SilentProgress())
         _same_as(run, expected)
-        assert not list(run.path.parent.glob(".tmp-*"))
+        assert not list(run.path.parent.glob(".swerve-tmp-*"))
     assert points > 100 / stride

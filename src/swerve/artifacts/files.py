@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,11 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from swerve.errors import ArtifactError, DiskFullError
+from swerve.errors import ArtifactError, DiskFullError, WriteError
 
 MANIFEST_NAME = "MANIFEST.json"
-TEMPORARY_PREFIX = ".tmp-"
+TEMPORARY_PREFIX = ".swerve-tmp-"
+"""Of the names of what is half written, and of nothing else: what begins so may be deleted."""
 SEAL = "fields_sha256"
 """Key of a JSON object's digest of its own other fields."""
 _NUM_HEX = 64
@@ -33,6 +35,8 @@ def fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)
 
@@ -45,44 +49,61 @@ def _make_folder(folder: Path) -> None:
         fsync(one.parent)
 
 
-def _temporary_name(path: Path) -> Path:
-    return path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
-
-
 def part_path(path: Path, rank: int) -> Path:
     """Return where a process writes its part of a file, until all are joined; left by a kill, it is removed."""
     return path.with_name(f"{TEMPORARY_PREFIX}{path.stem}-{rank}{path.suffix}")
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a directory with its content; nothing happens where neither is."""
-    if path.is_dir():
+    """Delete a file, a link or a directory with its content; nothing happens where there is none.
+
+    What a link leads to stays. Of a directory the manifest goes first: what is half deleted does not look complete.
+    """
+    if path.is_dir() and not path.is_symlink():
+        (path / MANIFEST_NAME).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
+def _writer(process: int) -> str:
+    """Return what names a process among those of all machines that share a file system, and all times."""
+    host = hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]
+    return f"{host}-{process}-{_start_time(process)}"
+
+
+def _start_time(process: int) -> str:
+    """Return when a process began, in clock ticks since the machine did; empty where the system does not tell."""
+    try:
+        return (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        )
+    except OSError:
+        return ""
+
+
 def _remove_orphans(path: Path) -> None:
-    """Delete what processes that are no more left of earlier attempts to write `path`."""
+    """Delete what processes of this machine that are no more left of earlier attempts to write `path`."""
     for orphan in path.parent.glob(f"{TEMPORARY_PREFIX}*-{escape(path.name)}"):
         writer = orphan.name.removeprefix(TEMPORARY_PREFIX).removesuffix(f"-{path.name}")
-        if writer.isdigit() and not _is_running(int(writer)):
+        named = re.fullmatch(r"[0-9a-f]{8}-(\d{1,9})-\d*", writer)
+        if named and writer.startswith(_writer(0)[:9]) and not _is_running(int(named[1]), writer):
             remove(orphan)
 
 
-def _is_running(process: int) -> bool:
+def _is_running(process: int, writer: str) -> bool:
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+    except ProcessLookupError:
         return False
     except PermissionError:  # somebody else's
         return True
-    return True
+    return not _start_time(process) or _writer(process) == writer  # a number is given again to another process
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    temporary = _temporary_name(path)
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{_writer(os.getpid())}-{path.name}")
     if path.exists() and not (path.is_file() or path.is_dir()):  # a device would be replaced by a file of its name
         raise ArtifactError(f"cannot write {path}: it is not an ordinary file; give another name")
     try:
@@ -90,16 +111,25 @@ def _replacing(path: Path) -> Iterator[Path]:
         remove(temporary)
         _remove_orphans(path)
         yield temporary
-    except OSError as error:
+    except BaseException as error:
         remove(temporary)
-        if DiskFullError.matches(error):
+        refusal = _system_error(error)
+        if refusal is None:
+            raise
+        if DiskFullError.matches(refusal):
             raise DiskFullError(path) from error
-        raise ArtifactError(
-            f"cannot write {path}: {error.strerror or error}; make {path.parent} writable or choose another directory"
+        raise WriteError(
+            f"cannot write {path}: {refusal.strerror or refusal}; make {path.parent} writable or choose another "
+            "directory"
         ) from error
-    except BaseException:
-        remove(temporary)
-        raise
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """Return the operating system's error that an exception is, or that safetensors and tokenizers tell in words."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    if told is None or isinstance(error, OSError):
+        return error if isinstance(error, OSError) else None
+    return OSError(int(told[1]), os.strerror(int(told[1])))
 
 
 @contextmanager
@@ -110,7 +140,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Raises:
         DiskFullError: the file system has no room; the temporary file is removed.
-        ArtifactError: any other refusal of the operating system.
+        WriteError: any other refusal of the operating system.
     """
     with _replacing(path) as temporary:
         temporary.touch()
@@ -143,7 +173,7 @@ def atomic_directory(path: Path, manifest: Mapping[str, Any] = {}, **provenance:
 
     Raises:
         DiskFullError: the file system has no room; nothing is left behind.
-        ArtifactError: any other refusal of the operating system.
+        WriteError: any other refusal of the operating system.
     """
     with _replacing(path) as temporary:
         temporary.mkdir()
@@ -169,9 +199,7 @@ def _flush(directory: Path) -> None:
 
 def replace_directory(path: Path, new: Path) -> None:
     """Put the directory `new`, which is on the disk, at `path`; what was there is deleted just before."""
-    if path.exists():
-        (path / MANIFEST_NAME).unlink(missing_ok=True)  # first: what is half deleted does not look complete
-        shutil.rmtree(path)
+    remove(path)
     os.rename(new, path)
     fsync(path.parent)
 
@@ -184,7 +212,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
     Raises:
         DiskFullError: the file system has no room; nothing is left behind.
-        ArtifactError: any other refusal of the operating system.
+        WriteError: any other refusal of the operating system.
     """
     with _replacing(path) as temporary:
         temporary.mkdir()

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from swerve.artifacts.files import fsync, write_text
 from swerve.artifacts.record import Record
-from swerve.errors import ArtifactError, DiskFullError
+from swerve.errors import ArtifactError, DiskFullError, WriteError
 
 
 class StepMetrics(Record):
@@ -79,7 +79,7 @@ def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
     except OSError as error:
         if DiskFullError.matches(error):
             raise DiskFullError(path) from error
-        raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+        raise WriteError(f"cannot write {path}: {error.strerror or error}; training continues with --resume") from error
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

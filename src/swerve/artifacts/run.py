@@ -35,6 +35,8 @@ RUN_SCHEMA_VERSION = 1
 _IDENTITY = ("config_hash", "seed")
 _LOOK_SECONDS = 0.2
 """A process that only looks whether the lock is held holds it for less."""
+_BEFORE_METRICS = ("initial", "rollouts", "problems.jsonl", "tensorboard", "wandb", "trackers.json")
+"""What a stage and its trackers may have made in a run before the first line of metrics."""
 STATE_NAME = "trainer_state"
 """Folder of a checkpoint with what resuming needs beside the weights."""
 BASE = "base"
@@ -174,10 +176,12 @@ class RunDirectory:
         return job is not None and (self.path / "run.json").is_file() and self.read_provenance().get("job") == job
 
     def withdraw(self) -> None:
-        """Delete what `create` made, and the directory if nothing else is in it."""
-        for path in (self.config_path, self.path / "run.json", self.path / ".lock"):
-            path.unlink(missing_ok=True)
-        remove(self.initial_path)
+        """Delete what `create` and training before its first metrics made, and the directory if nothing else is in it.
+
+        What the run is continued with goes last: after a kill in between it is still a run.
+        """
+        for name in (*_BEFORE_METRICS, "config.yaml", "run.json", ".lock"):
+            remove(self.path / name)
         if not any(self.path.iterdir()):
             self.path.rmdir()
 
@@ -249,7 +253,7 @@ class RunDirectory:
                     f"{self.path} is in use by process {holder}; wait for it or stop it, or choose another --out"
                 )
             stream.truncate(0)
-            stream.write(str(os.getpid()))
+            stream.write(f"{os.getpid()} on {socket.gethostname()}")
             stream.flush()
             self._remove_leftovers()
             yield
@@ -390,8 +394,7 @@ class RunDirectory:
                 ) from None
 
     def remove_checkpoint(self, checkpoint: CheckpointRef) -> None:
-        """Delete a checkpoint; its manifest first, so that a kill in between leaves nothing that looks complete."""
-        (checkpoint.path / MANIFEST_NAME).unlink(missing_ok=True)
+        """Delete a checkpoint."""
         remove(checkpoint.path)
 
     def remove_outdated_checkpoints(self, before: int, *, scheduled: Collection[int]) -> None:
@@ -406,7 +409,6 @@ class RunDirectory:
             if not number.isdigit() or path != self.checkpoint_path(int(number)) or int(number) in scheduled:
                 continue
             if int(number) < before or not (path / MANIFEST_NAME).is_file():
-                (path / MANIFEST_NAME).unlink(missing_ok=True)
                 remove(path)
 
     def remove_trainer_states(self, before: int, *, kept: Collection[int]) -> None:
@@ -420,7 +422,8 @@ class RunDirectory:
         """
         for path in self.checkpoint_manifests():
             state, number = path.parent / STATE_NAME, path.parent.name.removeprefix("step_")
-            if not state.is_dir() or not number.isdigit() or int(number) >= before or int(number) in kept:
+            is_kept = not number.isdigit() or int(number) >= before or int(number) in kept
+            if is_kept or not state.is_dir() or path.parent.is_symlink():
                 continue
             with suppress(ArtifactError):  # a damaged manifest is named where training continues
                 manifest = read_manifest(path.parent)

@@ -28,6 +28,7 @@ from swerve.types import Completion, Problem, Reward
 SAMPLES_TABLE = "samples"
 """What the metadata of the file calls it."""
 
+_MAGIC = b"PAR1"
 _IDS = pa.list_(pa.int32())
 SAMPLE_FILE_SCHEMA = pa.schema(
     [
@@ -217,12 +218,30 @@ def sampled_problems(part: Path, info: SamplesInfo) -> set[str]:
 
 
 def is_samples_file(path: Path) -> bool:
-    """Whether a file is a Parquet file of samples, by its metadata."""
+    """Whether a file is a Parquet file of samples, by what its metadata calls it or by its columns.
+
+    Raises:
+        ArtifactError: it is a damaged Parquet file, perhaps of samples.
+    """
     try:
-        metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowException):
-        return False
-    return bool(metadata.get(b"swerve_table") == SAMPLES_TABLE.encode())
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        if not (path.is_file() and _is_parquet(path)):
+            return False
+        raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+    return _is_marked(schema) or schema.names == SAMPLE_FILE_SCHEMA.names
+
+
+def _is_parquet(path: Path) -> bool:
+    """Whether a file begins or ends as Parquet files do."""
+    with path.open("rb") as stream:
+        first = stream.read(len(_MAGIC))
+        stream.seek(max(0, path.stat().st_size - len(_MAGIC)))
+        return _MAGIC in (first, stream.read())
+
+
+def _is_marked(schema: pa.Schema) -> bool:
+    return bool((schema.metadata or {}).get(b"swerve_table") == SAMPLES_TABLE.encode())
 
 
 def read_samples(path: Path) -> SampleFile:
@@ -257,13 +276,15 @@ def read_samples_info(path: Path) -> SamplesInfo:
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; write it with swerve sample")
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
-    if metadata.get(b"swerve_table") != SAMPLES_TABLE.encode():
+    if not _is_marked(schema):
+        if schema.names == SAMPLE_FILE_SCHEMA.names:
+            raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
         raise ArtifactError(f"{path} is not a file of samples; write one with swerve sample")
     try:
-        record = json.loads(metadata.get(PROVENANCE.encode(), b""))
+        record = json.loads(schema.metadata.get(PROVENANCE.encode(), b""))
         if not isinstance(record, dict) or sealed(record)[SEAL] != record.get(SEAL):
             raise ArtifactError(f"{path} was changed after it was written: its metadata differs from the digest in it")
         return SamplesInfo.model_validate(record)

@@ -5,6 +5,8 @@ The stages are imported when a command runs, so that the command line answers at
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -191,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     `--debug` is understood anywhere. A reader that closes the pipe ends the command quietly.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given, status = list(sys.argv[1:] if arguments is None else arguments), 1
+    if arguments is None:  # before others register theirs, so that it is called after them
+        atexit.register(lambda: _leave(status))
     debug = "--debug" in given
     rest = [argument for argument in given if argument != "--debug"]
     try:
@@ -210,6 +214,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if status == 130:  # some versions of typer turn Ctrl-C into a status themselves
             sys.stderr.write(f"{interrupted()[0]}\n")
     raise SystemExit(status)
+
+
+def _leave(status: int) -> None:
+    """End the program without taking down the interpreter, which with torch takes seconds and saves nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads it, or it is closed
+            stream.flush()
+    os._exit(status)
 
 
 def _is_said_by_another(error: BaseException) -> bool:

@@ -122,9 +122,9 @@ def check_config(
         return
     config = read_recipe(recipe, overrides or ())
     if has_custom(config):
-        from swerve.train.stages.custom_parts import custom_digests
+        from swerve.train.stages.custom_parts import load_custom_parts
 
-        custom_digests(config)
+        load_custom_parts(config)
     check_name(config.name)
     from swerve.train.checks import check_recipe
 

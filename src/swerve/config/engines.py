@@ -56,8 +56,8 @@ class ServerEngineConfig(Choice):
     served_model: str | None = None
     """What the servers call the model; null: the first name that they list."""
     folder: str | None = None
-    """Where new weights are written for the servers to read, by the same path; null: a folder of yours in the temporary
-    folder of this machine."""
+    """New weights are written to `swerve-weights/` in it, for the servers to read by the same path; null: to a folder
+    of yours in the temporary folder of this machine."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type that weights are given in; `auto`: the server's."""
     weights: Literal["folder", "transfer"] = "folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -272,11 +273,19 @@ class PartialVerdicts:
         self._digest = hashlib.sha256(fingerprint.encode())
 
     def read(self) -> list[Reward]:
-        """Return the verdicts of an interrupted run on the same input, in order; empty if there was no such run."""
+        """Return the verdicts of an interrupted run on the same input, in order; empty if there was no such run.
+
+        Raises:
+            ConfigError: the file is somebody else's, which would be overwritten.
+        """
         try:
             lines = self._path.read_bytes().split(b"\n")
         except OSError:
             return []
+        if lines != [b""] and not re.fullmatch(rb"[0-9a-f]{64}", lines[0]):
+            raise ConfigError(
+                f"{self._path} exists and is no interrupted grading; move it away, or give another name with --out"
+            )
         if lines[0] != self._fingerprint.encode():
             return []
         digest, rewards = self._digest.copy(), list[Reward]()

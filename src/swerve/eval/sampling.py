@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
+    SAMPLE_FILE_SCHEMA,
     Sample,
     SampledModel,
     SamplesInfo,
@@ -28,6 +30,7 @@ from swerve.artifacts.samples import (
     sampled_problems,
     write_samples,
 )
+from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig, VllmEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
@@ -212,11 +215,19 @@ class _Plan:
 
         Raises:
             ConfigError: it is something else; the message names the settings that differ.
+            ArtifactError: it is damaged.
         """
         if self.path.exists():
-            if not is_samples_file(self.path):
-                raise ConfigError(f"--out {self.path} exists and is no file of samples; give another name")
-            self._check_same(read_samples_info(self.path), self.path)
+            try:
+                if not is_samples_file(self.path):
+                    raise ConfigError(
+                        f"--out {self.path} exists and is no file of samples; give another name, or delete it if it "
+                        "was one"
+                    )
+                self._check_same(read_samples_info(self.path), self.path)
+                read_table(self.path, SAMPLE_FILE_SCHEMA)
+            except ArtifactError as error:
+                raise ArtifactError(f"{error}; to sample again, delete {self.path} or give another --out") from None
         elif (self.partial / _INFO).is_file():
             self._check_same(self.begun(), self.partial)
         elif self.partial.exists() and not _is_empty(self.partial):
@@ -342,7 +353,7 @@ def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> N
             with _begun(plan, world):
                 _sample_rest(plan, load, world, progress)
         if world.is_main:
-            remove(plan.partial)
+            _remove_begun(plan)
         world.barrier()
 
 
@@ -371,7 +382,17 @@ def _begun(plan: _Plan, world: World) -> Iterator[None]:
 
 
 def _chunk_files(plan: _Plan) -> list[Path]:
-    return sorted(plan.partial.glob("[0-9]*.parquet"))
+    return sorted(one for one in plan.partial.glob("*.parquet") if re.fullmatch(r"\d{6,}", one.stem))
+
+
+def _remove_begun(plan: _Plan) -> None:
+    """Delete what an interrupted command and this one put beside the file, and the folder if nothing else is in it."""
+    if (plan.partial / _INFO).is_file() or _is_empty(plan.partial):
+        leftovers = plan.partial.glob(f"{TEMPORARY_PREFIX}*")
+        for path in (*_chunk_files(plan), *leftovers, plan.partial / ".lock", plan.partial / _INFO):
+            remove(path)
+        with suppress(OSError):  # somebody else's files are in it
+            plan.partial.rmdir()
 
 
 def _left(plan: _Plan, progress: Progress) -> list[int]:

@@ -8,6 +8,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import inspect
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -76,13 +77,28 @@ def custom_class(
 
 
 def source_digest(path: str) -> str | None:
-    """Return the SHA-256 of the source that a path was loaded from; None if it has none."""
-    return _module(path.rpartition(":")[0])[1]
+    """Return the SHA-256 of the source that a path is loaded from, of which nothing is run; None if there is none.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    place = path.rpartition(":")[0]
+    if place.endswith(".py"):
+        return hashlib.sha256(_source(place)).hexdigest()
+    spec: ModuleSpec | None = None
+    folders: Sequence[str] | None = None
+    for name in itertools.accumulate(place.split("."), "{}.{}".format):  # `importlib` would import the packages
+        spec = next(filter(None, (finder.find_spec(name, folders) for finder in sys.meta_path)), None)
+        folders = spec.submodule_search_locations if spec is not None else None
+        if folders is None:
+            break
+    file = Path(spec.origin or "") if spec is not None and spec.name == place else Path()
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def _load(path: str) -> Any:
     place, _, name = path.rpartition(":")
-    module, _ = _module(place)
+    module = _module(place)
     if not callable(getattr(module, name, None)):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         public = [key for key in own if not key.startswith("_")]
@@ -92,12 +108,12 @@ def _load(path: str) -> Any:
 
 
 @functools.cache
-def _module(place: str) -> tuple[ModuleType, str | None]:
-    """Import a file or module, once in a process; return it and the SHA-256 of its source."""
+def _module(place: str) -> ModuleType:
+    """Import a file or module, once in a process."""
     if place.endswith(".py"):
         return _file(place)
     try:
-        module = importlib.import_module(place)
+        return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise ConfigError(f"{place} cannot be imported: {error}") from error
@@ -105,24 +121,24 @@ def _module(place: str) -> tuple[ModuleType, str | None]:
         raise ConfigError(f"there is no module '{error.name}'; {advice}") from None
     except Exception as error:
         raise ConfigError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
-    file = Path(getattr(module, "__file__", None) or "")
-    return module, hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def _file(path: str) -> tuple[ModuleType, str]:
+def _source(path: str) -> bytes:
     try:
-        source = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a Python file as FILE.py:NAME") from None
-    digest = hashlib.sha256(source).hexdigest()
-    name = f"{_PREFIX}{Path(path).stem}_{digest[:8]}"
+
+
+def _file(path: str) -> ModuleType:
+    source = _source(path)
+    name = f"{_PREFIX}{Path(path).stem}_{hashlib.sha256(source).hexdigest()[:8]}"
     try:
-        module = run_source(name, source, path)
+        return run_source(name, source, path)
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}:{error.lineno}: not valid Python: {error.msg}") from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{custom_place(error) or path}: {type(error).__name__}: {error}") from error
-    return module, digest
 
 
 def run_source(name: str, source: bytes, path: str) -> ModuleType:

@@ -74,7 +74,7 @@ def write_all_figures(
     written = write_figures((one for each in drawings.values() for one in each), directory, formats)
     for suffix in (*FORMATS, "csv"):
         for path in directory.glob(f"*.{suffix}"):
-            if path not in written and (not names or _name_of(path, specs)):
+            if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's
                 path.unlink()
     missing = {name: _needs(spec, inputs) for name, spec in specs.items() if not drawings[name]}
     return WrittenFigures(figures=written, missing=missing)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -17,38 +18,74 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, remove
-from swerve.errors import DiskFullError, EngineError
+from swerve.errors import ConfigError, DiskFullError, EngineError
 from swerve.models.shards import write_shards
 
-_LOCK = ".lock"
+_NAME = "swerve-weights"
+_MARKER = ".swerve-weights"
+"""In each version's folder: says that swerve made it; who needs the version holds a shared lock on it."""
+_VERSION = re.compile(rf"({re.escape(TEMPORARY_PREFIX)})?v\d{{6,}}-[0-9a-f]{{12}}-[0-9a-f]{{8}}")
+_OTHERS = re.compile(rf"\.[a-z0-9-]+\.lock|({re.escape(TEMPORARY_PREFIX)}.+-)?initial-[0-9a-f]{{12}}")
+"""What is in the folder besides: the files of `locked`, and the models that `swerve serve` starts with."""
 _PAUSE = 0.1
 """Seconds between two attempts to lock."""
 
 
 def weights_path(folder: str | None) -> Path:
-    """Return the folder for weights that a recipe names; None: one of this user that servers on this machine read.
+    """Return the folder for weights, made where it is missing: `swerve-weights` in the folder that a recipe names.
+
+    None: one of this user's in the temporary folder, for servers on this machine.
 
     Raises:
-        EngineError: the latter is somebody else's.
+        ConfigError: what has this name there is not a folder of swerve's own.
+        EngineError: it cannot be made.
     """
-    if folder is not None:
-        return Path(folder).expanduser().absolute()
-    path = Path(tempfile.gettempdir()) / f"swerve-weights-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    if path.stat().st_uid != os.getuid():
-        raise EngineError(f"{path} belongs to another user; give a folder of yours with rollout.engine.folder")
+    if folder is None:
+        path = Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
+    else:
+        path = Path(folder).expanduser().absolute() / _NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        reason = _foreign(path)
+    except OSError as error:
+        raise _refused(path, error) from None
+    if reason:
+        raise ConfigError(
+            f"{path} {reason}: swerve keeps and deletes weights only in a folder that it made itself; move it away, or "
+            "give another one with rollout.engine.folder"
+        )
     return path
+
+
+def _foreign(path: Path) -> str | None:
+    """Return why a folder is not one that swerve made for weights; None where it is."""
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return "is a link" if stat.S_ISLNK(status.st_mode) else "is not a folder"
+    if status.st_uid != os.getuid():
+        return "belongs to another user"
+    if status.st_mode & 0o077:
+        return f"is open to other users (mode {stat.S_IMODE(status.st_mode):o})"
+    names = sorted(one.name for one in path.iterdir())
+    foreign = next((name for name in names if not (_VERSION.fullmatch(name) or _OTHERS.fullmatch(name))), None)
+    return foreign and f"holds {foreign}"
 
 
 class WeightsFolder:
     """The weights that one engine needs, in folders that it shares with other processes.
 
     Each process holds a shared lock on those it needs, so that the last one removes them, and what a process that was
-    killed has left is known: the next engine removes it.
+    killed has left is known: the next engine removes it. Nothing else is removed: a version's folder has swerve's own
+    form of name and its marker.
     """
 
     def __init__(self, path: Path) -> None:
-        """Make the folder; remove what processes that are no more have left.
+        """Remove folders left behind by dead processes.
+
+        Args:
+            path: what `weights_path` returns.
 
         Raises:
             EngineError: it cannot be written.
@@ -56,28 +93,31 @@ class WeightsFolder:
         self.path = path
         self._held: dict[Path, IO[bytes]] = {}
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            for left in path.glob(f"*/{_LOCK}"):
-                with left.open("rb") as stream:
-                    if _try_lock(stream, fcntl.LOCK_EX):
-                        remove(left.parent)
-        except FileNotFoundError:
-            pass  # another engine removed it first
+            with self.locked("writing", threading.Event()):  # nobody is between making a folder and its marker
+                for version in self._versions():
+                    with (version / _MARKER).open("rb") as stream:
+                        if _try_lock(stream, fcntl.LOCK_EX):
+                            _remove_version(version)
         except OSError as error:
             raise _refused(path, error) from None
 
     @contextmanager
     def locked(self, name: str, ended: threading.Event) -> Iterator[None]:
         """Hold a lock among all processes that use this folder; `ended` ends the wait for it."""
-        with (self.path / f".{re.sub(r'[^a-z0-9]+', '-', name.lower())}").open("ab") as stream:
+        with (self.path / f".{re.sub(r'[^a-z0-9]+', '-', name.lower())}.lock").open("ab") as stream:
             while not _try_lock(stream, fcntl.LOCK_EX):
                 if ended.wait(_PAUSE):
                     raise EngineError(f"gave up waiting for the lock on {name}")
             yield
 
+    def _versions(self) -> list[Path]:
+        """Return the folders of versions, whole or begun."""
+        named = [one for one in self.path.iterdir() if _VERSION.fullmatch(one.name) and not one.is_symlink()]
+        return [one for one in named if (one / _MARKER).is_file() and not (one / _MARKER).is_symlink()]
+
     def find(self, label: str) -> Path | None:
         """Return a folder with the weights of this label, whoever wrote it."""
-        return next(iter(self.path.glob(f"{label}-*")), None)
+        return next((one for one in self._versions() if one.name.startswith(f"{label}-")), None)
 
     def hold(self, label: str) -> None:
         """Need the weights of this label from now on, if there are any."""
@@ -108,7 +148,7 @@ class WeightsFolder:
         temporary, final = self.path / f"{TEMPORARY_PREFIX}{name}", self.path / name
         try:
             temporary.mkdir()
-            (temporary / _LOCK).touch()
+            (temporary / _MARKER).touch()
             self._held[final] = _hold(temporary)
             model.config.save_pretrained(temporary)
             write_shards(temporary, "model", tensors)
@@ -127,11 +167,21 @@ class WeightsFolder:
             for folder in dropped:
                 with self._held.pop(folder) as stream:
                     if _try_lock(stream, fcntl.LOCK_EX):
-                        remove(folder)
+                        _remove_version(folder)
+
+
+def _remove_version(folder: Path) -> None:
+    """Delete a version's folder, which this process has locked; its marker last, so that a kill leaves it known."""
+    hidden = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name.removeprefix(TEMPORARY_PREFIX)}")
+    folder.rename(hidden)  # at once: no server is given half of it
+    for file in hidden.iterdir():
+        if file.name != _MARKER:
+            remove(file)
+    remove(hidden)
 
 
 def _hold(folder: Path) -> IO[bytes]:
-    stream = (folder / _LOCK).open("rb")
+    stream = (folder / _MARKER).open("rb")
     _try_lock(stream, fcntl.LOCK_SH)
     return stream
 

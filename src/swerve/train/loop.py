@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -30,10 +30,13 @@ from swerve.config import (
 from swerve.errors import (
     CollapseError,
     ConfigError,
+    DiskFullError,
+    EngineError,
     InterruptedRunError,
     StalledProcessError,
     SwerveError,
     ToldElsewhereError,
+    WriteError,
 )
 from swerve.eval.heldout import evaluate_checkpoint, heldout_problems
 from swerve.interruption import Interruption, deferred_signals
@@ -81,14 +84,26 @@ from swerve.train.rollouts import PENDING, pending_state, restore_pending
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
 from swerve.train.stages.context import StageContext
-from swerve.train.stages.custom_parts import check_unchanged, custom_digests
+from swerve.train.stages.custom_parts import check_unchanged, custom_digests, load_custom_parts
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.types import Problem
 from swerve.version import __version__
 from swerve.world import World, joined_world
 
-_FAULTS = (StalledProcessError, ToldElsewhereError)
-_STATUS: Mapping[type[BaseException], str] = {InterruptedRunError: "interrupted", CollapseError: "collapsed"}
+_FAULTS = (
+    StalledProcessError,
+    ToldElsewhereError,
+    InterruptedRunError,
+    EngineError,
+    DiskFullError,
+    WriteError,
+)
+"""What says nothing against the recipe: the run stays, and may be continued."""
+_STATUS: Mapping[type[BaseException], str] = {
+    KeyboardInterrupt: "interrupted",
+    InterruptedRunError: "interrupted",
+    CollapseError: "collapsed",
+}
 
 
 def train(
@@ -120,23 +135,25 @@ def train(
     digests = custom_digests(config)
     if resume and (run.path / "run.json").exists():
         check_unchanged(digests, run)
+    load_custom_parts(config)
     check_machine(config)
     apply_runtime(config.runtime)
     with (
+        _interruptible(run) as interruption,
         _marked_failed(run),
         joined_world(
             resolve_device(config.runtime.device),
             timeout=config.runtime.collective_timeout,
             also_alone=config.runtime.sharding.kind != "none",
         ) as world,
-        _holding(config, run, world, _provenance(config, digests, profile), resume=resume),
+        _holding(config, run, world, interruption, _provenance(config, digests, profile), resume=resume),
         _with_base(config, run, world),
     ):
         family = load_family(config.task)
         world.doing("preparing", run.path.name)
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
+        _hold_to_problems(run, problems, world)  # before code of the user's own runs, which may have changed
         check_problems(config, family, problems)
-        _hold_to_problems(run, problems, world)
         if world.is_main:
             for note in [*preset_notes(config.stages), *getattr(family, "notes", list)()]:
                 progress.note(note)
@@ -145,11 +162,26 @@ def train(
         if world.is_main:
             cut_back_to(run, point.newest, config)
         world.barrier()
-        training = _Training(config, run, world, family, problems, progress, run.identity())
+        training = _Training(config, run, world, family, problems, progress, run.identity(), interruption)
         make_missing_again(point, run, world, progress, training.run_elsewhere)
         if world.is_main and point.missing:
             tidy(run, point.newest, config)
         training.run(point.newest, point.state)
+
+
+@contextmanager
+def _interruptible(run: RunDirectory) -> Iterator[Interruption]:
+    """Let a signal end what comes before the first step at once, wherever it is."""
+    with deferred_signals() as interruption:
+        interruption.raises = True
+        try:
+            yield interruption
+        except KeyboardInterrupt:
+            if interruption.signal_number is None:
+                raise
+            remedy = _remedy(run) if (run.path / "run.json").is_file() else "nothing was written yet"
+            message = f"interrupted before the first step; {remedy}"
+            raise InterruptedRunError(message, signal_number=interruption.signal_number) from None
 
 
 @contextmanager
@@ -180,26 +212,37 @@ def _with_base(config: Config, run: RunDirectory, world: World) -> Iterator[None
 
 @contextmanager
 def _holding(
-    config: Config, run: RunDirectory, world: World, provenance: dict[str, Any], *, resume: bool
+    config: Config,
+    run: RunDirectory,
+    world: World,
+    interruption: Interruption,
+    provenance: dict[str, Any],
+    *,
+    resume: bool,
 ) -> Iterator[None]:
     """Let the first process make or lock the run directory and keep its status; the others wait for it."""
     if world.is_main:
+        # A signal waits until there is somebody who writes down that it came.
+        interruption.raises = False
         is_new = not (resume and (run.path / "run.json").exists())
         if is_new:
             run.create(config_yaml=dump_yaml(config), provenance=provenance)
         else:
             check_recorded_config(config, run)
         with run.lock():
-            run.set_status("training")
-            world.barrier()
             try:
+                run.set_status("training")
+                interruption.raises = True
+                interruption.check()
+                world.barrier()
                 yield
             except BaseException as error:
                 is_refused = isinstance(error, SwerveError) and not isinstance(error, _FAULTS)
                 if is_new and is_refused and not run.metrics_path.exists():
                     run.withdraw()  # refused before the first step: nothing to keep, and the name stays free
                     raise
-                run.set_status(_STATUS.get(type(error), "failed"))
+                with suppress(SwerveError):  # where the disk is full, what filled it is what is told
+                    run.set_status(_STATUS.get(type(error), "failed"))
                 raise
             run.set_status("trained")
     else:
@@ -255,6 +298,7 @@ class _Training:
     progress: Progress
     identity: Mapping[str, Any]
     """What the run's checkpoints are marked with."""
+    interruption: Interruption
     last_step: int | None = None
     """Global step to stop after; None: the end."""
     saving: list[_Saving] = field(default_factory=list)
@@ -298,12 +342,12 @@ class _Training:
             open_trackers(
                 names, self.run_directory.path, first_step=done + 1, config=config.model_dump(mode="json")
             ) as trackers,
-            deferred_signals() as interruption,
             self._giving_up(),
             closing(
                 PolicyEngine(new_engine, engine_check(config, weights, tokenizer, self.problems), self.world)
             ) as engine,
         ):
+            self.interruption.raises = False  # from here on a step is finished first, and saved
             for stage in config.stages:
                 if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
                     inside = newest if done > first_step else None
@@ -317,12 +361,10 @@ class _Training:
                     for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
                         steps = self._steps_left(phase, first_step, done)
                         if steps:
-                            context = self._context(
-                                phase, steps, learner, engine, first_step, interruption, drawn, history
-                            )
+                            context = self._context(phase, steps, learner, engine, first_step, drawn, history)
                             restore_pending(phase.stage, context, steps.start, pending)
                             pending = None
-                            self._run_phase(phase, steps, context, trackers, interruption)
+                            self._run_phase(phase, steps, context, trackers)
                     moments = trainer_state(learner) if self._is_continued(stage) else {}
                 first_step += stage.steps
 
@@ -402,13 +444,12 @@ class _Training:
         learner: Learner,
         engine: PolicyEngine,
         first_step: int,
-        interruption: Interruption,
         draws: Draws,
         history: list[Mapping[str, Any]],
     ) -> StageContext:
         def raise_if_interrupted() -> None:
-            if self.world.any(interruption.signal_number is not None):
-                raise self._interrupted(interruption, first_step)
+            if self.world.any(self.interruption.signal_number is not None):
+                raise self._interrupted(first_step)
 
         curriculum = phase.stage.curriculum
         return StageContext(
@@ -449,7 +490,6 @@ class _Training:
         steps: range,
         context: StageContext,
         trackers: Sequence[Tracker],
-        interruption: Interruption,
     ) -> None:
         """Make the updates of these steps of a phase."""
         stage = phase.stage
@@ -481,12 +521,12 @@ class _Training:
                     verdict = judge_collapse(stage, context, record)
                 self._log(position, trackers, context, {"seconds": seconds, **metrics, **verdict.figures})
                 task.advance(1, **{name: metrics[name] for name in ("loss", "reward") if name in metrics})
-                stopping = self.world.any(interruption.signal_number is not None)
+                stopping = self.world.any(self.interruption.signal_number is not None)
                 position = self._save_if_due(stage, context, position, verdict, evaluation, stopping=stopping)
                 if verdict.error is not None:
                     raise verdict.error
                 if stopping:
-                    raise self._interrupted(interruption, position.step)
+                    raise self._interrupted(position.step)
                 if position.final:
                     break
 
@@ -597,10 +637,13 @@ class _Training:
             if self.world.is_main and one.evaluation is not None:
                 one.evaluation.write(saved)
 
-    def _interrupted(self, interruption: Interruption, step: int) -> InterruptedRunError:
+    def _interrupted(self, step: int) -> InterruptedRunError:
         saved = "; its checkpoint is saved" if step else "; nothing was trained yet"
         return InterruptedRunError(
-            f"interrupted after step {step}{saved}; "
-            f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
-            signal_number=interruption.signal_number or 15,
+            f"interrupted after step {step}{saved}; {_remedy(self.run_directory)}",
+            signal_number=self.interruption.signal_number or 15,
         )
+
+
+def _remedy(run: RunDirectory) -> str:
+    return f"continue with: swerve train {os.path.relpath(run.path)} --resume"

@@ -73,11 +73,13 @@ def test_parts_of_the_users_own_train_evaluate_and_are_held_to_their_files(docum
     recorded = run.read_provenance()["custom"]
     assert list(recorded) == ["rollout.engine", "stages.rl.advantages", "stages.rl.loss", "stages.rl.kl"]
     _train(config, run, resume=True)
-    # The same code elsewhere stands for a file that was edited: in one process a file is read once.
-    (tmp_path / "edited.py").write_text((tmp_path / "my_loss.py").read_text() + "\n# edited\n")
-    edited = _load(document, "stages.rl.loss.path=edited.py:soft_clip_loss")
+    # A file that was edited is refused before it runs.
+    marker = tmp_path / "it-ran"
+    edited = (tmp_path / "my_loss.py").read_text() + f"\nopen({str(marker)!r}, 'w').close()\n"
+    (tmp_path / "my_loss.py").write_text(edited)
     with pytest.raises(ConfigError, match=r"cannot resume run: the code or data of stages\.rl\.loss has changed since"):
-        _train(edited, run, resume=True)
+        _train(config, run, resume=True)
+    assert not marker.exists()
 
 
 def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(document, tmp_path):
@@ -106,6 +108,31 @@ def test_changed_problems_of_a_file_are_not_trained_on_and_are_evaluated_again(d
         ConfigError, match="cannot resume run: its training problems, or what grades them, have changed"
     ):
         _train(config, run, resume=True)
+
+
+def test_a_changed_reward_file_is_refused_before_it_runs(document, tmp_path, monkeypatch):
+    reward = tmp_path / "reward.py"
+    reward.write_text("def reward(problem, text):\n    return 1.0\n")
+    for name, answer in (("train", "4 6"), ("heldout", "3 6")):
+        row = {"question": f"{answer} + 0 0 =", "answer": answer, "solution": "1"}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row))
+    document["task"] = {
+        "kind": "table",
+        "train": "train.jsonl",
+        "heldout": "heldout.jsonl",
+        "grader": "python",
+        "reward_file": "reward.py",
+    }
+    stage = {"kind": "sft", "steps": 1, "optimizer": {"lr": 1e-3}}
+    config = _load({**document, "stages": [stage], "rollout": {"engine": "torch"}})
+    run, ran = RunDirectory(Path("run")), []
+    monkeypatch.setattr("swerve.rewards.sandbox.python_file.check_reward_file", ran.append)
+    _train(config, run)
+    reward.write_text("def reward(problem, text):\n    return 0.0\n")
+    del ran[:]
+    with pytest.raises(ConfigError, match="or what grades them, have changed"):
+        _train(config, run, resume=True)
+    assert ran == []
 
 
 def test_custom_parts_that_do_what_the_shipped_ones_do_give_the_same_weights(document, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -22,20 +23,37 @@ from swerve.train.preparation import group_advantages
 
 
 def custom_digests(config: Config) -> dict[str, str | None]:
-    """Load every custom part of a recipe; return digests of each one's file, of data files and a base, by key.
+    """Return digests of each custom part's file, of data files and a base, by key; no code is run.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    digests: dict[str, str | None] = {}
+    for key, part, _ in _parts(config):
+        if isinstance(part, Custom):
+            with _named(key):
+                digests[key] = source_digest(part.path)
+    return {**digests, **dict(_data_digests(config))}
+
+
+def load_custom_parts(config: Config) -> None:
+    """Load every custom part of a recipe.
 
     Raises:
         ConfigError: a part cannot be loaded or does not take what it is given.
     """
-    digests = {}
     for key, part, load in _parts(config):
         if isinstance(part, Custom):
-            try:
+            with _named(key):
                 load(part)
-            except ConfigError as error:
-                raise ConfigError(f"{key}: {error}") from None
-            digests[key] = source_digest(part.path)
-    return {**digests, **dict(_data_digests(config))}
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _data_digests(config: Config) -> Iterator[tuple[str, str]]:

@@ -130,8 +130,6 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
         f"repeated; {counts['num_kept']} are learned"
     )
     if not counts["num_kept"]:
-        if context.world.is_main and context.first_step == 0:  # a run without a step leaves nothing behind
-            remove(parts[0].parent)
         raise SwerveError(
             f"stage '{stage.label}': none of {counts['num_responses']} completions of {counts['num_problems']} "
             f"problems was right; use another teacher, or raise stages.{stage.label}.samples_per_prompt or .num_prompts"
