@@ -93,7 +93,7 @@ def test_failed_runs_are_named_and_the_others_go_on(tmp_path):
     assert failures == {
         "bad": f"no room; see {log}/bad.log",
         "idle": f"train ended without what it was to make; see {log}/idle.log",
-        "killed": f"killed by signal 9; see {log}/killed.log",
+        "killed": f"killed by SIGKILL: by somebody, or by the system where memory ran out; see {log}/killed.log",
     }
     assert (tmp_path / "good" / "eval").is_file()
 

@@ -15,16 +15,16 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from swerve import errors
 from swerve.errors import SwerveError
 from swerve.rewards.sandbox import confinement, wire
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.worker import CPU_LIMIT_SIGNALS, Child, signal_name
+from swerve.rewards.sandbox.confinement import End, GraderLimits, cause_of_end
+from swerve.rewards.sandbox.worker import Child
 
 _Item = TypeVar("_Item")
 _CHUNK = 1 << 16
@@ -37,8 +37,9 @@ _VALUE = b'{"value": '
 class BoundedCallError(Exception):
     """A call reached a limit, ended its process or failed; the message says which."""
 
-    def __init__(self, detail: str, *, number: int) -> None:
-        super().__init__(detail)
+    def __init__(self, end: End, *, number: int) -> None:
+        super().__init__(end.detail)
+        self.kind = end.kind
         self.number = number
         """Place of the item among the items."""
 
@@ -65,9 +66,9 @@ def call_each(function: Callable[[_Item], Any], items: Sequence[_Item], limits: 
     try:
         replies = _replies(child, len(items), limits)
     finally:
-        status = child.end()
+        code, cpu_seconds = child.end()
     if len(replies) < len(items) and all("value" in reply for reply in replies):
-        replies.append(_cause_of_end(os.waitstatus_to_exitcode(status), limits))
+        replies.append(asdict(cause_of_end(code, cpu_seconds, limits)))
     return [_value(reply, number) for number, reply in enumerate(replies)]
 
 
@@ -81,7 +82,9 @@ def _serve(
     limits: GraderLimits,
 ) -> None:
     confinement.die_with(parent_pid)
-    confinement.set_process_limits(replace(limits, memory_bytes=limits.memory_bytes + _address_space()), confined=False)
+    used_bytes = _address_space()
+    out_of_memory = _ended("limit", confinement.memory_reached(limits, used_bytes))
+    confinement.set_process_limits(limits, confined=False, used_bytes=used_bytes)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(caught, signal.SIG_DFL)
     faulthandler.disable()
@@ -90,24 +93,27 @@ def _serve(
     for number, item in enumerate(items):
         allowed = limits.cpu_seconds * (1 + _USUAL_SHARE * number) - (time.process_time() - started)
         confinement.limit_cpu_time(max(0.001, min(limits.cpu_seconds, allowed)))
-        answer = _answer(function, item, limits)
+        answer = _answer(function, item, out_of_memory)
         wire.write_all(replies, wire.frame(answer))
         if not answer.startswith(_VALUE):
             return
 
 
-def _answer(function: Callable[[_Item], Any], item: _Item, limits: GraderLimits) -> bytes:
-    out_of_memory = f'{{"detail": "memory limit {limits.memory_bytes >> 20} MiB"}}'.encode("ascii")
+def _ended(kind: Literal["limit", "failed"], detail: str) -> bytes:
+    return json.dumps(asdict(End(kind, detail))).encode("ascii")
+
+
+def _answer(function: Callable[[_Item], Any], item: _Item, out_of_memory: bytes) -> bytes:
     try:
         answer = json.dumps({"value": function(item)}).encode("ascii")
     except MemoryError:
         return out_of_memory
     except RecursionError:
-        return f'{{"detail": "recursion limit {sys.getrecursionlimit()}"}}'.encode("ascii")
+        return _ended("limit", f"recursion limit {sys.getrecursionlimit()}")
     except SwerveError as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)}).encode("ascii")
     except BaseException as error:  # a panic of compiled code is no Exception
-        return json.dumps({"detail": wire.describe(error)[:300]}).encode("ascii")
+        return _ended("failed", wire.describe(error)[:300])
     return answer if len(answer) <= _MAX_REPLY else out_of_memory
 
 
@@ -124,7 +130,7 @@ def _value(reply: Mapping[str, Any], number: int) -> Any:
         return reply["value"]
     if "error" in reply:
         raise _as_raised(reply["error"], reply["message"])
-    raise BoundedCallError(reply["detail"], number=number)
+    raise BoundedCallError(End(**reply), number=number)
 
 
 def _as_raised(name: str, message: str) -> SwerveError:
@@ -145,18 +151,10 @@ def _replies(child: Child, num: int, limits: GraderLimits) -> list[dict[str, Any
                 return replies
             deadline = time.monotonic() + limits.wall_seconds
         elif not select.select([child.replies], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return [*replies, {"detail": f"wall clock limit {limits.wall_seconds:g} s"}]
+            return [*replies, {"kind": "limit", "detail": f"wall clock limit {limits.wall_seconds:g} s"}]
         elif piece := os.read(child.replies, _CHUNK):
             incoming.feed(piece)
         else:
             child.wait_for_exit()
             return replies
     return replies
-
-
-def _cause_of_end(code: int, limits: GraderLimits) -> dict[str, Any]:
-    if -code in CPU_LIMIT_SIGNALS:
-        return {"detail": f"CPU time limit {limits.cpu_seconds:g} s"}
-    if -code == signal.SIGABRT:  # what compiled code does where it is given no memory
-        return {"detail": f"aborted, as where memory ends; memory limit {limits.memory_bytes >> 20} MiB"}
-    return {"detail": f"its process died of {signal_name(-code)}" if code < 0 else f"its process ended with {code}"}
