@@ -211,12 +211,10 @@ def right_answers(samples: pa.Table) -> dict[str, set[str]]:
         samples: rows of `eval/samples/`, with `problem_id`, `extracted` and `correct`.
 
     Returns:
-        By problem id; empty where no answers were recorded.
+        By problem id; where no right sample of a problem has a recorded answer, they count as one.
     """
-    if samples["extracted"].null_count == samples.num_rows:
-        return {}
     answers: dict[str, set[str]] = {problem: set() for problem in pc.unique(samples["problem_id"]).to_pylist()}
-    right = samples.filter(pc.and_(samples["correct"], pc.is_valid(samples["extracted"])))
+    right = samples.filter(samples["correct"])
     for problem, answer in zip(right["problem_id"].to_pylist(), right["extracted"].to_pylist(), strict=True):
-        answers[problem].add(answer)
-    return answers
+        answers[problem].add(answer or "")
+    return {problem: (each - {""}) or each for problem, each in answers.items()}
