@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -596,6 +597,6 @@ class _Training:
         saved = "; its checkpoint is saved" if step else "; nothing was trained yet"
         return InterruptedRunError(
             f"interrupted after step {step}{saved}; "
-            f"continue with: swerve train {os.path.relpath(self.run_directory.path)} --resume",
+            f"continue with: swerve train {shlex.quote(os.path.relpath(self.run_directory.path))} --resume",
             signal_number=interruption.signal_number or 15,
         )
