@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -114,9 +114,9 @@ def encode_prompts(
             one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
     try:
-        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments), problems)
+        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments), problems, _lengths(problems))
     except BoundedCallError as error:
-        raise _failed(tokenizer, arguments, problems[error.number], error) from None
+        raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
     for problem, ids in zip(problems, found, strict=True):
         if not ids:
             raise ConfigError(
@@ -136,17 +136,18 @@ def prompt_texts(
         ConfigError: see `encode_prompts`.
     """
     try:
-        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments), problems)
+        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments), problems, _lengths(problems))
     except BoundedCallError as error:
-        raise _failed(tokenizer, arguments, problems[error.number], error) from None
+        raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
 
 
 def _each_bounded(
-    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item], *, num_chars: int = 0
+    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item], lengths: Sequence[int]
 ) -> list[Any]:
     """Return `function(item)` of every item, where the function uses the tokenizer and returns what JSON can hold.
 
-    Where the longest item has more characters (`num_chars`) than a grader reads, the limits grow in proportion.
+    Where the longest item has more characters than a grader reads, the limits of one item grow in proportion; those of
+    the whole call with all characters (`lengths`: of each item).
 
     Raises:
         BoundedCallError: the graders' limits are reached on an item, or the function fails; not for a tokenizer that
@@ -155,9 +156,9 @@ def _each_bounded(
     if looks_words_up(tokenizer):
         return [function(item) for item in items]
     limits = shared_limits()
-    times = 1 + num_chars // limits.max_chars
-    larger = {name: getattr(limits, name) * times for name in ("cpu_seconds", "wall_seconds", "memory_bytes")}
-    return call_each(function, items, replace(limits, **larger))
+    times = 1 + max(lengths, default=0) // limits.max_chars
+    larger = {field.name: getattr(limits, field.name) * times for field in fields(limits)}
+    return call_each(function, items, replace(limits, **larger), num_chars=sum(lengths))
 
 
 def looks_words_up(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -176,17 +177,23 @@ _FIX = "or, if you trust it, raise runtime.grader_cpu_seconds or runtime.grader_
 
 
 def _failed(
-    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem, error: BoundedCallError
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    problems: Sequence[Problem],
+    error: BoundedCallError,
 ) -> ConfigError:
-    """Return what is to be said of a problem's prompt, after finding out whether template or tokenizer failed."""
+    """Return what is to be said of the last problem's prompt; a template that needs half the limit alone failed."""
+    problem, limits = problems[-1], shared_limits()
     if tokenizer.chat_template:
         try:
-            call_each(partial(_render, tokenizer, arguments), [_messages(problem)], shared_limits())
-        except BoundedCallError as found:
+            half = replace(limits, cpu_seconds=limits.cpu_seconds / 2)
+            messages = list(map(_messages, problems))
+            call_each(partial(_render, tokenizer, arguments), messages, half, num_chars=sum(_lengths(problems)))
+        except BoundedCallError:
             folder = Path(tokenizer.name_or_path)
             name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
             return ConfigError(
-                f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {found}; give "
+                f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {error}; give "
                 f"the model another template, {_FIX}"
             )
     return _tokenizer_failed(tokenizer, f"problem {problem.id!r}", error)
@@ -227,6 +234,10 @@ def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArgument
         return f"{_through_template(tokenizer, arguments, messages, problem, tokenize=False)}{problem.prefix}"
     texts = [content for _, content in messages]
     return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
+
+
+def _lengths(problems: Sequence[Problem]) -> list[int]:
+    return [sum(len(content) for _, content in _messages(problem)) for problem in problems]
 
 
 def _messages(problem: Problem) -> tuple[Message, ...]:
@@ -279,7 +290,8 @@ def encode_completions(
         return [*_readable(tokenizer, known, f"the completion of problem {asked[0].id!r}"), end]
 
     try:
-        return list(map(tuple, _each_bounded(tokenizer, encode, list(zip(problems, texts, strict=True)))))
+        pairs = list(zip(problems, texts, strict=True))
+        return list(map(tuple, _each_bounded(tokenizer, encode, pairs, list(map(len, texts)))))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, f"problem {problems[error.number].id!r}", error) from None
 
@@ -314,8 +326,7 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
         return _readable(tokenizer, ids, place)
 
     try:
-        longest = max(map(len, texts), default=0)
-        return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), num_chars=longest)
+        return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), list(map(len, texts)))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, places[error.number], error) from None
 

@@ -125,6 +125,18 @@ def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
     assert prompts[-1].token_ids == (3, 1, 1, 1)
 
 
+def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20))
+    tokenizer = letters()
+    tokenizer.chat_template = "{% for i in range(300) %}{% for j in range(300) %}{% endfor %}{% endfor %}1"  # 0.01 s
+    problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(2000)]
+    assert encode_prompts(tokenizer, problems[:3])[2].token_ids == (2,)
+    started = time.monotonic()
+    with pytest.raises(ConfigError, match=r"the chat template of .* CPU time limit 1\.\d+ s of \d+ together"):
+        encode_prompts(tokenizer, problems)
+    assert time.monotonic() - started < 10
+
+
 def test_a_word_tokenizer_works_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swerve.prompts.call_each", None)
     (prompt,) = encode_prompts(build_word_tokenizer(["a"]), [Problem(id="p", family="x", question="a", answer="")])

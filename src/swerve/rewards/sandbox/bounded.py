@@ -29,8 +29,8 @@ from swerve.rewards.sandbox.worker import Child
 _Item = TypeVar("_Item")
 _CHUNK = 1 << 16
 _MAX_REPLY = 256 << 20
-_USUAL_SHARE = 0.05
-"""Of the CPU limit: what each of many items may use on average; one alone may use all of it."""
+_ITEMS_A_LIMIT = 1000
+"""All items together may use the CPU limit of one once more for so many items, and for so much text as one may have."""
 _VALUE = b'{"value": '
 
 
@@ -44,14 +44,17 @@ class BoundedCallError(Exception):
         """Place of the item among the items."""
 
 
-def call_each(function: Callable[[_Item], Any], items: Sequence[_Item], limits: GraderLimits) -> list[Any]:
+def call_each(
+    function: Callable[[_Item], Any], items: Sequence[_Item], limits: GraderLimits, *, num_chars: int = 0
+) -> list[Any]:
     """Return `function(item)` of every item, called one after the other in a forked process under limits.
 
     Args:
         function: returns what JSON can hold. Whatever it changes is changed in the copy alone.
         items: what it is called with.
-        limits: of one item; many together may use a twentieth of the CPU limit each. The memory is what they take
-            beyond what this process has.
+        limits: of one item. The memory is what the items take beyond what this process has.
+        num_chars: length of all texts among the items. The CPU time of the whole call is bounded, too: by the limit of
+            one item, times 1 + a thousandth of the items + `num_chars / limits.max_chars`.
 
     Raises:
         BoundedCallError: an item reaches a limit, ends the process, or makes the function raise what is no
@@ -62,13 +65,18 @@ def call_each(function: Callable[[_Item], Any], items: Sequence[_Item], limits: 
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the copy uses none of theirs
-        child = Child(partial(_serve, function=function, items=items, limits=limits), not_inherited=())
+        whole = limits.cpu_seconds * (1 + len(items) / _ITEMS_A_LIMIT + num_chars / limits.max_chars)
+        serve = partial(_serve, function=function, items=items, limits=limits, whole_seconds=whole)
+        child = Child(serve, not_inherited=())
     try:
         replies = _replies(child, len(items), limits)
     finally:
         code, cpu_seconds = child.end()
     if len(replies) < len(items) and all("value" in reply for reply in replies):
-        replies.append(asdict(cause_of_end(code, cpu_seconds, limits)))
+        end = cause_of_end(code, cpu_seconds, limits)
+        if end.kind == "limit" and replies and whole - replies[-1]["spent"] < limits.cpu_seconds:
+            end = End("limit", f"CPU time limit {whole:.3g} s of {len(items)} together")
+        replies.append(asdict(end))
     return [_value(reply, number) for number, reply in enumerate(replies)]
 
 
@@ -80,6 +88,7 @@ def _serve(
     function: Callable[[_Item], Any],
     items: Sequence[_Item],
     limits: GraderLimits,
+    whole_seconds: float,
 ) -> None:
     confinement.die_with(parent_pid)
     used_bytes = _address_space()
@@ -90,10 +99,10 @@ def _serve(
     faulthandler.disable()
     gc.freeze()  # what was there before is not searched for garbage, on this process's time
     started = time.process_time()
-    for number, item in enumerate(items):
-        allowed = limits.cpu_seconds * (1 + _USUAL_SHARE * number) - (time.process_time() - started)
-        confinement.limit_cpu_time(max(0.001, min(limits.cpu_seconds, allowed)))
-        answer = _answer(function, item, out_of_memory)
+    for item in items:
+        left = whole_seconds - (time.process_time() - started)
+        confinement.limit_cpu_time(max(0.001, min(limits.cpu_seconds, left)))
+        answer = _answer(function, item, out_of_memory, started)
         wire.write_all(replies, wire.frame(answer))
         if not answer.startswith(_VALUE):
             return
@@ -103,9 +112,9 @@ def _ended(kind: Literal["limit", "failed"], detail: str) -> bytes:
     return json.dumps(asdict(End(kind, detail))).encode("ascii")
 
 
-def _answer(function: Callable[[_Item], Any], item: _Item, out_of_memory: bytes) -> bytes:
+def _answer(function: Callable[[_Item], Any], item: _Item, out_of_memory: bytes, started: float) -> bytes:
     try:
-        answer = json.dumps({"value": function(item)}).encode("ascii")
+        answer = json.dumps({"value": function(item), "spent": time.process_time() - started}).encode("ascii")
     except MemoryError:
         return out_of_memory
     except RecursionError:
