@@ -45,7 +45,7 @@ def _num_problems(stage: StageConfig, config: Config) -> int:
 def _num_records(stage: SftStage) -> int:
     total = 0
     for spec in stage.data:
-        records = [] if parse_spec(spec).path.suffix == ".txt" else read_source(spec, default_split="train")
+        records = [] if parse_spec(spec).path.suffix == ".txt" else list(read_source(spec, default_split="train"))
         if all(record.values.keys() == {"text"} for record in records):
             raise ConfigError(
                 f"stage '{stage.label}': epochs of plain text ({spec}) are not known before it is tokenised; give steps"

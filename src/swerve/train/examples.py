@@ -175,7 +175,7 @@ def read_records(spec: str) -> tuple[list[Record], list[ResponseRecord]]:
 def _records(spec: str) -> list[Record]:
     path = parse_spec(spec).path
     if path.suffix != ".txt":
-        return read_source(spec, default_split="train")
+        return list(read_source(spec, default_split="train"))
     try:
         return [Record(str(path), {"text": path.read_text(encoding="utf-8")})]
     except (OSError, UnicodeDecodeError) as error:
