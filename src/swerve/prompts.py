@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
@@ -118,9 +118,10 @@ def encode_prompts(
     """
     turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
     try:
-        found = _each_bounded(tokenizer, partial(_encode_question, tokenizer, arguments, turn), problems)
+        question = partial(_encode_question, tokenizer, arguments, turn)
+        found = _each_bounded(tokenizer, question, problems, _lengths(problems))
     except BoundedCallError as error:
-        raise _failed(tokenizer, arguments, problems[error.number], error) from None
+        raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
     for problem, ids in zip(problems, found, strict=True):
         if not ids:
             raise ConfigError(
@@ -141,9 +142,10 @@ def prompt_texts(
     """
     turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
     try:
-        return _each_bounded(tokenizer, partial(_prompt_text, tokenizer, arguments, turn), problems)
+        text = partial(_prompt_text, tokenizer, arguments, turn)
+        return _each_bounded(tokenizer, text, problems, _lengths(problems))
     except BoundedCallError as error:
-        raise _failed(tokenizer, arguments, problems[error.number], error) from None
+        raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
 
 
 def prompt_notes(
@@ -179,17 +181,18 @@ def _appends(tokenizer: PreTrainedTokenizerBase) -> bool:
         return len(tokenizer(text)["input_ids"]) > len(tokenize(tokenizer, text).ids)
 
     try:
-        return bool(_each_bounded(tokenizer, counted, ["1"])[0])
+        return bool(_each_bounded(tokenizer, counted, ["1"], [1])[0])
     except BoundedCallError:
         return False
 
 
 def _each_bounded(
-    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item], *, num_chars: int = 0
+    tokenizer: PreTrainedTokenizerBase, function: Callable[[_Item], Any], items: Sequence[_Item], lengths: Sequence[int]
 ) -> list[Any]:
     """Return `function(item)` of every item, where the function uses the tokenizer and returns what JSON can hold.
 
-    Where the longest item has more characters (`num_chars`) than a grader reads, the limits grow in proportion.
+    Where the longest item has more characters than a grader reads, the limits of one item grow in proportion; those of
+    the whole call with all characters (`lengths`: of each item).
 
     Raises:
         BoundedCallError: the graders' limits are reached on an item, or the function fails; not for a tokenizer that
@@ -198,9 +201,9 @@ def _each_bounded(
     if looks_words_up(tokenizer):
         return [function(item) for item in items]
     limits = shared_limits()
-    times = 1 + num_chars // limits.max_chars
-    larger = {name: getattr(limits, name) * times for name in ("cpu_seconds", "wall_seconds", "memory_bytes")}
-    return call_each(function, items, replace(limits, **larger))
+    times = 1 + max(lengths, default=0) // limits.max_chars
+    larger = {field.name: getattr(limits, field.name) * times for field in fields(limits)}
+    return call_each(function, items, replace(limits, **larger), num_chars=sum(lengths))
 
 
 def looks_words_up(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -219,17 +222,23 @@ _FIX = "or, if you trust it, raise runtime.grader_cpu_seconds or runtime.grader_
 
 
 def _failed(
-    tokenizer: PreTrainedTokenizerBase, arguments: TemplateArguments, problem: Problem, error: BoundedCallError
+    tokenizer: PreTrainedTokenizerBase,
+    arguments: TemplateArguments,
+    problems: Sequence[Problem],
+    error: BoundedCallError,
 ) -> ConfigError:
-    """Return what is to be said of a problem's prompt, after finding out whether template or tokenizer failed."""
+    """Return what is to be said of the last problem's prompt; a template that needs half the limit alone failed."""
+    problem, limits = problems[-1], shared_limits()
     if tokenizer.chat_template:
         try:
-            call_each(lambda one: len(_rendered(tokenizer, arguments, _messages(one))), [problem], shared_limits())
-        except BoundedCallError as found:
+            half = replace(limits, cpu_seconds=limits.cpu_seconds / 2)
+            messages, num_chars = list(map(_messages, problems)), sum(_lengths(problems))
+            call_each(lambda one: len(_rendered(tokenizer, arguments, one)), messages, half, num_chars=num_chars)
+        except BoundedCallError:
             folder = Path(tokenizer.name_or_path)
             name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
             return ConfigError(
-                f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {found}; give "
+                f"the chat template of {_source(tokenizer)} ({name}) fails on problem {problem.id!r}: {error}; give "
                 f"the model another template, {_FIX}"
             )
     return _tokenizer_failed(tokenizer, f"problem {problem.id!r}", error)
@@ -268,6 +277,10 @@ def _prompt_text(tokenizer: PreTrainedTokenizerBase, arguments: TemplateArgument
         return _through_template(tokenizer, arguments, messages, problem) + turn.unrepeated(problem.prefix)
     texts = [content for _, content in messages]
     return "\n\n".join([*texts, problem.prefix] if problem.prefix else texts)
+
+
+def _lengths(problems: Sequence[Problem]) -> list[int]:
+    return [sum(len(content) for _, content in _messages(problem)) for problem in problems]
 
 
 def _messages(problem: Problem) -> tuple[Message, ...]:
@@ -363,7 +376,7 @@ def encode_completions(
         return _readable(tokenizer, [*known, end], f"the completion of problem {problem.id!r}")[:-1]
 
     try:
-        encoded = _each_bounded(tokenizer, encode, list(zip(prompts, learned, strict=True)))
+        encoded = _each_bounded(tokenizer, encode, list(zip(prompts, learned, strict=True)), list(map(len, texts)))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, f"problem {prompts[error.number].problem.id!r}", error) from None
     ended = [
@@ -506,8 +519,7 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], place
         return _readable(tokenizer, ids, place)
 
     try:
-        longest = max(map(len, texts), default=0)
-        return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), num_chars=longest)
+        return _each_bounded(tokenizer, encode, list(zip(texts, places, strict=True)), list(map(len, texts)))
     except BoundedCallError as error:
         raise _tokenizer_failed(tokenizer, places[error.number], error) from None
 

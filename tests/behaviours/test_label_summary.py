@@ -141,14 +141,14 @@ def test_figures_of_groups():
         _record("p", "a b c", extracted=" 1", correct=True),
         _record("p", "a b d", extracted="2", correct=True),
         _record("q", "x y", extracted=None, correct=False),
-        _record("q", "y x", extracted="3", correct=False),
+        _record("q", "y x", extracted=None, correct=False),
         _record("alone", "z", extracted="4", correct=True),
     ]
     (label,) = summarise(records, embed=lambda texts: [[float(len(text)), 0.0] for text in texts])
     groups = label["groups"]
     assert groups["num_groups"] == 2
     assert _mean(groups["samples"]) == 2.5
-    assert _mean(groups["distinct_answers"]) == pytest.approx((2 + 1) / 2)
+    assert _mean(groups["distinct_answers"]) == pytest.approx((2 + 0) / 2)
     assert _mean(groups["distinct_right_answers"]) == pytest.approx((2 + 0) / 2)
     assert _mean(groups["ngram_similarity"]) == pytest.approx(((1 + 0.5 + 0.5) / 3 + 0) / 2)
     assert _mean(groups["distinct_2grams"]) == pytest.approx((3 / 6 + 2 / 2) / 2)

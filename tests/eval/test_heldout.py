@@ -271,7 +271,10 @@ def test_samples_of_a_problem_differ_by_literal_amounts():
     assert found.ngram_similarity.mean == pytest.approx((1 + 0) / 2)
     assert found.distinct_2grams.mean == pytest.approx((2 / 4 + 4 / 4) / 2)
     assert (found.distinct_answers.mean, found.distinct_right_answers.mean) == (1.5, 1.5)
-    assert sample_diversity([samples("", "")], confidence=0.95).distinct_answers is None
+    empty = sample_diversity([samples("", "")], confidence=0.95)  # nothing is right, and nothing was read
+    assert (empty.distinct_answers.mean, empty.distinct_right_answers.mean) == (0.0, 0.0)
+    unread = [{"text": text, "extracted": None, "correct": True} for text in "ab"]
+    assert sample_diversity([unread], confidence=0.95).distinct_answers is None  # by a grader that records no answers
     assert sample_diversity([samples("x y")], confidence=0.95) is None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from swerve.errors import ArtifactError
 from swerve.formats import records
-from swerve.formats.records import read_records
+from swerve.formats.records import iter_records, read_records
 
 ROWS = [{"id": "a", "text": 'one\ntwo, "three"\u2028é', "ids": [1, 2]}, {"id": "b", "text": "", "ids": []}]
 
@@ -187,3 +188,25 @@ def test_narrow_floats_of_parquet_keep_their_shortest_decimals(tmp_path):
         rows[0],
         {"x": None, "l": None, "s": {"y": None}},
     ]
+
+
+def test_a_small_parquet_file_of_many_rows_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("swerve.formats.records.MAX_BYTES", 64 << 20)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": pa.repeat(True, 1_500_000)}), path, row_group_size=1_500_000)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ArtifactError, match=r"rows.parquet holds \d+,\d+ records and more, .* 0.0625 GiB of memory"):
+        read_records(path)
+    assert sum(1 for _ in iter_records(path)) == 1_500_000  # none is held
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_lines_are_held_one_at_a_time(tmp_path, name):
+    path = tmp_path / name
+    with gzip.open(path, "wt") if name.endswith("gz") else path.open("w") as file:
+        file.writelines(json.dumps({"n": number, "text": "x" * 1_000_000}) + "\n" for number in range(20))
+    tracemalloc.start()
+    assert [record.values["n"] for record in iter_records(path)] == list(range(20))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8_000_000

@@ -68,7 +68,7 @@ def precompiled(tokenizer: Tokenizer) -> bytes:
 
 
 TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
-    "aborts": (growing, "memory limit 128 MiB"),
+    "aborts": (growing, "memory limit 256 MiB"),
     "panics on a regular expression": (backtracking, "retry-limit-in-match"),
     "panics on a map of characters": (precompiled, "index out of bounds"),
 }
@@ -84,7 +84,7 @@ def test_a_hostile_tokenizer_ends_in_one_line(
     (folder / "tokenizer.json").write_bytes(content or tokenizer.to_str().encode())
     line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder)
     assert str(folder) in line
-    assert "(tokenizer.json) fails on plain text" in line
+    assert "trying the tokenizer (tokenizer.json) on plain text ended with: " in line
     assert limit in line, line
 
 
@@ -125,6 +125,18 @@ def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
     prompts = encode_prompts(tokenizer, [problem for problem in problems if "9" not in problem.question])
     assert time.process_time() - started < 2.0
     assert prompts[-1].token_ids == (3, 1, 1, 1)
+
+
+def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20))
+    tokenizer = letters()
+    tokenizer.chat_template = "{% for i in range(300) %}{% for j in range(300) %}{% endfor %}{% endfor %}1"  # 0.01 s
+    problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(2000)]
+    assert encode_prompts(tokenizer, problems[:3])[2].token_ids == (2,)
+    started = time.monotonic()
+    with pytest.raises(ConfigError, match=r"the chat template of .* CPU time limit 1\.\d+ s of \d+ together"):
+        encode_prompts(tokenizer, problems)
+    assert time.monotonic() - started < 10
 
 
 def test_a_word_tokenizer_works_without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_path_that_exists_wins_over_the_marks(name: str, tmp_path: Path, monke
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
     write_rows(tmp_path / "mine.jsonl", [1, 2])
-    records = read_source(str(tmp_path / "mine.jsonl"), default_split="train")
+    records = list(read_source(str(tmp_path / "mine.jsonl"), default_split="train"))
     assert [record.values for record in records] == [{"n": 1}, {"n": 2}]
     assert records[1].place == f"{tmp_path / 'mine.jsonl'}, line 2"
 

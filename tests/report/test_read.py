@@ -27,9 +27,9 @@ def test_right_answers_are_counted_once_and_problems_without_any_stay() -> None:
     assert right_answers(table) == {"p": {"a", "b"}, "q": set()}
 
 
-def test_a_right_sample_without_a_recorded_answer_is_no_answer() -> None:
+def test_right_samples_without_a_recorded_answer_are_one_answer() -> None:
     assert right_answers(samples(("p", None, True), ("p", "a", True))) == {"p": {"a"}}
-    assert right_answers(samples(("p", None, True), ("q", None, False))) == {}
+    assert right_answers(samples(("p", None, True), ("q", None, False))) == {"p": {""}, "q": set()}
 
 
 def test_the_largest_number_of_samples_of_any_checkpoint(inputs_of: Any) -> None:

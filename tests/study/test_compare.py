@@ -4,6 +4,7 @@ import csv
 import io
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from scipy.stats import ttest_rel
@@ -11,12 +12,13 @@ from scipy.stats import ttest_rel
 from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import Study
+from swerve.artifacts.tables import SAMPLES_SCHEMA, read_table
 from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml
 from swerve.recipes.loader import config_hash
 from swerve.statistics import mcnemar
 from swerve.study.compare import Question, compare_runs, detectable
-from swerve.study.gather import compare_directories, study_csv
+from swerve.study.gather import absences, compare_directories, study_csv
 from swerve.study.measure import measure_run
 
 QUESTION = Question(name="s", recipe="r", changes={"none": {}, "kl": {"a.b": 1}, "clip": {}}, seeds=(0, 1, 2))
@@ -132,12 +134,32 @@ def test_csv_has_a_line_for_each_measure_and_variant(runs):
     assert Study.model_validate_json(found.model_dump_json()) == found
 
 
+def test_what_was_not_measured_is_named(measured):
+    runs = [measured("a", 0, "11", similarity=0.5), measured("a", 1, "01"), measured("b", 0, "00", similarity=0.25)]
+    question = Question(name="s", recipe="r", changes={"a": {}, "b": {}}, seeds=(0, 1))
+    gone = measure_run(Path("nowhere"), variant="b", seed=1, shown_path="runs/b/seed-1")
+    assert absences(compare_runs(question, [*runs, gone])) == [
+        "runs/b/seed-1: missing (not begun); it counts nowhere",
+        "similarity of samples: not measured in runs/a/seed-1; means are of the others",
+    ]
+    assert absences(compare_runs(question, [runs[0], runs[2]])) == []
+
+
+def _sampled(run):
+    right = {}
+    for row in read_table(run.samples_path(run.select_checkpoint("rl")), SAMPLES_SCHEMA).to_pylist():
+        right.setdefault(row["problem_id"], []).append(row["correct"])
+    return right
+
+
 def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     found = measure_run(small_run.path, variant="a", seed=5, shown_path="x")
     last = small_run.select_checkpoint("rl")
     assert (found.run.state, found.run.checkpoint) == ("trained", "rl-4")
     assert found.run.weights_sha256 == last.weights_sha256
     assert found.run.values["accuracy"] == sum(found.by_problem["accuracy"].values()) / 24
+    solved = [max(each) for each in _sampled(small_run).values()]  # all that are right are alike: one answer each
+    assert found.run.values["distinct_right"] == pytest.approx(sum(solved) / len(solved))
     kinds = read_evaluations(small_run)[-1].by_kind
     assert found.run.by_kind == {kind: one.accuracy.mean for kind, one in kinds.items()}
     assert len(kinds) > 1
@@ -153,6 +175,8 @@ def test_a_run_is_measured_from_its_files(small_run, tmp_path):
     assert (collapsed.state, collapsed.collapse, collapsed.values) == ("collapsed", "reward", found.run.values)
     run.set_status("interrupted")
     assert measure_run(run.path, variant="a", seed=5, shown_path="x").run.state == "missing"
+    (run.path / "run.json").unlink()
+    assert measure_run(run.path, variant="a", seed=5, shown_path="x").run.reason == "its run.json is missing"
     failed = measure_run(tmp_path / "none", variant="a", seed=5, shown_path="x", failure="out of memory").run
     assert (failed.state, failed.reason, failed.measured) == ("failed", "out of memory", False)
 

@@ -93,7 +93,7 @@ def test_failed_runs_are_named_and_the_others_go_on(tmp_path):
     assert failures == {
         "bad": f"no room; see {log}/bad.log",
         "idle": f"train ended without what it was to make; see {log}/idle.log",
-        "killed": f"killed by signal 9; see {log}/killed.log",
+        "killed": f"killed by SIGKILL: by somebody, or by the system where memory ran out; see {log}/killed.log",
     }
     assert (tmp_path / "good" / "eval").is_file()
 
@@ -187,6 +187,8 @@ def test_children_share_the_cores_unless_told_otherwise(tmp_path, monkeypatch):
 
 
 def test_lists_for_schedulers_have_a_line_for_each_run(tmp_path, monkeypatch):
+    tmp_path /= "it's 5% $HOME"
+    tmp_path.mkdir()
     monkeypatch.chdir(tmp_path)
     plan = plan_study("demo_study", ["seeds=1"], out=None, runs=Path("runs"))
     arguments = ["demo_study", "variants.kl={stages.rl.kl.coef: '0'}"]
@@ -198,6 +200,10 @@ def test_lists_for_schedulers_have_a_line_for_each_run(tmp_path, monkeypatch):
     write_slurm_script(tmp_path / "array.sh", plan, plan.jobs, arguments)
     script = (tmp_path / "array.sh").read_text()
     assert "--array=0-2" in script
+    (output,) = [line for line in script.splitlines() if line.startswith("#SBATCH --output=")]
+    logs = tmp_path / "runs/studies/demo_study/logs/slurm"
+    # Slurm splits options as a shell does, and reads % as the beginning of a field.
+    assert shlex.split(output, comments=False)[1] == f"--output={str(logs).replace('5%', '5%%')}/%A_%a.log"
     stub = f"srun() {{ printf '%s\\n' \"$3\"; }}\nSLURM_ARRAY_TASK_ID=1\n{script}"
     shown = subprocess.run(["bash", "-c", stub], capture_output=True, text=True, check=True)
     assert shown.stdout == f"{lines[1]}\n"

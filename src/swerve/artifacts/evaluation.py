@@ -53,9 +53,9 @@ class Diversity(Record):
     distinct_2grams: Estimate | None
     """Distinct word 2-grams over 2-grams of all samples together."""
     distinct_answers: Estimate | None
-    """Different answers; null where no answer was read."""
+    """Different answers; null where the grader records none."""
     distinct_right_answers: Estimate | None
-    """Different right answers; null where no answer was read."""
+    """Different right answers; null where the grader records none."""
 
 
 class HeldoutMetrics(Scores):
@@ -183,7 +183,7 @@ def check_evaluation(run: RunDirectory, path: Path, entry: Mapping[str, Any]) ->
 
 
 def _remedy(run: RunDirectory) -> str:
-    return f"run swerve eval {run.path} again"
+    return f"run swerve eval {run.quoted} again"
 
 
 def largest_k(evaluations: Sequence[Evaluation]) -> int:

@@ -236,7 +236,7 @@ def read_summary(run: RunDirectory) -> ProbeSummary | None:
     Raises:
         ArtifactError: the file is damaged or of another version, or a table is not the one that was written with it.
     """
-    path, remedy = run.probe_path / "summary.json", f"run swerve probe {run.path} again"
+    path, remedy = run.probe_path / "summary.json", f"run swerve probe {run.quoted} again"
     if not path.is_file():
         return None
     found = ProbeSummary.read(path, remedy=remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -79,6 +80,11 @@ class RunDirectory:
     """Paths and small files of one run. Creating the object does not touch the disk."""
 
     path: Path
+
+    @property
+    def quoted(self) -> str:
+        """The path as a word of a shell's command line."""
+        return shlex.quote(str(self.path))
 
     @property
     def config_path(self) -> Path:
@@ -328,7 +334,7 @@ class RunDirectory:
         return [
             *([f"left out, for retention.keep deleted them: {deleted}"] if deleted else []),
             *(
-                f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.path} --resume"
+                f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.quoted} --resume"
                 for step in missing
                 if step in kept
             ),

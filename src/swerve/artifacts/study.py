@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,4 +234,4 @@ def read_study(folder: Path) -> Study:
     Raises:
         ArtifactError: it is no study's directory, none of its runs was compared yet, or the file is damaged.
     """
-    return Study.read(folder / "study.json", remedy=f"run swerve study {folder} --gather")
+    return Study.read(folder / "study.json", remedy=f"run swerve study {shlex.quote(str(folder))} --gather")

@@ -293,9 +293,11 @@ def _group_metrics(
         known = [(problem, value) for problem, value in values if value is not None]
         return mean([value for _, value in known], clusters=[problem for problem, _ in known], bounds=bounds)
 
+    are_recorded = any(record.extracted is not None for group in several.values() for record in group)
+
     def answers(only_right: bool) -> Callable[[list[BehaviourRecord]], float | None]:
         def count(group: list[BehaviourRecord]) -> float | None:
-            if all(record.extracted is None for record in group):
+            if not are_recorded:
                 return None
             if only_right and all(record.correct is None for record in group):
                 return None

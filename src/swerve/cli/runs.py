@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +108,9 @@ def find_study(name: str) -> Path | None:
     if found is None or (found / "run.json").is_file():
         return None
     if not (found / "study.json").is_file():
-        raise ArtifactError(f"the study {found} was not compared yet; do it with: swerve study {found} --gather")
+        raise ArtifactError(
+            f"the study {found} was not compared yet; do it with: swerve study {shlex.quote(str(found))} --gather"
+        )
     return found
 
 

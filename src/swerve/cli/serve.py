@@ -233,7 +233,7 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
         EngineError: it ended.
     """
     from swerve.rollout.engine import SamplingParams
-    from swerve.rollout.server_client import Calls, RefusedError, UnreachableError, call
+    from swerve.rollout.server_client import Calls, RefusedError, UnreachableError
     from swerve.rollout.vllm_versions import ROUTES, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
@@ -242,6 +242,6 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
         if process.poll() is not None:
             raise EngineError(f"the server ended with status {process.returncode}; its output is above")
         with contextlib.suppress(UnreachableError, RefusedError):
-            call(Calls(), plan.url, "POST", ROUTES["completions"], body, timeout=600.0)
+            Calls().ask(plan.url, "POST", ROUTES["completions"], body, timeout=600.0)
             return
         time.sleep(0.5)

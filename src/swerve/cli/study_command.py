@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,9 +81,11 @@ def study(
         _announce(plan, jobs, progress)
         failures = _run(plan, jobs, _budget(num_jobs, memory), progress)
     if only is None:
-        from swerve.study.gather import gather_study
+        from swerve.study.gather import absences, gather_study
 
         found = gather_study(plan, failures)
+        for line in absences(found):
+            progress.note(line)
         page = _write(found, plan.path)
         print_study(found, page, "json" if as_json else form or "table")
     if failures:
@@ -197,11 +200,13 @@ def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
     Raises:
         ArtifactError: `out` is a run.
     """
-    from swerve.study.gather import compare_directories
+    from swerve.study.gather import absences, compare_directories
 
     if (out / "run.json").is_file():
         raise ArtifactError(f"{out} is a run; choose another directory with --out")
     found = compare_directories(paths)
+    for line in absences(found):
+        sys.stderr.write(f"{line}\n")
     page = _write(found, out)
     if as_json:
         print_result({"report": str(page)}, "", as_json=True)

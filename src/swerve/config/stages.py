@@ -221,7 +221,7 @@ class _Sampling(_Counted):
     """Reward of a completion the grader could not judge; such completions are counted in the metrics."""
     max_error_share: Probability = 0.5
     """Training stops where more than this share of the last completions, 64 or more, reached a limit of the grader or
-    made it fail; 1: never."""
+    made it fail; at a stage's end however few they are; 1: never."""
     keep_rollouts: bool = True
     """Write every step's rollouts to the run directory."""
 

@@ -389,7 +389,11 @@ def sample_diversity(samples: Sequence[Sequence[Row]], *, confidence: float) -> 
     several = [group for group in samples if len(group) > 1]
     if not several:
         return None
-    answered = any(one["extracted"] is not None for group in several for one in group)
+    samples_of_several = [one for group in several for one in group]
+    # A grader that records no answers leaves them out of right samples too; where nothing is right there are none.
+    answered = any(one["extracted"] is not None for one in samples_of_several) or not any(
+        one["correct"] for one in samples_of_several
+    )
 
     def mean(values: Iterable[float | None], bounds: Bounds = (0.0, 1.0)) -> Estimate | None:
         known = [value for value in values if value is not None]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -35,7 +37,9 @@ MAX_DEPTH = 64
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_CHUNK = 2**20
+_ROWS_AT_ONCE = 4096
+_EXPANSION = 10
+"""How many times its size a file's records may take in memory, where that is more than `MAX_BYTES`."""
 _PYTHON_BYTES = 32
 """Bytes of a value of Python beside those of the value itself, about."""
 
@@ -51,7 +55,15 @@ class Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records of a file, in its order; the ending says the format (`FORMATS`).
+    """Return the records of a file; see `iter_records`."""
+    return list(iter_records(path))
+
+
+def iter_records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file, in its order; the ending says the format (`FORMATS`).
+
+    Of JSONL one line is held at a time, of Parquet some rows. A file whose records take more memory than 2 GiB and many
+    times its size, held or dropped, is refused.
 
     A JSON file holds a list of records, or one object `{id: record}` or `{id: [record, ...]}` whose keys become the
     field `id`.
@@ -65,10 +77,24 @@ def read_records(path: Path) -> list[Record]:
     read = readers.get(ending)
     if read is None or (ending == ".parquet" and path.suffix == ".gz"):
         raise ArtifactError(f"{path}: unknown file ending; give a file that ends in {FORMATS}")
-    records = [_record(place, values) for place, values in read(path)]
-    if not records:
+    started, number = _memory(), 0
+    for number, (place, values) in enumerate(read(path), start=1):
+        if number % _ROWS_AT_ONCE == 0 and _memory() - started > max(MAX_BYTES, _EXPANSION * path.stat().st_size):
+            raise ArtifactError(
+                f"{path} holds {number:,} records and more, and they take more than {MAX_BYTES / 2**30:.3g} GiB of "
+                "memory; give it in parts"
+            )
+        yield _record(place, values)
+    if not number:
         raise ArtifactError(f"{path} has no records")
-    return records
+
+
+def _memory() -> int:
+    """Return the bytes that this process holds in memory; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _record(place: str, values: Any) -> Record:
@@ -98,8 +124,7 @@ def _is_entry(value: Any) -> bool:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    lines = _read_text(path).split("\n")  # a JSON string may hold the other line separators
-    for number, line in enumerate(lines, start=1):
+    for number, line in _lines(path):
         if line.strip():
             place = f"{path}, line {number}"
             yield place, _parse(line, place)
@@ -163,7 +188,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
             number = 0
-            for batch in file.iter_batches():
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
                 columns = [
                     column.to_pylist() if known else [plain(value) for value in _widened(column).to_pylist()]
                     for column, known in zip(batch.columns, are_plain, strict=True)
@@ -231,32 +256,34 @@ def plain(value: Any) -> Any:
 
 
 def _read_text(path: Path) -> str:
+    return "".join(text for _, text in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each line with its number and its end; only one is held."""
     _check_exists(path)
+    size = 0
     try:
-        data = _decompressed(path) if path.suffix == ".gz" else _whole(path)
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ArtifactError(
-            f"{path}, line {line} is not UTF-8 (byte {error.start}); convert the file to UTF-8"
-        ) from None
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            for number in itertools.count(1):
+                line = stream.readline(MAX_BYTES - size + 1)  # a small file may hold very much
+                if not line:
+                    return
+                size += len(line)
+                if size > MAX_BYTES:
+                    raise ArtifactError(
+                        f"{path} holds more than {MAX_BYTES / 2**30:.3g} GiB, the most that is read at once; give it "
+                        "in parts"
+                    )
+                try:
+                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    start = size - len(line) + error.start
+                    raise ArtifactError(
+                        f"{path}, line {number} is not UTF-8 (byte {start}); convert the file to UTF-8"
+                    ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise ArtifactError(f"{path} cannot be read: {error}") from None
-
-
-def _whole(path: Path) -> bytes:
-    _check_size(path, path.stat().st_size)
-    return path.read_bytes()
-
-
-def _decompressed(path: Path) -> bytes:
-    parts, size = [], 0
-    with gzip.open(path) as stream:
-        while part := stream.read(_CHUNK):  # in parts: a small file may hold very much
-            size += len(part)
-            _check_size(path, size)
-            parts.append(part)
-    return b"".join(parts)
 
 
 def _check_exists(path: Path) -> None:
@@ -264,13 +291,6 @@ def _check_exists(path: Path) -> None:
         raise ArtifactError(f"{path} is a folder; give a file that ends in {FORMATS}")
     if not path.exists():
         raise ArtifactError(f"{path} does not exist; give a file that ends in {FORMATS}")
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > MAX_BYTES:
-        raise ArtifactError(
-            f"{path} holds more than {MAX_BYTES / 2**30:.3g} GiB, the most that is read at once; give it in parts"
-        )
 
 
 def _parse(text: str, place: str) -> Any:

@@ -65,9 +65,8 @@ from swerve.models.trial import (
     check_reads_a_token,
     quiet_transformers,
     said_by,
-    try_on_texts,
     try_to_build,
-    try_to_load_tokenizer,
+    try_tokenizer,
 )
 from swerve.prompts import limit_ids, turn_end
 from swerve.version import __version__
@@ -289,7 +288,7 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     folder = local_folder(path)
     if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
         return load_tokenizer(adapter_base(folder))
-    try_to_load_tokenizer(folder)
+    try_tokenizer(folder)
     try:
         with quiet_transformers():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -299,7 +298,6 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         raise CheckpointError(f"cannot load a tokenizer from {path}: {said_by(error)}") from error
     for name in _HOW_LOADED:
         tokenizer.init_kwargs.pop(name, None)
-    try_on_texts(folder, tokenizer)
     return tokenizer
 
 

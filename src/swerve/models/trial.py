@@ -1,7 +1,7 @@
 """What comes with a model's folder, tried before it is used.
 
 The parsers and the code behind a config.json or a tokenizer.json can be led to take any time and memory, or to end the
-process. So they work first in a copy of the process, under limits, and a folder that was tried once is not tried again.
+process. So they work first in a copy of the process, under limits, once for each content of a folder.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from transformers import (
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -31,7 +30,6 @@ from swerve.artifacts.files import MANIFEST_NAME, sha256_file
 from swerve.errors import CheckpointError
 from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.pool import shared_limits
 
 _LOADING = GraderLimits(cpu_seconds=60.0, wall_seconds=600.0, memory_bytes=4 << 30)
 _FLOATS = ("F64", "F32", "F16", "BF16")
@@ -47,6 +45,12 @@ _TEXTS = (
     "\u00e9 \ufb01 \u6f22\u5b57 \u0645 \U0001f642 \u03a9 \u2211 \u00bd \u200d \x00 e\u0301\u0301" * 50,
 )
 """What a tokenizer is tried on."""
+_FIXES = {
+    "limit": "give another copy of the model, or more room where the limit is the shell's",
+    "failed": "give another copy of the model",
+    "killed": "run it again",
+}
+"""What can be done, by what ended the process."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 _LONGEST_HEADER = 100_000_000
 _tried = set[tuple[str, str]]()
@@ -90,7 +94,7 @@ def try_to_build(folder: Path) -> None:
         CheckpointError: config.json cannot be read, or reaches a limit; the weights are quantised, of other shapes, or
             by far too few.
     """
-    _once("build", folder, lambda: _check_built(folder))
+    _once("the model of its config.json", folder, lambda _: _check_built(folder))
 
 
 def _check_built(folder: Path) -> None:
@@ -179,38 +183,44 @@ def _check_shapes(folder: Path, model: PreTrainedModel, shapes: Shapes) -> None:
         )
 
 
-def try_to_load_tokenizer(folder: Path) -> None:
-    """Load a folder's tokenizer in a copy of this process.
+def try_tokenizer(folder: Path) -> None:
+    """Load a folder's tokenizer, have it read plain text and write its vocabulary, in a copy of this process.
 
     Raises:
-        CheckpointError: it cannot be loaded within the limits.
+        CheckpointError: it cannot be loaded, reaches a limit, or fails.
     """
+    tokenizer: Any = None
 
-    def load() -> None:
+    def load_or_use(text: str | None) -> None:
+        nonlocal tokenizer
+        if text is not None:
+            tokenizer.decode(tokenizer(text)["input_ids"])
+            return
         try:
-            AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
             raise CheckpointError(f"cannot load a tokenizer from {folder}: {said_by(error)}") from error
+        tokenizer.decode(sorted(tokenizer.get_vocab().values())[:_NUM_DECODED])
 
-    _once("tokenizer", folder, load)
+    _once("the tokenizer (tokenizer.json)", folder, load_or_use, [None, *_TEXTS])
 
 
-def _once(trial: str, folder: Path, check: Callable[[], None]) -> None:
+def _once(what: str, folder: Path, check: Callable[[Any], None], items: Sequence[Any] = (None,)) -> None:
+    """Call a check with each item under limits, unless this process has done so for a folder of this content."""
     content = _content(folder)
-    if (trial, content) in _tried:
+    if (what, content) in _tried:
         return
     try:
         with quiet_transformers():
-            call_each(lambda _: check(), [None], _LOADING)
+            call_each(check, items, _LOADING)
     except BoundedCallError as error:
-        what = "config.json" if trial == "build" else "tokenizer.json or tokenizer_config.json"
+        place = " on plain text" if items[error.number] is not None else ""
         raise CheckpointError(
-            f"cannot load the {'model' if trial == 'build' else 'tokenizer'} in {folder}: {error}; its {what} is "
-            "damaged or made to fail: take another copy of the model"
+            f"cannot use {folder}: trying {what}{place} ended with: {error}; {_FIXES[error.kind]}"
         ) from None
-    _tried.add((trial, content))
+    _tried.add((what, content))
 
 
 def _content(folder: Path) -> str:
@@ -231,30 +241,6 @@ def _header(file: Path) -> str:
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         return hashlib.sha256(stream.read(min(length, _LONGEST_HEADER))).hexdigest()
-
-
-def try_on_texts(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a tokenizer read plain text and write its vocabulary, in a copy of this process.
-
-    Raises:
-        CheckpointError: it reaches one of the graders' limits, or fails.
-    """
-    trial = ("texts", _content(folder))
-    if trial in _tried:
-        return
-
-    def encode_and_decode(text: str) -> None:
-        tokenizer.decode(tokenizer(text)["input_ids"])
-
-    try:
-        call_each(encode_and_decode, _TEXTS, shared_limits())
-        call_each(tokenizer.decode, [sorted(tokenizer.get_vocab().values())[:_NUM_DECODED]], shared_limits())
-    except BoundedCallError as error:
-        raise CheckpointError(
-            f"the tokenizer of {folder} (tokenizer.json) fails on plain text: {error}; take another model's, or, if "
-            "you trust it, raise runtime.grader_cpu_seconds or runtime.grader_memory_mb"
-        ) from None
-    _tried.add(trial)
 
 
 def cannot_read(path: Path | str, error: Exception) -> CheckpointError:

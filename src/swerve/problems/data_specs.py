@@ -5,9 +5,10 @@ Data sets of the hub and folders written by `save_to_disk` are read by the packa
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError, nearest
-from swerve.formats.records import FORMATS, Record, read_records
+from swerve.formats.records import FORMATS, Record, iter_records
 from swerve.settings import Words
 
 Specs = Words
@@ -94,8 +95,8 @@ def _cut(text: str, mark: str) -> tuple[str, str | None]:
     return (before, after) if found else (text, None)
 
 
-def read_source(spec: str, *, default_split: str | None = None) -> list[Record]:
-    """Return the records of a file, of a folder's split or of a data set's split on the hub, in their order.
+def read_source(spec: str, *, default_split: str | None = None) -> Iterable[Record]:
+    """Yield the records of a file, of a folder's split or of a data set's split on the hub, in their order.
 
     A folder holds the split `train` as `train.jsonl` (or another ending), as `train-00000-of-00002.parquet` and so on,
     as files of a subfolder `train`, each also under `data/`, or as a data set saved by `save_to_disk`.
@@ -116,7 +117,7 @@ def read_source(spec: str, *, default_split: str | None = None) -> list[Record]:
         _refuse_part(found, "split", f"{found.path} is one file")
         _refuse_part(found, "config", f"{found.path} is one file")
         _refuse_part(found, "revision", f"{found.path} is a file, which has no revisions")
-        return read_records(found.path)
+        return iter_records(found.path)
     if found.is_on_hub:
         return read_hub_dataset(
             found.source, split=found.split or default_split, config=found.config, revision=found.revision
@@ -147,7 +148,7 @@ def _refuse_part(spec: DataSpec, part: str, reason: str) -> None:
         raise ConfigError(f"data spec '{spec}' names the {part} {getattr(spec, part)!r}, but {reason}; leave it out")
 
 
-def _read_folder(spec: DataSpec, split: str | None) -> list[Record]:
+def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
     _refuse_part(spec, "revision", f"{spec.path} is a folder, which has no revisions")
     root = spec.path
     if spec.config is not None:
@@ -168,7 +169,7 @@ def _read_folder(spec: DataSpec, split: str | None) -> list[Record]:
         split = next(iter(splits))
     if split is None or split not in splits:
         raise _unknown_split(spec, root, split, splits)
-    return [record for path in _in_order(splits[split]) for record in read_records(path)]
+    return itertools.chain.from_iterable(map(iter_records, _in_order(splits[split])))
 
 
 def _splits(root: Path) -> dict[str, list[Path]]:

@@ -31,7 +31,7 @@ def read_learned(
     path = parse_spec(spec).path
     if path.suffix == ".txt":
         return _read_text(path, spec, held_out, note), []
-    records = read_source(spec, default_split="train")
+    records = list(read_source(spec, default_split="train"))
     if all(record.values.keys() == {"text"} for record in records):
         texts = [str(record.values["text"] or "") for record in records]
         kept = [record for record, text in zip(records, texts, strict=True) if not held_out.found_in(text)]

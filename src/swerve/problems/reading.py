@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,7 +94,10 @@ class _Row:
 
     problem: Problem
     place: str
-    key: str
+
+    @property
+    def key(self) -> str:
+        return question_key(self.problem.question)
 
 
 class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
@@ -212,7 +216,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
 
     def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> list[_Row]:
         """Return the problems of some sources, each question once, and add to `notes` what is left out."""
-        found: dict[str, _Row] = {}
+        found: dict[bytes, _Row] = {}  # by a digest: keys are as long as the questions
         unanswered: list[Record] = []
         repeated: list[_Row] = []
         differing: list[_Row] = []
@@ -221,8 +225,10 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
             if problem is None:
                 unanswered.append(record)
                 continue
-            row = _Row(problem, record.place, question_key(problem.question))
-            first = found.setdefault(row.key, row)
+            row = _Row(problem, record.place)
+            first = found.setdefault(
+                hashlib.blake2b(row.key.encode(errors="surrogatepass"), digest_size=16).digest(), row
+            )
             if first is not row:
                 repeated.append(row)
                 if "".join(first.problem.answer.split()) != "".join(problem.answer.split()):
@@ -233,7 +239,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         return list(found.values())
 
 
-def _records(split: Split, spec: str) -> list[Record]:
+def _records(split: Split, spec: str) -> Iterable[Record]:
     try:
         return read_source(spec, default_split=_DEFAULT_SPLITS[split])
     except ConfigError as error:  # say which of the two sources: one may be the task's default

@@ -110,5 +110,5 @@ def missing_lines(missing: Mapping[str, str], run: RunDirectory) -> list[str]:
     for need in dict.fromkeys(missing.values()):
         names = [name for name, one in missing.items() if one == need]
         verb = "they need" if len(names) > 1 else "it needs"
-        lines.append(f"not measured: {', '.join(names)}; {verb}: {need.replace('RUN', str(run.path))}")
+        lines.append(f"not measured: {', '.join(names)}; {verb}: {need.replace('RUN', run.quoted)}")
     return lines

@@ -119,7 +119,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     if not evaluations and summary is None and not metrics:
         raise ArtifactError(
             f"{run.path} has nothing to report: no metrics, no evaluation and no probe; "
-            f"run swerve train, swerve eval {run.path} and swerve probe {run.path} first"
+            f"run swerve train, swerve eval {run.quoted} and swerve probe {run.quoted} first"
         )
     return ReportInputs(
         run_name=run.path.resolve().name,
@@ -138,10 +138,10 @@ def missing_inputs(run: RunDirectory) -> list[str]:
     """Return a line for each evaluation, and the probe's summary, that is missing though there are files beside it."""
     evaluated = any((run.path / "eval").glob("step_*"))
     paths = [run.evaluation_path(one) for one in run.checkpoints() if one.scheduled and evaluated]
-    lines = [f"{path} is missing; make it with: swerve eval {run.path}" for path in paths if not path.is_file()]
+    lines = [f"{path} is missing; make it with: swerve eval {run.quoted}" for path in paths if not path.is_file()]
     summary = run.probe_path / "summary.json"
     if not summary.is_file() and any(run.probe_path.glob("*.parquet")):
-        lines.append(f"{summary} is missing; make it with: swerve probe {run.path}")
+        lines.append(f"{summary} is missing; make it with: swerve probe {run.quoted}")
     return lines
 
 
@@ -149,14 +149,14 @@ def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], su
     """Raise ArtifactError if the parts belong to different weights or settings."""
     if any(one.settings != evaluations[0].settings for one in evaluations):
         raise ArtifactError(
-            f"the evaluations of {run.path} were made with different settings; run swerve eval {run.path}"
+            f"the evaluations of {run.path} were made with different settings; run swerve eval {run.quoted}"
         )
     probed = {} if summary is None or summary.is_imported else summary.weights_sha256
     known = [(one.label, one.weights_sha256) for one in run.checkpoints()]
     for label, weights in [*known, *((one.checkpoint, one.weights_sha256) for one in evaluations)]:
         if label in probed and probed[label] != weights:
             raise ArtifactError(
-                f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.path} again"
+                f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.quoted} again"
             )
 
 
@@ -211,12 +211,10 @@ def right_answers(samples: pa.Table) -> dict[str, set[str]]:
         samples: rows of `eval/samples/`, with `problem_id`, `extracted` and `correct`.
 
     Returns:
-        By problem id; empty where no answers were recorded.
+        By problem id; where no right sample of a problem has a recorded answer, they count as one.
     """
-    if samples["extracted"].null_count == samples.num_rows:
-        return {}
     answers: dict[str, set[str]] = {problem: set() for problem in pc.unique(samples["problem_id"]).to_pylist()}
-    right = samples.filter(pc.and_(samples["correct"], pc.is_valid(samples["extracted"])))
+    right = samples.filter(samples["correct"])
     for problem, answer in zip(right["problem_id"].to_pylist(), right["extracted"].to_pylist(), strict=True):
-        answers[problem].add(answer)
-    return answers
+        answers[problem].add(answer or "")
+    return {problem: (each - {""}) or each for problem, each in answers.items()}

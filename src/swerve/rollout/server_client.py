@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import json
 import os
 import queue
@@ -10,18 +12,30 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import httpx2
 
 from swerve.errors import EngineError
 
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 """To open a connection, and for short answers such as that of `/health`."""
+MAX_BYTES = 16 << 20
+"""Of an answer without completions."""
 _SHOWN = 200
 """Characters of an answer that an error quotes."""
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_KEY = "VLLM_API_KEY"
+_KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}.items()
+        if hasattr(socket, name)  # not on every system
+    ),
+]
 """A machine that is lost without a word is noticed after a minute, however long an answer may take."""
 
 
@@ -30,7 +44,7 @@ class UnreachableError(Exception):
 
 
 class RefusedError(EngineError):
-    """A server answered with an error status."""
+    """A server answered with a status other than 2xx."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -46,7 +60,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self._open: dict[HTTPConnection, str] = {}
+        self._open: dict[asyncio.Task[Any], tuple[asyncio.AbstractEventLoop, str]] = {}
         self._lock = threading.Lock()
 
     def end(self) -> None:
@@ -57,112 +71,136 @@ class Calls:
     def drop(self, url: str | None = None) -> None:
         """Close the connections to a server (None: to all): requests that wait for an answer of it fail at once."""
         with self._lock:
-            for connection, its_url in self._open.items():
-                with suppress(OSError, AttributeError):
-                    if url in (None, its_url):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+            for task, (loop, its_url) in self._open.items():
+                if url in (None, its_url):
+                    loop.call_soon_threadsafe(task.cancel)
 
-    def request(
-        self, url: str, method: str, path: str, body: Any = None, *, timeout: float, wait: float = CONNECT_SECONDS
-    ) -> tuple[int, bytes]:
-        """Return status and content of an answer.
+    def ask(
+        self,
+        url: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float,
+        as_text: bool = False,
+        max_bytes: int = MAX_BYTES,
+    ) -> Any:
+        """Return the JSON of an answer, None of an empty one, or its text. Redirects are not followed.
 
         Args:
             url: of the server, with what stands before its paths.
             method: of HTTP.
             path: with its query.
             body: sent as JSON; None: nothing.
-            timeout: seconds without a byte of the answer.
-            wait: seconds until the connection is there.
+            timeout: seconds until the whole answer is there.
+            as_text: whether its text is returned.
+            max_bytes: that the answer may have.
 
         Raises:
-            TimeoutError: no answer in time.
             UnreachableError: no connection, or it broke.
+            RefusedError: a status other than 2xx; the message has what the server said.
+            LateError: no whole answer within `timeout` seconds.
+            EngineError: one that is too long, nested too deep, or not JSON.
         """
-        parts = urlsplit(url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=wait)
+        what = f"{url}: {method} {path.partition('?')[0]}"
         try:
-            connection.connect()
-            with self._lock:
-                self._open[connection] = url
-            if self.ended.is_set():
-                raise ConnectionError("ended")
-        except (OSError, HTTPException) as error:
-            connection.close()
-            raise UnreachableError(_said(error)) from None
-        try:
-            _keep_alive(connection.sock)
-            connection.sock.settimeout(timeout)
-            content = None if body is None else json.dumps(body).encode()
-            connection.request(method, parts.path.rstrip("/") + path, content, _headers())
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            status, place, content = asyncio.run(self._answer(url, method, path, body, timeout, max_bytes))
         except TimeoutError:
-            raise
-        except (OSError, HTTPException) as error:
+            raise LateError(
+                f"{what} was not answered within {timeout:g} s; look at the server's output, or give it more time with "
+                "rollout.engine.timeout"
+            ) from None
+        except asyncio.CancelledError:
+            raise UnreachableError("the connection was ended") from None
+        except httpx2.TransportError as error:
             raise UnreachableError(_said(error)) from None
+        if len(content) > max_bytes:
+            raise EngineError(f"{what} was answered with more than {max_bytes >> 20} MiB; is this a vLLM server?")
+        text = content.decode(errors="replace")
+        if not 200 <= status < 300:
+            said = f"a redirect to {place!r:.200}" if place else _message(text)
+            if status in (401, 403) and os.environ.get(_KEY) and not _may_have_key(url):
+                said += f"; {_KEY} is sent over https, or to this machine, only"
+            raise RefusedError(f"{what} was answered with {status} ({said})", status=status)
+        if as_text:
+            return text
+        try:
+            return json.loads(text) if text.strip() else None
+        except RecursionError:
+            raise EngineError(
+                f"{what} was answered with JSON that is nested too deep; is this a vLLM server?"
+            ) from None
+        except ValueError:
+            raise EngineError(
+                f"{what} was answered with {text[:_SHOWN]!r}, which is not JSON; rollout.engine.urls are of vLLM "
+                "servers"
+            ) from None
+
+    async def _answer(
+        self, url: str, method: str, path: str, body: Any, timeout: float, max_bytes: int
+    ) -> tuple[int, str, bytes]:
+        """Return status, place of a redirect, and content of an answer, whose reading ends past `max_bytes`."""
+        task = asyncio.current_task()
+        assert task is not None
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if (key := os.environ.get(_KEY)) and _may_have_key(url):
+            headers["Authorization"] = f"Bearer {key}"
+        client = httpx2.AsyncClient(
+            transport=httpx2.AsyncHTTPTransport(verify=_tls(), socket_options=_KEEP_ALIVE),
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+            trust_env=False,
+        )
+        sent = None if body is None else json.dumps(body).encode()
+        with self._lock:
+            self._open[task] = asyncio.get_running_loop(), url
+        try:
+            if self.ended.is_set():
+                raise asyncio.CancelledError
+            async with (
+                asyncio.timeout(timeout),
+                client,
+                client.stream(method, url.rstrip("/") + path, content=sent, headers=headers) as answer,
+            ):
+                content = bytearray()
+                async for piece in answer.aiter_raw():
+                    content += piece
+                    if len(content) > max_bytes:
+                        break
+                return answer.status_code, answer.headers.get("Location", ""), bytes(content)
         finally:
             with self._lock:
-                self._open.pop(connection, None)
-            connection.close()
+                del self._open[task]
 
 
-def _headers() -> dict[str, str]:
-    key = os.environ.get("VLLM_API_KEY")
-    return {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+_tls = cache(httpx2.create_ssl_context)
 
 
-def _keep_alive(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):  # not on every system
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+def _may_have_key(url: str) -> bool:
+    """Whether nobody between here and a server can read what is sent to it."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    with suppress(ValueError):
+        return parts.scheme == "https" or ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
-def _said(error: Exception) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "nothing listens there"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
+def _said(error: BaseException) -> str:
+    """Return what broke a connection, from the first cause that the system gave."""
+    cause: BaseException | None = error
+    while cause is not None:
+        inner = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
+        if isinstance(inner, ConnectionRefusedError):
+            return "nothing listens there"
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror.lower()
+        cause = inner.__cause__ or inner.__context__
     return str(error).lower() or type(error).__name__
-
-
-def call(
-    calls: Calls, url: str, method: str, path: str, body: Any = None, *, timeout: float, as_text: bool = False
-) -> Any:
-    """Return the JSON of an answer, None of an empty one, or its text.
-
-    Raises:
-        UnreachableError: see `Calls.request`.
-        RefusedError: an error status; the message has what the server said.
-        LateError: no answer within `timeout` seconds.
-        EngineError: one that is not JSON.
-    """
-    what = f"{url}: {method} {path.partition('?')[0]}"
-    try:
-        status, content = calls.request(url, method, path, body, timeout=timeout)
-    except TimeoutError:
-        raise LateError(
-            f"{what} was not answered within {timeout:g} s; look at the server's output, or give it more time with "
-            "rollout.engine.timeout"
-        ) from None
-    text = content.decode(errors="replace")
-    if status >= 400:
-        raise RefusedError(f"{what} was answered with {status} ({_message(text)})", status=status)
-    if as_text:
-        return text
-    try:
-        return json.loads(text) if text.strip() else None
-    except ValueError:
-        raise EngineError(
-            f"{what} was answered with {text[:_SHOWN]!r}, which is not JSON; rollout.engine.urls are of vLLM servers"
-        ) from None
 
 
 def _message(text: str) -> str:
     """Return what an answer with an error status says."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         found: Any = json.loads(text)
         while isinstance(found, Mapping) and ("error" in found or "message" in found):
             found = found.get("error", found.get("message"))

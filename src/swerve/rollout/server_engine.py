@@ -26,11 +26,11 @@ from swerve.rollout import vllm_versions
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
+    MAX_BYTES,
     Calls,
     LateError,
     RefusedError,
     UnreachableError,
-    call,
     in_parallel,
     own_address,
 )
@@ -47,6 +47,8 @@ _PROBE_SECONDS = 60.0
 """For one token, of a server without other requests."""
 _SILENCE = 120.0
 """Seconds in which a server with open requests reads or writes some token, or it hangs."""
+_BYTES_PER_TOKEN = 1024
+"""Of an answer, at most, for each token that it may have: id, log-probability and their names."""
 _TRIES = 6
 """For a request: each time its server died, and could sample again afterwards."""
 
@@ -495,7 +497,8 @@ class ServerEngine(Engine):
         )
         route = vllm_versions.ROUTES[self._api]
         try:
-            answer = self._ask_of(server, calls)("POST", route, body, within=within)
+            max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * asked * request.budget
+            answer = self._ask_of(server, calls)("POST", route, body, within=within, max_bytes=max_bytes)
         except RefusedError as error:
             raise self._refusal(server, calls, error) from None
         try:
@@ -535,9 +538,9 @@ class ServerEngine(Engine):
         return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")
 
     def _ask_of(self, server: _Server, calls: Calls) -> Ask:
-        def ask(method: str, path: str, body: Any = None, *, within: float | None = None, as_text: bool = False) -> Any:
+        def ask(method: str, path: str, body: Any = None, *, within: float | None = None, **options: Any) -> Any:
             try:
-                return call(calls, server.url, method, path, body, timeout=within or self._timeout, as_text=as_text)
+                return calls.ask(server.url, method, path, body, timeout=within or self._timeout, **options)
             except LateError:
                 if within is None:
                     raise

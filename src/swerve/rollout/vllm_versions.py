@@ -352,8 +352,8 @@ def _logprobs(found: Any, api: ServerApi) -> list[Any]:
 
 
 Ask = Callable[..., Any]
-"""`ask(method, path, body=None, within=None, as_text=False)` returns the answer of a server; `within`: the seconds that
-it may take, where it is not to take long."""
+"""`ask(method, path, body=None, within=None, **options)` returns the answer of a server, with options of `Calls.ask`;
+`within`: the seconds that it may take, where it is not to take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

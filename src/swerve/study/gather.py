@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.study import Study
+from swerve.artifacts.study import MEASURES, Study
 from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.estimates import Estimate
@@ -125,6 +125,17 @@ def _group_names(paths: Sequence[Path], groups: Sequence[Sequence[int]]) -> list
             found = re.sub(r"[-_]?(seed[-_]?)?\d+$", "", found) or path.parent.name
         names.append(found if found not in names else f"{found}-{len(names) + 1}")
     return names
+
+
+def absences(study: Study) -> list[str]:
+    """Return a line for each run that was not measured, and for each measure that some of the measured runs lack."""
+    measured = [run for run in study.runs if run.measured]
+    lines = [f"{run.path}: {run.state} ({run.reason}); it counts nowhere" for run in study.runs if not run.measured]
+    for measure in study.measures:
+        without = [run.path for run in measured if measure not in run.values]
+        if without:
+            lines.append(f"{MEASURES[measure].title}: not measured in {', '.join(without)}; means are of the others")
+    return lines
 
 
 _CSV = (

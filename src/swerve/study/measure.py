@@ -44,7 +44,8 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     here: dict[str, Any] = {"variant": variant, "seed": seed, "path": shown_path}
     run = RunDirectory(path)
     if not (path / "run.json").is_file():
-        return _nothing(StudyRun(**here, state="failed" if failure else "missing", reason=failure or "not begun"))
+        lacking = "its run.json is missing" if path.exists() else "not begun"
+        return _nothing(StudyRun(**here, state="failed" if failure else "missing", reason=failure or lacking))
     try:
         provenance = run.read_provenance()
         status = provenance.get("status")
@@ -98,9 +99,7 @@ def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str
     for problem, is_right in zip(samples["problem_id"].to_pylist(), samples["correct"].to_pylist(), strict=True):
         right[names[problem]].append(is_right)
     found["sampled_accuracy"] = {problem: sum(each) / len(each) for problem, each in right.items()}
-    answers = right_answers(samples)
-    if max(map(len, answers.values()), default=0) > 1:
-        found["distinct_right"] = {names[problem]: float(len(each)) for problem, each in answers.items()}
+    found["distinct_right"] = {names[problem]: float(len(each)) for problem, each in right_answers(samples).items()}
     return {measure: values for measure, values in found.items() if values}
 
 

@@ -19,6 +19,7 @@ from swerve.config import Config
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.interruption import Interruption, deferred_signals
 from swerve.progress import Progress, ProgressTask
+from swerve.rewards.sandbox.confinement import cause_of_end
 from swerve.study.plan import Job, Plan, StudyStep
 
 _POLL_SECONDS = 0.2
@@ -228,9 +229,9 @@ def _last_words(log: Path, status: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     started = max((at for at, line in enumerate(lines) if line.startswith("$ ")), default=0)
     said = [line for line in lines[started:] if line.startswith("swerve: ")]
-    if status < 0:
-        return f"killed by signal {-status}"
-    return said[-1].removeprefix("swerve: ").removeprefix("error: ") if said else f"ended with status {status}"
+    if status < 0 or not said:
+        return cause_of_end(status).detail
+    return said[-1].removeprefix("swerve: ").removeprefix("error: ")
 
 
 def job_lines(jobs: Sequence[Job], arguments: Sequence[str]) -> list[str]:
@@ -259,9 +260,9 @@ def write_slurm_script(path: Path, plan: Plan, jobs: Sequence[Job], arguments: S
     write_text(
         path,
         f"""#!/bin/bash
-#SBATCH --job-name={plan.study.name}
+#SBATCH --job-name={shlex.quote(plan.study.name)}
 #SBATCH --array=0-{len(jobs) - 1}
-#SBATCH --output={logs}/%A_%a.log
+#SBATCH --output={shlex.quote(f"{str(logs).replace('%', '%%')}/%A_%a.log")}
 #SBATCH --signal=USR1@300
 #SBATCH --requeue
 runs=(

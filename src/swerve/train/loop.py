@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -65,7 +66,7 @@ from swerve.train.early_stopping import best_step, is_over
 from swerve.train.engine_check import engine_check
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
-from swerve.train.health.ungraded import judge_grading
+from swerve.train.health.ungraded import judge_grading, note_of_failures
 from swerve.train.health.verdict import Verdict
 from swerve.train.initial import initial_model, new_tiny_model
 from swerve.train.learner import (
@@ -590,6 +591,8 @@ class _Training:
     ) -> None:
         record = {"step": position.step, "stage": position.stage, "stage_step": position.stage_step, **metrics}
         context.records.append(record)
+        if (note := note_of_failures(context.records)) is not None:
+            self.progress.note(f"{position.stage}, {note}")
         if self.world.is_main:
             append_metrics(self.run_directory.metrics_path, record)
             numbers = {
@@ -646,4 +649,4 @@ class _Training:
 
 
 def _remedy(run: RunDirectory) -> str:
-    return f"continue with: swerve train {os.path.relpath(run.path)} --resume"
+    return f"continue with: swerve train {shlex.quote(os.path.relpath(run.path))} --resume"

@@ -175,7 +175,7 @@ def make_missing_again(
                 again.install()
         except InterruptedRunError as error:
             raise InterruptedRunError(
-                f"interrupted while {name} was made again; continue with: swerve train {run.path} --resume",
+                f"interrupted while {name} was made again; continue with: swerve train {run.quoted} --resume",
                 signal_number=error.exit_status - 128,
             ) from None
         except SwerveError as error:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from swerve.config import RlStage, SftStage
-from swerve.train.health.ungraded import judge_grading, outcome_figures
+from swerve.train.health.ungraded import judge_grading, note_of_failures, outcome_figures
 from swerve.types import Reward
 from swerve.world import World
 
@@ -89,6 +89,26 @@ def test_what_led_to_a_stop_does_not_lead_to_another():
     stopped = _record(1, 64, errors=64, stopped_error_share=1.0)
     assert judge_grading(STAGE, [stopped, _record(2, 32, errors=32)]).error is None
     assert judge_grading(STAGE, [stopped, _record(2, 32, errors=32), _record(3, 32, errors=32)]).error is not None
+
+
+def test_at_the_end_of_a_stage_however_few_are_judged():
+    assert judge_grading(STAGE, [_record(9, 4, errors=1)]).error is None
+    verdict = judge_grading(STAGE, [_record(8, 4), _record(9, 4, errors=3, error_details={"KeyError: 'x'": 3})])
+    assert verdict.figures == {"stopped_error_share": 3 / 8}
+    assert "its step 9: 38% of the last 8 completions could not be graded" in str(verdict.error)
+    assert judge_grading(STAGE, [_record(9, 0)]).error is None
+
+
+def test_the_first_step_without_a_graded_completion_is_said_once():
+    failed = _record(2, 4, errors=3, timeouts=1, error_details={"KeyError: 'x'": 3, "CPU time limit 2 s": 1})
+    records = [_record(1, 4, errors=3)]
+    assert note_of_failures([]) is None
+    assert note_of_failures([{"stage_step": 1, "loss": 0.5}]) is None
+    assert note_of_failures(records) is None
+    assert note_of_failures([*records, failed]) == (
+        "step 2: none of 4 completions could be graded: KeyError: 'x' (3); CPU time limit 2 s (1)"
+    )
+    assert note_of_failures([*records, failed, {**failed, "stage_step": 3}]) is None
 
 
 def test_one_means_never():

@@ -278,7 +278,9 @@ class ResponseEncoder:
         asked = [(record, found.get(number)) for number, record in enumerate(records)]
         try:  # first where it may fail, then here: the tokens are too many to be sent
             if not looks_words_up(self.tokenizer):
-                call_each(lambda one: len(self._encode_record(*one).completion_ids), asked, shared_limits())
+                num_chars = sum(len(record.response or "") + len(record.problem.prompt or "") for record in records)
+                count = lambda one: len(self._encode_record(*one).completion_ids)  # noqa: E731
+                call_each(count, asked, shared_limits(), num_chars=num_chars)
         except BoundedCallError as error:
             raise ArtifactError(
                 f"{records[error.number].place}: the tokenizer of {self.tokenizer.name_or_path} (tokenizer.json) fails "

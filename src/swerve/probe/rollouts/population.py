@@ -89,11 +89,11 @@ def read_evaluation(run: RunDirectory, checkpoint: CheckpointRef) -> list[dict[s
     path = run.evaluation_path(checkpoint)
     table = path.with_suffix(".parquet")
     if not path.is_file() or not table.is_file():
-        raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.path} first")
+        raise ArtifactError(f"{checkpoint.label} has no evaluation ({table}); run swerve eval {run.quoted} first")
     entry = read_sealed(path)
     check_evaluation(run, path, entry)
     if entry.get("weights_sha256", "") != checkpoint.weights_sha256:
-        raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.path} again")
+        raise ArtifactError(f"{path} is of other weights than {checkpoint.label}; run swerve eval {run.quoted} again")
     rows: list[dict[str, Any]] = read_table(table, EVALUATION_SCHEMA).to_pylist()
     return rows
 
@@ -127,7 +127,7 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
     settings = [read_json(path).get("settings") for path in paths if path.is_file()]
     if len(settings) == 2 and settings[0] != settings[1]:
         raise ArtifactError(
-            f"{paths[0]} and {paths[1]} were made with different settings; run swerve eval {run.path} again"
+            f"{paths[0]} and {paths[1]} were made with different settings; run swerve eval {run.quoted} again"
         )
 
 

@@ -15,42 +15,46 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from swerve import errors
 from swerve.errors import SwerveError
 from swerve.rewards.sandbox import confinement, wire
-from swerve.rewards.sandbox.confinement import GraderLimits
-from swerve.rewards.sandbox.worker import CPU_LIMIT_SIGNALS, Child, signal_name
+from swerve.rewards.sandbox.confinement import End, GraderLimits, cause_of_end
+from swerve.rewards.sandbox.worker import Child
 
 _Item = TypeVar("_Item")
 _CHUNK = 1 << 16
 _MAX_REPLY = 256 << 20
-_USUAL_SHARE = 0.05
-"""Of the CPU limit: what each of many items may use on average; one alone may use all of it."""
+_ITEMS_A_LIMIT = 1000
+"""All items together may use the CPU limit of one once more for so many items, and for so much text as one may have."""
 _VALUE = b'{"value": '
 
 
 class BoundedCallError(Exception):
     """A call reached a limit, ended its process or failed; the message says which."""
 
-    def __init__(self, detail: str, *, number: int) -> None:
-        super().__init__(detail)
+    def __init__(self, end: End, *, number: int) -> None:
+        super().__init__(end.detail)
+        self.kind = end.kind
         self.number = number
         """Place of the item among the items."""
 
 
-def call_each(function: Callable[[_Item], Any], items: Sequence[_Item], limits: GraderLimits) -> list[Any]:
+def call_each(
+    function: Callable[[_Item], Any], items: Sequence[_Item], limits: GraderLimits, *, num_chars: int = 0
+) -> list[Any]:
     """Return `function(item)` of every item, called one after the other in a forked process under limits.
 
     Args:
         function: returns what JSON can hold. Whatever it changes is changed in the copy alone.
         items: what it is called with.
-        limits: of one item; many together may use a twentieth of the CPU limit each. The memory is what they take
-            beyond what this process has.
+        limits: of one item. The memory is what the items take beyond what this process has.
+        num_chars: length of all texts among the items. The CPU time of the whole call is bounded, too: by the limit of
+            one item, times 1 + a thousandth of the items + `num_chars / limits.max_chars`.
 
     Raises:
         BoundedCallError: an item reaches a limit, ends the process, or makes the function raise what is no
@@ -61,13 +65,18 @@ def call_each(function: Callable[[_Item], Any], items: Sequence[_Item], limits: 
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the copy uses none of theirs
-        child = Child(partial(_serve, function=function, items=items, limits=limits), not_inherited=())
+        whole = limits.cpu_seconds * (1 + len(items) / _ITEMS_A_LIMIT + num_chars / limits.max_chars)
+        serve = partial(_serve, function=function, items=items, limits=limits, whole_seconds=whole)
+        child = Child(serve, not_inherited=())
     try:
         replies = _replies(child, len(items), limits)
     finally:
-        status = child.end()
+        code, cpu_seconds = child.end()
     if len(replies) < len(items) and all("value" in reply for reply in replies):
-        replies.append(_cause_of_end(os.waitstatus_to_exitcode(status), limits))
+        end = cause_of_end(code, cpu_seconds, limits)
+        if end.kind == "limit" and replies and whole - replies[-1]["spent"] < limits.cpu_seconds:
+            end = End("limit", f"CPU time limit {whole:.3g} s of {len(items)} together")
+        replies.append(asdict(end))
     return [_value(reply, number) for number, reply in enumerate(replies)]
 
 
@@ -79,35 +88,41 @@ def _serve(
     function: Callable[[_Item], Any],
     items: Sequence[_Item],
     limits: GraderLimits,
+    whole_seconds: float,
 ) -> None:
     confinement.die_with(parent_pid)
-    confinement.set_process_limits(replace(limits, memory_bytes=limits.memory_bytes + _address_space()), confined=False)
+    used_bytes = _address_space()
+    out_of_memory = _ended("limit", confinement.memory_reached(limits, used_bytes))
+    confinement.set_process_limits(limits, confined=False, used_bytes=used_bytes)
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(caught, signal.SIG_DFL)
     faulthandler.disable()
     gc.freeze()  # what was there before is not searched for garbage, on this process's time
     started = time.process_time()
-    for number, item in enumerate(items):
-        allowed = limits.cpu_seconds * (1 + _USUAL_SHARE * number) - (time.process_time() - started)
-        confinement.limit_cpu_time(max(0.001, min(limits.cpu_seconds, allowed)))
-        answer = _answer(function, item, limits)
+    for item in items:
+        left = whole_seconds - (time.process_time() - started)
+        confinement.limit_cpu_time(max(0.001, min(limits.cpu_seconds, left)))
+        answer = _answer(function, item, out_of_memory, started)
         wire.write_all(replies, wire.frame(answer))
         if not answer.startswith(_VALUE):
             return
 
 
-def _answer(function: Callable[[_Item], Any], item: _Item, limits: GraderLimits) -> bytes:
-    out_of_memory = f'{{"detail": "memory limit {limits.memory_bytes >> 20} MiB"}}'.encode("ascii")
+def _ended(kind: Literal["limit", "failed"], detail: str) -> bytes:
+    return json.dumps(asdict(End(kind, detail))).encode("ascii")
+
+
+def _answer(function: Callable[[_Item], Any], item: _Item, out_of_memory: bytes, started: float) -> bytes:
     try:
-        answer = json.dumps({"value": function(item)}).encode("ascii")
+        answer = json.dumps({"value": function(item), "spent": time.process_time() - started}).encode("ascii")
     except MemoryError:
         return out_of_memory
     except RecursionError:
-        return f'{{"detail": "recursion limit {sys.getrecursionlimit()}"}}'.encode("ascii")
+        return _ended("limit", f"recursion limit {sys.getrecursionlimit()}")
     except SwerveError as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)}).encode("ascii")
     except BaseException as error:  # a panic of compiled code is no Exception
-        return json.dumps({"detail": wire.describe(error)[:300]}).encode("ascii")
+        return _ended("failed", wire.describe(error)[:300])
     return answer if len(answer) <= _MAX_REPLY else out_of_memory
 
 
@@ -124,7 +139,7 @@ def _value(reply: Mapping[str, Any], number: int) -> Any:
         return reply["value"]
     if "error" in reply:
         raise _as_raised(reply["error"], reply["message"])
-    raise BoundedCallError(reply["detail"], number=number)
+    raise BoundedCallError(End(**reply), number=number)
 
 
 def _as_raised(name: str, message: str) -> SwerveError:
@@ -145,18 +160,10 @@ def _replies(child: Child, num: int, limits: GraderLimits) -> list[dict[str, Any
                 return replies
             deadline = time.monotonic() + limits.wall_seconds
         elif not select.select([child.replies], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return [*replies, {"detail": f"wall clock limit {limits.wall_seconds:g} s"}]
+            return [*replies, {"kind": "limit", "detail": f"wall clock limit {limits.wall_seconds:g} s"}]
         elif piece := os.read(child.replies, _CHUNK):
             incoming.feed(piece)
         else:
             child.wait_for_exit()
             return replies
     return replies
-
-
-def _cause_of_end(code: int, limits: GraderLimits) -> dict[str, Any]:
-    if -code in CPU_LIMIT_SIGNALS:
-        return {"detail": f"CPU time limit {limits.cpu_seconds:g} s"}
-    if -code == signal.SIGABRT:  # what compiled code does where it is given no memory
-        return {"detail": f"aborted, as where memory ends; memory limit {limits.memory_bytes >> 20} MiB"}
-    return {"detail": f"its process died of {signal_name(-code)}" if code < 0 else f"its process ended with {code}"}

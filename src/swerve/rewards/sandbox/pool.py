@@ -25,7 +25,7 @@ from typing import Self
 from swerve.errors import SwerveError
 from swerve.rewards.graders import entry_for
 from swerve.rewards.sandbox import wire
-from swerve.rewards.sandbox.confinement import GraderLimits
+from swerve.rewards.sandbox.confinement import GraderLimits, cause_of_end
 from swerve.types import Problem, Reward
 
 COMMAND = (sys.executable, "-P", "-m", "swerve.rewards.sandbox.worker")
@@ -138,7 +138,8 @@ class WorkerProcess:
         reason = lines[-1].strip() if lines else "it said nothing"
         if code > 0 and not self._has_answered:
             raise SwerveError(f"a grader process cannot start (exit status {code}): {reason}")
-        return f"killed by signal {-code}" if code < 0 else f"ended with status {code}: {reason}"
+        end = cause_of_end(code).detail
+        return end if code < 0 else f"{end}: {reason}"
 
     def _read_log(self) -> list[str]:
         size = self._log.seek(0, os.SEEK_END)

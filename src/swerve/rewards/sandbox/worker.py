@@ -43,11 +43,15 @@ def serve(requests: int, replies: int, worker_pid: int, *, limits: GraderLimits,
         limits: of every request.
         confined: whether what a grader has no reason to do is refused.
     """
-    out_of_memory = wire.limit_reached(f"memory limit {limits.memory_bytes >> 20} MiB")
-    exhausted = wire.frame(RETIRE + wire.encode_reply(out_of_memory))
+    exhausted = wire.frame(RETIRE + wire.encode_reply(wire.limit_reached(confinement.memory_reached(limits))))
     confinement.die_with(worker_pid)
     try:
-        confinement.set_process_limits(limits, confined=confined)
+        try:
+            confinement.set_process_limits(limits, confined=confined)
+        except (OSError, ValueError) as error:  # no answer's fault
+            fault = wire.Fault(f"the process of a grader cannot be limited: {wire.describe(error)}")
+            wire.write_all(replies, wire.frame(RETIRE + wire.encode_reply(fault)))
+            return
         guard = confinement.confine() if confined else None
         while (request := wire.read_frame(requests)) is not None:
             wire.write_all(replies, wire.frame(KEEP + wire.encode_reply(_answer(request, limits, guard))))
@@ -106,20 +110,6 @@ _MAX_SERVED = 2000
 _POLL_SECONDS = 0.5
 _EXIT_SECONDS = 1.0
 _CHUNK = 1 << 16
-CPU_LIMIT_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
-"""What ends a process that used more CPU time than its limit."""
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-"""Meant for the process that asks, which saves its work: some terminals and schedulers send them to everybody."""
-_OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, *_STOP_SIGNALS)
-
-
-def signal_name(number: int) -> str:
-    """Return a signal's name.
-
-    >>> signal_name(9)
-    'SIGKILL'
-    """
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 class PoolGoneError(Exception):
@@ -159,23 +149,25 @@ class Child:
         """Return whether the process has ended (it is not reaped)."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def wait_for_exit(self) -> bool:
-        """Return whether the process, which closed its pipe, also ends within a moment."""
+    def wait_for_exit(self) -> None:
+        """Wait a moment for the end of the process, which closed its pipe."""
         patience = time.monotonic() + _EXIT_SECONDS
-        while not self.has_exited():
-            if time.monotonic() > patience:
-                return False
+        while not self.has_exited() and time.monotonic() < patience:
             time.sleep(0.001)
-        return True
 
-    def end(self) -> int:
-        """Kill the process and those it started, if there are any left; return its wait status."""
+    def end(self) -> tuple[int | None, float]:
+        """Kill the process and those it started, if there are any left.
+
+        Returns: its exit status, or minus the number of the signal that ended it; None where it had to be killed here.
+        And the CPU seconds that it used.
+        """
+        has_exited = self.has_exited()
         with suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
-        _, status = os.waitpid(self.pid, 0)
+        _, status, usage = os.wait4(self.pid, 0)
         os.close(self.requests)
         os.close(self.replies)
-        return status
+        return os.waitstatus_to_exitcode(status) if has_exited else None, usage.ru_utime + usage.ru_stime
 
 
 class Worker:
@@ -237,9 +229,10 @@ class Worker:
         child.num_served += 1
         return child
 
-    def _end_child(self, confined: bool) -> int | None:
+    def _end_child(self, confined: bool) -> None:
         child = self._children.pop(confined, None)
-        return None if child is None else child.end()
+        if child is not None:
+            child.end()
 
     def _wait(self, confined: bool) -> wire.Reply | bytes:
         child, buffer = self._children[confined], wire.FrameBuffer()
@@ -268,18 +261,15 @@ class Worker:
 
     def _verdict_of_exit(self, confined: bool) -> wire.Reply:
         """Return what the end of a child says of the answer it was judging."""
-        has_exited = self._children[confined].wait_for_exit()
-        status = self._end_child(confined)
-        if not has_exited:
-            return wire.grader_failed("the grader closed the connection of its process")
-        code = os.waitstatus_to_exitcode(status or 0)
-        if code >= 0:
-            return wire.grader_failed(f"the grader ended its process with status {code}")
-        if -code in CPU_LIMIT_SIGNALS:
-            return wire.limit_reached(f"CPU time limit {self._limits.cpu_seconds:g} s")
-        if -code in _OUTSIDE_SIGNALS:
-            return wire.Lost(f"killed by {signal_name(-code)}")
-        return wire.grader_failed(f"the grader's process died of {signal_name(-code)}")
+        child = self._children.pop(confined)
+        child.wait_for_exit()
+        end = confinement.cause_of_end(*child.end(), self._limits)
+        verdicts: dict[str, Callable[[str], wire.Reply]] = {
+            "limit": wire.limit_reached,
+            "killed": wire.Lost,
+            "failed": wire.grader_failed,
+        }
+        return verdicts[end.kind](end.detail)
 
 
 def _load(entry: GraderEntry) -> None:
@@ -305,7 +295,7 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: the limits as JSON, and the process id of the one that asks.
     """
-    for number in _STOP_SIGNALS:
+    for number in confinement.STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     limits, parent_pid = GraderLimits(**json.loads(arguments[0])), int(arguments[1])
     requests, replies = os.dup(0), os.dup(1)

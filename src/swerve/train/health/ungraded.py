@@ -13,7 +13,7 @@ from swerve.types import Reward, RewardStatus
 from swerve.world import World
 
 ERROR_WINDOW = 64
-"""Completions, at least, over which the share of those that could not be graded is taken."""
+"""Completions, at least, over which the share of those that could not be graded is taken before a stage's last step."""
 
 _MAX_DETAILS = 5
 _MAX_DETAIL_CHARS = 200
@@ -60,7 +60,8 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
     """Say whether training has to stop because too many completions could not be graded.
 
     Looked at are the last steps that together have `ERROR_WINDOW` completions or more, as few steps as that takes,
-    after the last stop of this kind; where there are fewer completions nothing is judged. Depends on the records only.
+    after the last stop of this kind; fewer completions are judged at the stage's last step only. Depends on the records
+    only.
 
     Args:
         stage: with its `max_error_share`.
@@ -68,22 +69,45 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
     """
     if not isinstance(stage, RlStage | DistillStage) or not records:
         return Verdict()
+    is_last = records[-1]["stage_step"] == stage.steps
     window = _window(records)
     num = sum(record["num_completions"] for record in window)
-    failed = sum(record["num_timeouts"] + record["num_errors"] for record in window)
-    if num < ERROR_WINDOW or failed <= stage.max_error_share * num:
+    failed = sum(map(_num_failed, window))
+    if (num < ERROR_WINDOW and not is_last) or failed <= stage.max_error_share * num:
         return Verdict()
-    details: Counter[str] = Counter()
-    for record in window:
-        details.update(record.get("error_details", {}))
-    reasons = "; ".join(f"{detail} ({count})" for detail, count in list(_most_frequent(details).items())[:3])
     step, share = records[-1]["stage_step"], failed / num
     error = SwerveError(
         f"stage '{stage.label}' stopped at its step {step}: {share:.0%} of the last {num} completions could not be "
-        f"graded, more than max_error_share={stage.max_error_share:g}: {reasons}; the state is saved: repair the "
-        "grader or its limits (runtime.grader_*), then go on with --resume"
+        f"graded, more than max_error_share={stage.max_error_share:g}: {_reasons(window)}; the state is saved: repair "
+        "the grader or its limits (runtime.grader_*), then go on with --resume"
     )
     return Verdict(figures={"stopped_error_share": share}, must_save=True, error=error)
+
+
+def note_of_failures(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return what to say at the stage's first step whose completions could not be graded, all of them.
+
+    Args:
+        records: see `judge_grading`.
+    """
+    all_failed = [record for record in records if 0 < record.get("num_completions", 0) == _num_failed(record)]
+    if not records or all_failed != [records[-1]]:
+        return None
+    return (
+        f"step {records[-1]['stage_step']}: none of {records[-1]['num_completions']} completions could be graded: "
+        f"{_reasons(all_failed)}"
+    )
+
+
+def _num_failed(record: Mapping[str, Any]) -> int:
+    return int(record["num_timeouts"] + record["num_errors"])
+
+
+def _reasons(records: Sequence[Mapping[str, Any]]) -> str:
+    details: Counter[str] = Counter()
+    for record in records:
+        details.update(record.get("error_details", {}))
+    return "; ".join(f"{detail} ({count})" for detail, count in list(_most_frequent(details).items())[:3])
 
 
 def _window(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
