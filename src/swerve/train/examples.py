@@ -15,7 +15,7 @@ from swerve.formats.imported_responses import ResponseRecord, read_provenance, r
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems.data_specs import parse_spec, read_source
-from swerve.prompts import TemplateArguments, encode_completions, encode_prompts, encode_texts, end_token
+from swerve.prompts import TemplateArguments, encode_completions, encode_prompts, encode_texts, end_token, num_ids
 
 _MAX_TEXT_LENGTH = 1024
 
@@ -82,9 +82,14 @@ class ExampleReader:
             ArtifactError: the prompt of a response is not known.
         """
         keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
-        by_text = [one for one in responses if not (keeps_ids and one.completion_ids)]
-        of_text = iter(self._by_text(by_text))
-        encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else next(of_text) for one in responses]
+        size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
+        is_by_ids = [
+            keeps_ids and bool(one.completion_ids) and max(one.completion_ids or ()) < size for one in responses
+        ]
+        of_text = iter(self._by_text([one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]))
+        encoded = [
+            self._by_ids(one) if by_ids else next(of_text) for one, by_ids in zip(responses, is_by_ids, strict=True)
+        ]
         limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
         kept = [one for one in encoded if len(one) <= limit]
         if not kept:
@@ -107,7 +112,7 @@ class ExampleReader:
 
     def _is_own(self, response: ResponseRecord) -> bool:
         """Whether a response has token ids that give its text by this tokenizer."""
-        if response.completion_ids is None or max(response.completion_ids) >= len(self.tokenizer):
+        if response.completion_ids is None or max(response.completion_ids) >= num_ids(self.tokenizer):
             return False
         text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
         return response.response is None or text == response.response
