@@ -213,6 +213,10 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
     except Exception as error:  # the model's own code raises whatever its config.json leads it to
         raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
     _check_complete(path, model, info)
+    untyped: Any = model
+    if untyped.get_expanded_tied_weights_keys(all_submodels=True) and not model.all_tied_weights_keys:
+        # The files have an output head that differs from the embeddings: what is written of it says so, too.
+        model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
     _fit_vocabulary(path, model, tokenizer)
     del tensors
     if mapped_by is None:
