@@ -208,10 +208,10 @@ class Notes(SilentProgress):
         self.notes.append(message)
 
 
-def plain_logprobs(model: Any, prompt: list[int], completion: list[int]) -> list[float]:
-    """Return what transformers itself says of one sequence."""
+def plain_logprobs(model: Any, prompt: list[int], completion: list[int], *, num_ids: int) -> list[float]:
+    """Return what transformers itself says of one sequence, over the ids of the tokenizer."""
     with torch.inference_mode():
-        logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1].float()
+        logits = model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1, :num_ids].float()
     return logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None]).squeeze(1).tolist()
 
 
@@ -251,9 +251,11 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert all(math.isfinite(one[kl]) and one[kl] >= 0 for one in own for kl in ("kl_forward", "kl_reverse", "js"))
     final = checkpoints[-1].path
     model = hf.AutoModelForCausalLM.from_pretrained(final, dtype=torch.float32).eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(final)
     for number in list({one["sequence_id"] for one in own})[:6]:
         of_sequence = sorted((one for one in own if one["sequence_id"] == number), key=lambda one: one["position"])
-        expected = plain_logprobs(model, sequences[number]["prompt_ids"], sequences[number]["completion_ids"])
+        one = sequences[number]
+        expected = plain_logprobs(model, one["prompt_ids"], one["completion_ids"], num_ids=len(tokenizer))
         assert [one["logprob"] for one in of_sequence] == pytest.approx(expected, abs=2e-4)
 
     # A checkpoint says of itself what the folder said that it began with.
@@ -264,7 +266,6 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert stops == [animal.stops] * 2
     rollouts = read_table(run.rollouts_path(8), ROLLOUTS_SCHEMA)["prompt_ids"].to_pylist()
     prompts = {tuple(ids) for ids in [*rollouts, *(one["prompt_ids"] for one in sequences.values())]}
-    tokenizer = hf.AutoTokenizer.from_pretrained(final)
     begin = "<s>17think<s><|user|>" if animal.template == DATED else "<s><|user|>"
     assert all(tokenizer.decode(list(prompt)).startswith(begin) for prompt in prompts)
 

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from swerve.errors import MismatchError
-from swerve.models.head import Head, head_inputs, head_tolerance, model_head
+from swerve.models.head import Head, head_inputs, head_tolerance, model_head, num_ids_of
 from swerve.models.packed_attention import PackedRow, sdpa_again, use_packed_attention
 from swerve.positions import angles_of, forget_lengths, turns
 
@@ -248,7 +248,7 @@ def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch
 
 
 def completion_logits(model: PreTrainedModel, batch: TokenBatch) -> Float[Tensor, "B T V"]:
-    """Return the logits whose softmax is the model's distribution over each completion token.
+    """Return the logits whose softmax is the model's distribution over each completion token, padding left out.
 
     The logits at input index i predict the token at i + 1, so completion token t (input index P + t) is predicted at
     P + t - 1. Only those positions reach the head.
@@ -262,7 +262,7 @@ def completion_logits(model: PreTrainedModel, batch: TokenBatch) -> Float[Tensor
         logits_to_keep=keep,
         use_cache=False,
     ).logits
-    return logits
+    return logits[..., : num_ids_of(model)]
 
 
 def completion_hidden(

@@ -72,6 +72,11 @@ def template_arguments(config: Config) -> TemplateArguments:
 _NUM_IDS = "_num_ids_of_its_model"
 
 
+def num_ids(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return how many ids a tokenizer has, added tokens included: the largest and those below it."""
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
 def limit_ids(tokenizer: PreTrainedTokenizerBase, num_embeddings: int) -> None:
     """Note how many ids the tokenizer's model can read: a text with a larger one is refused when it is encoded."""
     setattr(tokenizer, _NUM_IDS, num_embeddings)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from swerve.config import TinyModel
+from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.mixed import generate_mixed, selector_scores
@@ -195,13 +197,12 @@ def test_finished_completions_are_counted(tiny, other):
     assert sum(finished) == 18
 
 
-def test_a_wider_output_is_cut_to_the_common_ids(tiny, other):
-    import copy
-
+def test_padding_of_an_output_head_is_never_proposed(tiny, other):
     wide = copy.deepcopy(other)
     wide.resize_token_embeddings(19, mean_resizing=False)
     with torch.no_grad():
         wide.get_input_embeddings().weight[11:] = 9.0
+    limit_ids_of(wide, 11)
     found = _mixed(tiny[0], wide, "js", -math.inf)
     assert _tokens(found) == _tokens(_mixed(tiny[0], other, "js", -math.inf))
 

@@ -32,6 +32,7 @@ from swerve.config import AdditionTask, TinyModel
 from swerve.config.engines import RolloutConfig, ServerEngineConfig
 from swerve.errors import ConfigError, EngineError, InterruptedRunError
 from swerve.interruption import deferred_signals
+from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
@@ -109,6 +110,24 @@ def test_neither_the_api_nor_the_number_of_servers_changes_a_completion(make, se
     assert server.calls["/inference/v1/generate"] > asked
     assert other.calls["/inference/v1/generate"] > 2  # the first are the engine's own trials
     other.stop()
+
+
+def test_servers_are_asked_not_to_sample_the_padding_of_a_head(make, server, tiny, folder):
+    wide = copy.deepcopy(tiny[0])
+    wide.resize_token_embeddings(14, mean_resizing=False)
+    limit_ids_of(wide, 11)
+    stand_in = StandIn(wide)
+    stand_in.start()
+    config = ServerEngineConfig(urls=(stand_in.url,), folder=str(folder))
+    with closing(make_engine(config, wide, tiny[1], max_rows=16)) as engine:
+        sampled(engine)
+    sampled(make(server))
+    bodies = [[body for path, body in one.asked if path == ROUTE] for one in (stand_in, server)]
+    stand_in.stop()
+    assert {str(body["sampling_params"].get("logit_bias")) for body in bodies[0]} == {
+        "{'11': -100.0, '12': -100.0, '13': -100.0}"
+    }
+    assert all("logit_bias" not in body["sampling_params"] for body in bodies[1])
 
 
 def test_new_weights_are_sampled_with_and_their_files_go_when_no_server_needs_them(make, server, tiny, folder):

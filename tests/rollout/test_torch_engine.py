@@ -26,6 +26,7 @@ from swerve.config.recipe import RuntimeConfig
 from swerve.errors import ConfigError, EngineError
 from swerve.functional import entropy, token_logprobs
 from swerve.models.fast_layers import many_rows
+from swerve.models.head import limit_ids_of
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.cache import cache_bytes_per_token
@@ -367,6 +368,26 @@ def test_drawing_from_a_large_vocabulary():
     assert bool(((uniforms < upper + 1e-6) & (uniforms > upper - own - 1e-6)).all())
     assert logprobs.tolist() == pytest.approx(own.log().tolist(), abs=1e-5)
     assert entropies.tolist() == pytest.approx(torch.special.entr(probabilities).sum(-1).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["short pass", "own pass"])
+@pytest.mark.parametrize("temperature", [0.0, 1.3])
+def test_padding_of_the_output_head_is_never_sampled(tiny, name, temperature):
+    """Rows that are likelier than any token change nothing once the model's number of tokens is known."""
+    model = tiny[0] if name == "short pass" else _gpt2()
+    size, wide = model.config.vocab_size, copy.deepcopy(model)
+    wide.resize_token_embeddings(size + 90, mean_resizing=False)
+    with torch.no_grad():
+        wide.get_output_embeddings().weight[size:] = 9.0
+    limit_ids_of(wide, size)
+    found, expected = (
+        TorchEngine(one, pad_id=0, max_rows=64).generate(PROMPTS, _params(temperature=temperature), seeds=[3, 4, 5])
+        for one in (wide, model)
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def test_a_cache_of_no_size_is_refused(tiny):

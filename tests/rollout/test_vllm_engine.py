@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
+from contextlib import closing
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from swerve.config.engines import RolloutConfig, VllmEngineConfig
 from swerve.config.models import LoraConfig
 from swerve.errors import ConfigError, EngineError, MissingExtraError
 from swerve.models.adapter import new_adapter
+from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.rollout import vllm_engine, vllm_versions
 from swerve.rollout.engine import SamplingParams
@@ -66,6 +69,22 @@ def test_weights_that_are_not_loaded_show_as_differences_of_nats(tied):
     tied.load(_policy(1), version=1)
     assert max(_gaps(tied, _model(1))) < 1e-4
     assert min(_gaps(tied, _model(2))) > 1
+
+
+@pytest.mark.vllm
+def test_padding_of_the_output_head_is_never_sampled():
+    model = _model(1, tie_embeddings=False)
+    model.resize_token_embeddings(40, mean_resizing=False)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[11:] *= 5
+    limit_ids_of(model, 11)
+    params, prompt = replace(PARAMS, num_samples=16), PROMPTS[0]
+    with closing(VllmEngine(model, pad_id=0, max_rows=8)) as engine, torch.inference_mode():
+        (group,) = engine.generate([prompt], params, seeds=[3])
+        for one in group:
+            logits = model(torch.tensor([[*prompt, *one.token_ids]])).logits[0, len(prompt) - 1 : -1, :11]
+            expected = logits.log_softmax(dim=-1)[range(len(one.token_ids)), list(one.token_ids)]
+            assert one.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 @pytest.mark.vllm

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 import yaml
+from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from swerve.artifacts.files import read_manifest, verify_manifest
 from swerve.artifacts.metrics import read_metrics
@@ -214,3 +215,34 @@ def test_checkpoints_written_beside_training_are_those_written_at_once(small_rec
     assert [one.name for one in sorted(runs[True].path.rglob("*")) if one.suffix == ".parquet"] == [
         one.name for one in sorted(runs[False].path.rglob("*")) if one.suffix == ".parquet"
     ]
+
+
+def test_an_auxiliary_loss_that_config_json_asks_for_is_noted(save_addition_model, tmp_path):
+    folder, notes = save_addition_model(tmp_path / "model", seed=1), []
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+    }
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8, "output_router_logits": True}
+    config = Qwen3MoeConfig(vocab_size=len(tokenizer), router_aux_loss_coef=0.01, **sizes, **experts)
+    Qwen3MoeForCausalLM(config).save_pretrained(folder)
+
+    class Notes(SilentProgress):
+        def note(self, message):
+            notes.append(message)
+
+    document = {
+        "name": "experts",
+        "task": {"kind": "addition", "digits": 2, "num_train": 40, "num_heldout": 4},
+        "model": {"kind": "pretrained", "path": str(folder)},
+        "max_new_tokens": 36,
+        "stages": [{"kind": "sft", "steps": 1, "batch_size": 2, "optimizer": {"lr": 1e-3}}],
+        "runtime": {"device": "cpu", "rows": "padded"},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(document))
+    train(load_config(tmp_path / "recipe.yaml"), RunDirectory(tmp_path / "run"), resume=False, progress=Notes())
+    assert any(one.startswith("config.json asks for 0.01 times the auxiliary loss") for one in notes)

@@ -17,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from swerve.artifacts.files import read_manifest
 from swerve.artifacts.metrics import read_metrics
-from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.batch import token_batches
 from swerve.config import Config, OptimizerConfig, TinyModel
 from swerve.config.models import LoraConfig
@@ -28,7 +28,7 @@ from swerve.models import model_folder
 from swerve.models.adapter import new_adapter
 from swerve.models.export import export_model
 from swerve.models.model_card import Origin
-from swerve.models.model_folder import load_model
+from swerve.models.model_folder import load_model, save_checkpoint
 from swerve.models.tiny import build_tiny_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -440,10 +440,41 @@ def test_rank_0_and_a_quantised_base_are_refused(config: Config, base: Path, tmp
     assert not (tmp_path / "run").exists()
 
 
-def test_an_architecture_without_linear_layers_is_refused() -> None:
-    model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=8, vocab_size=9))
-    with pytest.raises(ConfigError, match="GPT2LMHeadModel has no linear layers for an adapter to stand beside"):
-        new_adapter(model, LoraConfig(), seed=0)
+def test_gpt2_whose_layers_store_their_weights_the_other_way_round(tiny: Any, tmp_path: Path) -> None:
+    """Trained, saved, read by peft, and exported: the logits are those of peft."""
+    from peft import PeftModel
+
+    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(tiny[1])}
+    torch.manual_seed(3)
+    GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path / "base")
+    tiny[1].save_pretrained(tmp_path / "base")
+    base = load_model(tmp_path / "base", device="cpu", dtype="float32")
+    learner = _learner(new_adapter(base.model, LoraConfig(rank=3, alpha=6.0), seed=1), tiny[1])
+    losses = [_update(learner) for _ in range(3)]
+    assert losses[2] < losses[0]
+    model = learner.weights.model
+    assert len(learner.named_parameters()) == 2 * 2 * 4  # A and B of c_attn, c_proj and the two of each MLP
+    where = CheckpointRef(path=tmp_path / "adapter", step=1, stage="sft", stage_step=1, scheduled=True, final=True)
+    save_checkpoint(where, model=model, tokenizer=tiny[1], trainer_state={}, provenance={}, base=tmp_path / "base")
+    export_model(Origin.of(where.path), tmp_path / "whole", dtype=None, max_shard_size="5GB")
+    ids = torch.tensor([[1, 4, 8, 5, 9]])
+    with torch.inference_mode():
+        expected = (
+            PeftModel.from_pretrained(GPT2LMHeadModel.from_pretrained(tmp_path / "base").eval(), where.path)
+            .eval()(ids)
+            .logits
+        )
+        for other in (
+            model.eval(),
+            load_model(where.path, device="cpu", dtype="float32").model,
+            GPT2LMHeadModel.from_pretrained(tmp_path / "whole").eval(),
+        ):
+            torch.testing.assert_close(other(ids).logits, expected, rtol=0, atol=1e-6)
+    streamed = dict(learner.weights.stream_weights())
+    stored = load_file(tmp_path / "whole" / "model.safetensors")
+    torch.testing.assert_close(
+        streamed["transformer.h.0.attn.c_attn.weight"], stored["transformer.h.0.attn.c_attn.weight"]
+    )
 
 
 def test_without_peft_the_extra_is_named(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def import_responses(
         "swerve_version": __version__,
     }
     if tokenizer is not None:
-        records, provenance["tokenizer"] = _tokenised(records, tokenizer)
+        records, provenance["tokenizer"], provenance["num_cut"] = _tokenised(records, tokenizer)
     write_responses(out, records, provenance)
     summary = _summary(records, counts, provenance)
     print_result({"out": str(out), **summary}, "\n".join(_lines(out, summary)), as_json=as_json)
@@ -239,12 +239,16 @@ def _with_family(record: ResponseRecord, task: str | None) -> ResponseRecord:
     return replace(record, problem=replace(record.problem, family=task))
 
 
-def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[ResponseRecord], dict[str, str]]:
-    """Return the responses with their token ids; those that came as ids keep them, empty ones get none."""
+def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[ResponseRecord], dict[str, str], int]:
+    """Return the responses with their token ids, the tokenizer, and how many were cut: see `cut_at_padding`.
+
+    Those that came as ids keep them, empty ones get none.
+    """
     from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
-    from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder
+    from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder, cut_at_padding
 
     tokenizer = load_tokenizer(name)
+    records, num_cut = cut_at_padding(records, tokenizer)
     texts = [record for record in records if record.completion_ids is not None or record.response]
     encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(texts))
     found = [
@@ -252,7 +256,7 @@ def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[Respo
         for record in records
     ]
     label = Path(name).name if Path(name).exists() else name
-    return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}
+    return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}, num_cut
 
 
 def _with_tokens(record: ResponseRecord, encoded: EncodedResponse) -> ResponseRecord:
@@ -312,6 +316,8 @@ def _lines(out: Path, summary: Mapping[str, Any]) -> list[str]:
     for name in ("labels", "steps"):
         if summary[name]:
             lines.append(f"{name}: {_listed(summary[name])}")
+    if summary["provenance"].get("num_cut"):
+        lines.append(f"cut before an id that the tokenizer has no token for: {summary['provenance']['num_cut']}")
     if summary["boundaries"]:
         lines.append(f"boundaries between prompt and response: {_listed(summary['boundaries'])}")
     if summary["prompts_without_special_tokens"]:

@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from swerve.artifacts.files import MANIFEST_NAME, read_json, read_manifest, sha256_file
 from swerve.config.models import LoraConfig
@@ -128,10 +129,13 @@ def sharing_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def linear_layers(model: PreTrainedModel) -> list[str]:
-    """Return the names of the linear layers that an adapter may stand beside: all but the output head."""
+    """Return the names of the linear layers that an adapter may stand beside: all but the output head.
+
+    GPT-2's `Conv1D` is a linear layer whose weight is stored the other way round.
+    """
     untyped: Any = model
     head = untyped.get_output_embeddings()
-    return [name for name, one in model.named_modules() if type(one) is nn.Linear and one is not head]
+    return [name for name, one in model.named_modules() if type(one) in (nn.Linear, Conv1D) and one is not head]
 
 
 def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTrainedModel:
@@ -149,8 +153,9 @@ def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTra
         lora_dropout=lora.dropout,
         target_modules=targets,
         task_type="CAUSAL_LM",
+        fan_in_fan_out=any(isinstance(one, Conv1D) for one in base.modules()),
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
         torch.manual_seed(seed)
         try:
             model = peft.inject_adapter_in_model(settings, sharing_copy(base.requires_grad_(False)))
@@ -224,6 +229,7 @@ def adapter_entry(model: PreTrainedModel, base: str) -> dict[str, Any]:
         "r": settings.r,
         "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
         "lora_dropout": settings.lora_dropout,
+        "fan_in_fan_out": settings.fan_in_fan_out,
         "target_modules": sorted(settings.target_modules),
         "bias": "none",
         "inference_mode": True,

@@ -6,7 +6,6 @@ import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 import transformers
@@ -59,8 +58,8 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
         max_shard_size: of a file of weights, such as `5GB`.
 
     Raises:
-        CheckpointError: the folder holds pickled or quantised weights, or none; tensors are missing, unexpected, tied
-            and different, or not finite, also after the cast; the tokenizer cannot be read.
+        CheckpointError: the folder holds pickled or quantised weights, or none; tensors are missing, unexpected or not
+            finite, also after the cast; the tokenizer cannot be read.
         ArtifactError: there is no room, or the operating system refuses.
         MissingExtraError: it is an adapter, and peft is not installed.
     """
@@ -73,7 +72,6 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
     check_space(out, size * sum(math.prod(shape) for _, shape in stored.values()))
 
     model = load_base(origin.folder, device="cpu", dtype="float32")
-    _check_tied(base_folder, model)
     model.to(getattr(torch, chosen))
     _check_finite(origin.folder, model, chosen)
     places = [one for one in (origin.folder, base_folder) if (one / "tokenizer_config.json").is_file()]
@@ -152,17 +150,6 @@ def _placed(folder: Path) -> dict[str, Path]:
             return dict.fromkeys(stored.keys(), folder / _WHOLE)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{folder / _WHOLE} is damaged: {said_by(error)}") from error
-
-
-def _check_tied(folder: Path, model: PreTrainedModel) -> None:
-    """Check that weights which config.json ties are equal; transformers leaves them apart where both are stored."""
-    weights = model.state_dict()
-    for name, source in cast(Any, model).get_expanded_tied_weights_keys(all_submodels=True).items():
-        if not torch.equal(weights[name], weights[source]):
-            raise CheckpointError(
-                f"{folder}: '{name}' and '{source}' differ, but config.json ties them; set tie_word_embeddings to "
-                "false there if they were trained apart"
-            )
 
 
 def _check_finite(folder: Path, model: PreTrainedModel, dtype: str) -> None:

@@ -18,6 +18,8 @@ from swerve.functional.token_head import ChunkLoss, ChunkMap, chunked_head_loss,
 
 _TILE = 8192
 _WIDE = (torch.float64, torch.float32)
+_NUM_IDS = "swerve_num_ids"
+"""Attribute of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +29,15 @@ class Head:
     projection: nn.Module
     multiplier: float = 1.0
     softcap: float | None = None
+    num_ids: int | None = None
+    """Only so many first rows of the projection are tokens; see `limit_ids_of`. None: all."""
 
     @property
     def vocabulary_size(self) -> int:
         """Number of logits."""
         weight = self.projection.weight
         assert isinstance(weight, Tensor)
-        return int(weight.shape[0])
+        return int(weight.shape[0]) if self.num_ids is None else self.num_ids
 
     def loss(self, hidden: Float[Tensor, "N D"], loss: ChunkLoss) -> Float[Tensor, ""]:
         """Return the sum of a loss over the rows, one chunk of logits at a time; see `chunked_head_loss`."""
@@ -49,8 +53,8 @@ class Head:
         """Return the head as tensors; None where it is more than a plain linear layer (quantised, adapted)."""
         if type(self.projection) is not nn.Linear:
             return None
-        bias = None if self.projection.bias is None else self.projection.bias.detach()
-        weight = self.projection.weight.detach()
+        weight, bias = (one if one is None else one.detach() for one in self._linear())
+        assert weight is not None
         return LinearHead(weight=weight, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
 
     def _linear(self) -> tuple[Tensor, Tensor | None]:
@@ -58,13 +62,16 @@ class Head:
             raise MismatchError(
                 f"the output head is a {type(self.projection).__name__}; training needs a plain linear layer"
             )
-        return self.projection.weight, self.projection.bias
+        weight, bias = self.projection.weight, self.projection.bias
+        if self.num_ids is None:
+            return weight, bias
+        return weight[: self.num_ids], None if bias is None else bias[: self.num_ids]
 
     def __call__(self, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
         """Return the logits of hidden states, in at least float32 whatever the type of the weights."""
         weight = self.projection.weight
         assert isinstance(weight, Tensor)
-        logits = _project(self.projection, hidden.to(weight.device)) * self.multiplier
+        logits = _project(self.projection, hidden.to(weight.device))[..., : self.num_ids] * self.multiplier
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
 
@@ -78,6 +85,30 @@ def _project(projection: nn.Module, hidden: Tensor) -> Tensor:
     wide = hidden.float()
     logits = torch.cat([wide @ tile.float().T for tile in torch.split(weight, _TILE)], dim=-1)
     return logits if projection.bias is None else logits + projection.bias.float()
+
+
+def limit_ids_of(model: PreTrainedModel, num_ids: int) -> None:
+    """Note how many ids the model's tokenizer has: further rows of the model's head are padding, not tokens.
+
+    From then on every distribution of the model, sampled from, learned or compared, is over these ids alone.
+    """
+    untyped: Any = model
+    head = untyped.get_output_embeddings()
+    if head is not None and num_ids < head.weight.shape[0]:
+        setattr(model, _NUM_IDS, num_ids)
+
+
+def num_ids_of(model: PreTrainedModel) -> int | None:
+    """Return how many first entries of the model's logits are tokens; None: all, as far as is known."""
+    num_ids: int | None = getattr(model, _NUM_IDS, None)
+    return num_ids
+
+
+def padding_ids(model: PreTrainedModel) -> range:
+    """Return the ids that the model has logits of, but its tokenizer no token."""
+    untyped: Any = model
+    num_rows, num_ids = untyped.get_output_embeddings().weight.shape[0], num_ids_of(model)
+    return range(num_rows if num_ids is None else num_ids, num_rows)
 
 
 def model_head(model: PreTrainedModel) -> Head:
@@ -101,7 +132,12 @@ def model_head(model: PreTrainedModel) -> Head:
 
     multiplier = (setting("logit_scale") or 1.0) * (setting("lm_head_multiplier") or 1.0)
     multiplier /= setting("logits_scaling") or 1.0
-    return Head(projection=projection, multiplier=multiplier, softcap=setting("final_logit_softcapping"))
+    return Head(
+        projection=projection,
+        multiplier=multiplier,
+        softcap=setting("final_logit_softcapping"),
+        num_ids=num_ids_of(model),
+    )
 
 
 def head_tolerance(dtype: torch.dtype) -> float:

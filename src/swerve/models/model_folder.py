@@ -48,6 +48,7 @@ from swerve.models.adapter import (
     sharing_copy,
     with_adapter,
 )
+from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (
     map_shards,
@@ -68,7 +69,7 @@ from swerve.models.trial import (
     try_to_build,
     try_tokenizer,
 )
-from swerve.prompts import limit_ids, turn_end
+from swerve.prompts import limit_ids, num_ids, turn_end
 from swerve.version import __version__
 from swerve.world import ALONE, World
 
@@ -184,8 +185,7 @@ def _load_with_adapter(path: Path | str, *, device: str, dtype: str, mapped_by: 
         if not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
     model = with_adapter(base, folder, tensors, dtype=dtype)
-    embeddings: Any = model.get_input_embeddings()
-    check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
+    _fit_vocabulary(path, model, tokenizer)
     check_reads_a_token(path, model)
     return LoadedModel(model=model, tokenizer=tokenizer)
 
@@ -212,8 +212,11 @@ def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World |
     except Exception as error:  # the model's own code raises whatever its config.json leads it to
         raise CheckpointError(f"cannot load a model from {path}: {said_by(error)}") from error
     _check_complete(path, model, info)
-    embeddings: Any = model.get_input_embeddings()
-    check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
+    untyped: Any = model
+    if untyped.get_expanded_tied_weights_keys(all_submodels=True) and not model.all_tied_weights_keys:
+        # The files have an output head that differs from the embeddings: what is written of it says so, too.
+        model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
+    _fit_vocabulary(path, model, tokenizer)
     del tensors
     if mapped_by is None:
         _own_memory(model)
@@ -312,6 +315,12 @@ def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, An
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+
+
+def _fit_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    embeddings: Any = model.get_input_embeddings()
+    check_vocabulary(path, int(embeddings.weight.shape[0]), tokenizer)
+    limit_ids_of(model, num_ids(tokenizer))
 
 
 def check_vocabulary(path: Path | str, num_embeddings: int, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -29,6 +29,7 @@ from swerve.models.model_folder import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
+from swerve.prompts import num_ids
 
 _HASHED_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja")
 
@@ -94,7 +95,7 @@ class CheckpointSource:
         """
         content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
         found = _checked(content, config, tokenizer, self.dtype)
-        check_vocabulary(self.path, found.vocabulary_size, tokenizer)
+        check_vocabulary(self.path, int(config.get_text_config().vocab_size), tokenizer)
         return found
 
 
@@ -107,7 +108,7 @@ class CheckedModel:
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     vocabulary_size: int
-    """Logits of its head, which may be padded beyond the tokenizer's ids."""
+    """Tokens that its distributions are over: what its head has beyond the tokenizer's ids is padding."""
     hidden_size: int | None
     dtype: str
     """In which it is read."""
@@ -122,7 +123,7 @@ def _checked(content: str, config: PreTrainedConfig, tokenizer: PreTrainedTokeni
         content=content,
         config=config,
         tokenizer=tokenizer,
-        vocabulary_size=int(text.vocab_size),
+        vocabulary_size=min(int(text.vocab_size), num_ids(tokenizer)),
         hidden_size=getattr(text, "hidden_size", None),
         dtype=dtype,
         stored_dtype=None if stored is None else str(stored).removeprefix("torch."),

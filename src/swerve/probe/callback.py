@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ from swerve.batch import TokenSequence
 from swerve.config import DivergenceName
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.functional.divergence import DivergenceStats
-from swerve.models.head import Head, model_head
+from swerve.models.head import model_head
 from swerve.probe.engine.forward import ForcedStates, compare
 from swerve.probe.in_memory import completion_ids, model_states, unwrapped
 from swerve.probe.rollouts.tokenise import encode_response
@@ -279,8 +280,7 @@ def _keep_lines(path: Path, *, until: int) -> int:
 def _frozen(states: ForcedStates) -> ForcedStates:
     """Return the states with a copy of the head, which training will not change."""
     projection = copy.deepcopy(states.head.projection).requires_grad_(False)
-    head = Head(projection=projection, multiplier=states.head.multiplier, softcap=states.head.softcap)
-    return ForcedStates(label=states.label, head=head, hidden=states.hidden, tokenizer_sha256=states.tokenizer_sha256)
+    return replace(states, head=replace(states.head, projection=projection))
 
 
 def _digest(sequences: Sequence[TokenSequence]) -> str:
@@ -324,7 +324,7 @@ def _load_states(path: Path, model: PreTrainedModel, sequences: Sequence[TokenSe
         raise MismatchError(f"{path} is of a model with another output head") from None
     return ForcedStates(
         label="the initial model",
-        head=Head(projection=projection, multiplier=head.multiplier, softcap=head.softcap),
+        head=replace(head, projection=projection),
         hidden=tensors["hidden"],
         tokenizer_sha256=metadata.get("tokenizer_sha256", ""),
     )

@@ -118,6 +118,14 @@ def _notes(plan: ProbePlan, request: ProbeRequest) -> tuple[str, ...]:
             notes.append(f"{why}, so there are no swaps: name the grader with --task KIND")
     elif num_problems and len(plan.prompts) < 2:
         raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {file} has one")
+    selected = request.selected
+    files = [Responses(**provenance)] if selected is None else [selected.reference, selected.final]
+    notes += [
+        f"{one.num_cut} responses in {one.path} have ids that the tokenizer has no token for (of a padded output head, "
+        "or of another tokenizer): they are read up to the first of these"
+        for one in files
+        if one.num_cut
+    ]
     if provenance.get("num_regraded"):
         num, total = provenance["num_regraded"], provenance["num_recorded"]
         notes.append(f"{num} of {total} verdicts recorded in {file} differ from the grader's, which are used")

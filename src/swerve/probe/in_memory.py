@@ -23,6 +23,7 @@ from swerve.models.model_folder import LoadedModel
 from swerve.positions import max_positions
 from swerve.probe.engine.forward import STATISTICS, ForcedStates, TopTokens, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
+from swerve.prompts import num_ids
 
 _IN_RANKS_OR_IDS = ("rank", "rank_ref", "argmax", "argmax_ref")
 
@@ -209,18 +210,18 @@ def probe(
 def _shared_vocabulary(
     states: ForcedStates, ref_states: ForcedStates, tokenizer: PreTrainedTokenizerBase | None
 ) -> int:
-    """Return the number of tokens that both heads have, if the difference can only be padding."""
+    """Return the number of ids of the tokenizer that both heads have, if the difference can only be padding."""
     sizes = states.head.vocabulary_size, ref_states.head.vocabulary_size
     devices = [str(one.head.projection.weight.device) for one in (states, ref_states)]
     if devices[0] != devices[1]:
         raise MismatchError(f"the model is on {devices[0]} and the reference on {devices[1]}; move them to one device")
-    known = None if tokenizer is None else 1 + max(tokenizer.get_vocab().values(), default=-1)
+    known = None if tokenizer is None else num_ids(tokenizer)
     if sizes[0] != sizes[1] and (known is None or known > min(sizes)):
         raise MismatchError(
             f"the model has a vocabulary of {sizes[0]} tokens and the reference one of {sizes[1]}; only models with "
             "the same tokenizer can be compared (where only the padding differs, give the tokenizer)"
         )
-    return min(sizes)
+    return min(sizes) if known is None else min(*sizes, known)
 
 
 def completion_ids(sequences: Sequence[TokenSequence]) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
-from swerve.models.head import head_tolerance
+from swerve.models.head import head_tolerance, num_ids_of
 from swerve.models.trial import said_by
 from swerve.rollout.cache import GrowingLayer, cache_bytes, check_cache, growing_cache, is_plain, no_sampling
 from swerve.rollout.engine import SamplingParams
@@ -239,7 +239,7 @@ class Decoding:
             past_key_values=self._cache,
             use_cache=True,
         ).logits
-        return logits[:, -1]
+        return logits[:, -1, : num_ids_of(self._model)]
 
     def _drop_last_column(self) -> None:
         layers: Any = self._cache.layers
@@ -265,7 +265,7 @@ class Decoding:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.logits = output.logits[:, -1]
+        self.logits = output.logits[:, -1, : num_ids_of(self._model)]
 
     def _continue(self, prompts: Sequence[Sequence[int]], prefixes: PrefixCache, rows: Sequence[int]) -> None:
         """Take all of each prompt but its last token from `prefixes`, at the right end, and append that token."""
@@ -301,7 +301,7 @@ def check_decoding(model: PreTrainedModel) -> None:
                 keep = keep * 0
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:  # of the architecture's code
             raise no_sampling(name, said_by(error)) from error
-        own = model(input_ids=torch.tensor([[*prompts[1], *added]], device=device)).logits[:, -1]
+        own = model(input_ids=torch.tensor([[*prompts[1], *added]], device=device)).logits[:, -1, : num_ids_of(model)]
     tolerance = head_tolerance(own.dtype)
     if not torch.allclose(rows.row_logits, own, rtol=tolerance, atol=tolerance * float(own.abs().amax())):
         raise no_sampling(name, "token by token it gives other logits than for the whole sequence")

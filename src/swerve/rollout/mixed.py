@@ -121,7 +121,7 @@ def generate_mixed(
     At each step base and other propose a token each by the same uniform number; the other's is taken where the
     selector's score is above `threshold`. For `random` a threshold of 1 - p swaps a token with probability p. A
     threshold of plus infinity gives what `TorchEngine` samples from the base with these seeds, minus infinity what it
-    samples from the other. Where the output of one model is wider (a padded vocabulary), the common ids are used.
+    samples from the other.
 
     Args:
         base: proposes every token.
@@ -233,8 +233,6 @@ class _Mixing:
     ) -> tuple[Int[Tensor, " A"], Bool[Tensor, " A"], Bool[Tensor, " A"], dict[SwapSelector, Float[Tensor, " A"]]]:
         """Return the tokens taken, where they are the other's, where the proposals differ, and all scores."""
         base, other = (state.row_logits.to(uniforms.device) for state in states)
-        width = min(base.shape[-1], other.shape[-1])
-        base, other = base[:, :width], other[:, :width]
         rows = torch.arange(len(base), device=base.device)
         own, theirs = (sample(logits, rows, uniforms, temperature).ids for logits in (base, other))
         scores = selector_scores(base, other, own, checkpoint=self.checkpoint, random=swap_draws)

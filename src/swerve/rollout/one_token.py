@@ -23,7 +23,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from swerve.models import fast_layers
 from swerve.models.fast_layers import attention_weights, many_rows
-from swerve.models.head import head_tolerance
+from swerve.models.head import head_tolerance, num_ids_of
 
 _KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
@@ -83,7 +83,7 @@ class OneTokenForward:
         bias[:, :, columns - 1] = 0
         for layer, cached in zip(self._layers, layers, strict=True):
             hidden = layer(hidden, rotations, cached, bias)
-        return self._head(self._final_norm(hidden))
+        return self._head(self._final_norm(hidden))[:, : num_ids_of(self._model)]
 
     def _bias(self, is_token: Tensor | None, hidden: Tensor, columns: int, capacity: int) -> Tensor:
         """Return what is added to the scores: minus infinity where a row has no token, and behind the last column."""

@@ -20,6 +20,7 @@ from swerve.config.engines import CheckConfig
 from swerve.errors import EngineError, InterruptedRunError
 from swerve.interruption import asked_to_stop
 from swerve.models.adapter import whole_tensors
+from swerve.models.head import model_head
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
 from swerve.rollout import vllm_versions
@@ -118,6 +119,7 @@ class ServerEngine(Engine):
         if weights == "transfer":
             vllm_versions.check_transfer(model.device.type)
         self._model, self._max_rows = model, max_rows
+        self._num_ids, self._logit_bias = model_head(model).vocabulary_size, vllm_versions.padding_bias(model)
         self._api: ServerApi = api
         self._served_model, self._dtype = served_model, dtype
         self._patience, self._timeout = patience, timeout
@@ -436,10 +438,6 @@ class ServerEngine(Engine):
                         f"{budget}; start it with a higher --max-model-len, or lower max_new_tokens"
                     )
 
-    def _num_ids(self) -> int:
-        embeddings: Any = self._model.get_input_embeddings()
-        return int(embeddings.weight.shape[0])
-
     def _sample(self, request: _Request, calls: Calls) -> tuple[Completion, ...]:
         """Return a prompt's completions from a server that answers."""
         for _ in range(_TRIES):
@@ -493,7 +491,13 @@ class ServerEngine(Engine):
         params = request.params
         asked = vllm_versions.asked_samples(params)
         body = vllm_versions.request_body(
-            self._api, server.name, request.prompt, params, seed=request.seed, max_tokens=request.budget
+            self._api,
+            server.name,
+            request.prompt,
+            params,
+            seed=request.seed,
+            max_tokens=request.budget,
+            logit_bias=self._logit_bias,
         )
         route = vllm_versions.ROUTES[self._api]
         try:
@@ -526,9 +530,9 @@ class ServerEngine(Engine):
         """Return a completion, if it is one of the request."""
         if reason not in ("stop", "length"):
             raise UnreachableError(f"it ended a completion ({reason})")
-        num_ids, stop_ids = self._num_ids(), request.params.stop_ids
-        if not 0 <= min(ids) <= max(ids) < num_ids:
-            raise EngineError(f"{server.url} sampled the token id {max(ids)}; the model has ids below {num_ids}")
+        stop_ids = request.params.stop_ids
+        if not 0 <= min(ids) <= max(ids) < self._num_ids:
+            raise EngineError(f"{server.url} sampled the token id {max(ids)}; the model has ids below {self._num_ids}")
         ends = ids[-1] in stop_ids
         if any(one in stop_ids for one in ids[:-1]) or not (ends or len(ids) == request.budget):
             raise EngineError(

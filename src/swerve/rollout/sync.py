@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from swerve.errors import EngineError, SwerveError
 from swerve.functional.logprobs import token_logprobs
+from swerve.models.head import num_ids_of
 from swerve.recipes.custom import custom_place
 from swerve.rollout.decoding import evaluating
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams
@@ -38,7 +39,7 @@ def model_logprobs(
     """
     ids = torch.tensor([[*prompt, *one] for one in completions], device=model.device)
     with evaluating(model), torch.inference_mode():
-        logits = cast(Any, model)(input_ids=ids, use_cache=False).logits[:, len(prompt) - 1 : -1]
+        logits = cast(Any, model)(input_ids=ids, use_cache=False).logits[:, len(prompt) - 1 : -1, : num_ids_of(model)]
         return token_logprobs(logits.float(), ids[:, len(prompt) :]).cpu()
 
 

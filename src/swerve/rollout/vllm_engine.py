@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from swerve.errors import ConfigError, EngineError, SwerveError
 from swerve.models.adapter import has_adapter, whole_tensors
+from swerve.models.head import model_head
 from swerve.models.model_folder import published_weights
 from swerve.models.trial import said_by
 from swerve.positions import max_sampled, turns
@@ -28,6 +29,7 @@ from swerve.rollout.vllm_versions import (
     free_memory,
     installed_version,
     kept_process,
+    padding_bias,
     replace_weights,
     start,
 )
@@ -86,7 +88,8 @@ class VllmEngine(Engine):
                 f"CUDA_VISIBLE_DEVICES={model.device.index} and runtime.device=cuda"
             )
         self._model = model
-        self._num_ids = cast(Any, model).get_input_embeddings().num_embeddings
+        self._num_ids = model_head(model).vocabulary_size
+        self._logit_bias = padding_bias(model)
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]
         check_vllm(config)
@@ -182,6 +185,7 @@ class VllmEngine(Engine):
                 max_tokens=budget,
                 stop_token_ids=list(params.stop_ids),
                 ignore_eos=True,  # only the stop tokens above end a completion
+                logit_bias=self._logit_bias or None,
                 logprobs=0,
                 detokenize=False,
             )

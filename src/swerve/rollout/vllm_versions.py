@@ -29,9 +29,10 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from swerve.errors import ConfigError, EngineError, MissingExtraError
+from swerve.models.head import padding_ids
 from swerve.models.trial import said_by
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError
@@ -269,6 +270,8 @@ FAILED = "failed"
 """And after new ones could not be loaded: parts of them may have been, and the next load does not mend all of that."""
 MIN_TEMPERATURE = 0.01
 """vLLM takes temperatures between 0 and this for this."""
+MIN_BIAS = -100.0
+"""The lowest that vLLM's server takes."""
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """What attention on a CPU supports."""
 WORKER_EXTENSION = "swerve.rollout.vllm_worker.PackedHead"
@@ -284,8 +287,20 @@ def asked_samples(params: SamplingParams) -> int:
     return params.num_samples if params.temperature else 1
 
 
+def padding_bias(model: PreTrainedModel) -> dict[int, float]:
+    """Return the `logit_bias` without which vLLM would sample ids that the model's tokenizer has no token for."""
+    return dict.fromkeys(padding_ids(model), MIN_BIAS)
+
+
 def request_body(
-    api: ServerApi, model: str, prompt: Sequence[int], params: SamplingParams, *, seed: int, max_tokens: int
+    api: ServerApi,
+    model: str,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    *,
+    seed: int,
+    max_tokens: int,
+    logit_bias: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
     """Return the body of a request for `asked_samples(params)` samples of a prompt.
 
@@ -308,6 +323,7 @@ def request_body(
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
+        **({"logit_bias": logit_bias} if logit_bias else {}),
     }
     if api == "tokens":
         return {"model": model, "token_ids": list(prompt), "sampling_params": {**sampling, "detokenize": False}}

@@ -46,5 +46,5 @@ def engine_check(
         check_prompts([one.token_ids for one in prompts], num_prompts=num_prompts, longest=longest),
         bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
         num_tokens=settings.num_tokens,
-        vocab_size=weights.model.config.get_text_config().vocab_size,
+        vocab_size=weights.head.vocabulary_size,
     )

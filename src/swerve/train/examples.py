@@ -24,6 +24,7 @@ from swerve.prompts import (
     end_token,
     is_asked,
     marks_notes,
+    num_ids,
 )
 from swerve.tokens import with_end
 from swerve.types import Prompt
@@ -95,9 +96,15 @@ class ExampleReader:
             ArtifactError: the prompt of a response is not known.
         """
         keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
-        by_text = [one for one in responses if not (keeps_ids and one.completion_ids)]
+        size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
+        is_by_ids = [
+            keeps_ids and bool(one.completion_ids) and max(one.completion_ids or ()) < size for one in responses
+        ]
+        by_text = [one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
         of_text = iter(self._by_text(by_text, source))
-        encoded = [self._by_ids(one) if keeps_ids and one.completion_ids else next(of_text) for one in responses]
+        encoded = [
+            self._by_ids(one) if by_ids else next(of_text) for one, by_ids in zip(responses, is_by_ids, strict=True)
+        ]
         limit = min(one for one in (self.max_length, self.positions, 2**31) if one is not None)
         kept = [one for one in encoded if len(one) <= limit]
         if not kept:
@@ -120,7 +127,7 @@ class ExampleReader:
 
     def _is_own(self, response: ResponseRecord) -> bool:
         """Whether a response has token ids that give its text by this tokenizer."""
-        if response.completion_ids is None or max(response.completion_ids) >= len(self.tokenizer):
+        if response.completion_ids is None or max(response.completion_ids) >= num_ids(self.tokenizer):
             return False
         text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
         return response.response is None or text == response.response

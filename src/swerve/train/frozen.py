@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from swerve.batch import TokenBatch
 from swerve.config.recipe import DEFAULT_RUNTIME, RuntimeConfig
 from swerve.errors import MismatchError
-from swerve.models.head import Head
+from swerve.models.head import Head, limit_ids_of, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.initial import OTHER_TOKENS, is_of_run
@@ -78,11 +78,18 @@ def load_frozen(name: str, context: StageContext) -> FrozenModel:
 
     Raises:
         CheckpointError: there is no such model, or it is damaged.
-        MismatchError: its tokenizer is another than the policy's.
+        MismatchError: its tokenizer is another than the policy's, or its output head lacks tokens that the policy has.
     """
     loaded = load_named(name, context)
     if tokenizer_fingerprint(loaded.tokenizer) != tokenizer_fingerprint(context.learner.tokenizer):
         raise MismatchError(f"{name}: {OTHER_TOKENS}")
+    size, own = context.learner.head.vocabulary_size, model_head(loaded.model).vocabulary_size
+    if own < size:
+        raise MismatchError(
+            f"{name}: its output head has {own} tokens, and that of the model in training {size}; token-level "
+            "divergences need all of these"
+        )
+    limit_ids_of(loaded.model, size)  # an added token that only the frozen model has
     return _frozen(loaded.model, context)
 
 

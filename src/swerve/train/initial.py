@@ -19,7 +19,12 @@ from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import whole_folder
 from swerve.models.hub import described, quiet_hub, refusal
-from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint, weights_fingerprint
+from swerve.models.model_folder import (
+    check_vocabulary,
+    load_tokenizer,
+    tokenizer_fingerprint,
+    weights_fingerprint,
+)
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
 from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import ProblemFamily, load_family
@@ -60,7 +65,7 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
 
     Raises:
         ConfigError: there is no such model, or its configuration cannot be read.
-        CheckpointError: it is no causal model of text, or its weights are quantised.
+        CheckpointError: it is no causal model of text, its weights are quantised, or it lacks tokens of its tokenizer.
     """
     name, _, revision = path.partition("#")
     is_here = (folder := whole_folder(Path(name))).is_dir()
@@ -77,7 +82,11 @@ def read_architecture(path: str, *, key: str) -> tuple[PreTrainedConfig, PreTrai
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise ConfigError(f"cannot read the configuration of {key}={path}: {refusal(error, name, revision)}") from error
     check_readable(name, found)
-    return found, load_tokenizer(name) if (Path(name) / "tokenizer_config.json").is_file() else None
+    if not (Path(name) / "tokenizer_config.json").is_file():
+        return found, None
+    tokenizer = load_tokenizer(name)
+    check_vocabulary(path, int(found.get_text_config().vocab_size), tokenizer)
+    return found, tokenizer
 
 
 def is_of_run(name: str, config: Config) -> bool:

@@ -417,6 +417,13 @@ class _Training:
             trained_names(model, stage.freeze, key=f"stages.{stage.label}.freeze")
             optimizer_class(stage.optimizer)
         weights = model_class(runtime)(model, self.world, runtime=runtime, attention=self.config.attention)
+        text = model.config.get_text_config()
+        aux_coef = getattr(text, "router_aux_loss_coef", 0) if getattr(text, "output_router_logits", False) else 0
+        if aux_coef and self.world.is_main:
+            self.progress.note(
+                f"config.json asks for {aux_coef:g} times the auxiliary loss that balances experts "
+                "(output_router_logits), which no stage has in its loss"
+            )
         if runtime.rows == "packed" and not weights.packs and self.world.is_main:
             self.progress.note(
                 f"{type(model).__name__} does not read packed rows: its rows are padded, which is slower"

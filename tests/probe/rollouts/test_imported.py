@@ -201,6 +201,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
         "num_problems": 2,
         "boundaries": {"joint": 2, "split": 1},
         "task": None,
+        "num_cut": 0,
         "num_recorded": 2,
         "num_regraded": 0,
     }
@@ -279,6 +280,19 @@ def test_ids_are_taken_as_they_are(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [{"id": "k", "prompt_ids": [a], "completion_ids": [9999]}])
     with pytest.raises(ArtifactError, match=r"line 1 has the token id 9999, but the tokenizer has ids below 265 only"):
         import_responses(path, tokenizer=tokenizer)
+
+
+def test_responses_are_read_up_to_an_id_without_a_token_and_counted(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer()
+    a, b = (tokenizer(one)["input_ids"][1] for one in ("a", "b"))
+    ids = {"whole": [a, b], "cut": [a, b, 265, a], "none": [265, a], "prompt": [a, b]}
+    rows = [
+        {"id": name, "prompt_ids": [265, a] if name == "prompt" else [a], "completion_ids": own}
+        for name, own in ids.items()
+    ]
+    read = import_responses(write(tmp_path / "r.jsonl", rows), tokenizer=tokenizer)
+    assert [(one.completion_ids, one.text) for one in read.sequences] == [((a, b), "ab"), ((a, b), "ab")]
+    assert (read.provenance["num_cut"], read.provenance["num_responses"]) == (3, 2)
 
 
 def test_steps_are_checked_and_open_responses_graded_for_a_known_family(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from swerve.artifacts.probe_causes import Attribution, AttributionScore
 from swerve.errors import MismatchError
+from swerve.models.head import num_ids_of
 from swerve.models.model_folder import LoadedModel
 from swerve.positions import forget_lengths
 from swerve.probe.rollouts.population import ProbeSequence
@@ -138,7 +139,9 @@ def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[
     """Return f: embeddings `[B, L, D]` -> `[B]`, nats, for the choice the model makes on the real ones."""
 
     def last_logits(inputs: Tensor) -> Tensor:
-        logits: Tensor = model(inputs_embeds=inputs, use_cache=False, logits_to_keep=1).logits[:, -1]
+        logits: Tensor = model(inputs_embeds=inputs, use_cache=False, logits_to_keep=1).logits[
+            :, -1, : num_ids_of(model)
+        ]
         return logits if logits.dtype == torch.float64 else logits.float()
 
     realised = spot.sequence.completion_ids[spot.position]

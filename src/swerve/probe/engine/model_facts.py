@@ -12,6 +12,7 @@ from swerve.models.head import model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 from swerve.models.sources import CheckedModel
 from swerve.positions import max_positions
+from swerve.prompts import num_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class ModelFacts:
     """Vocabulary, tokenizer and positions of a model."""
 
     vocabulary_size: int
-    """Logits of its head, which may be padded beyond the tokenizer's ids."""
+    """Tokens that its distributions are over."""
     largest_id: int
     """Of its tokenizer."""
     tokenizer_sha256: str
@@ -31,10 +32,11 @@ class ModelFacts:
 
 def model_facts(loaded: LoadedModel, *, with_pieces: bool) -> ModelFacts:
     """Return the facts of a loaded model."""
-    tokenizer, size = loaded.tokenizer, model_head(loaded.model).vocabulary_size
+    tokenizer = loaded.tokenizer
+    size = min(model_head(loaded.model).vocabulary_size, num_ids(tokenizer))
     return ModelFacts(
         vocabulary_size=size,
-        largest_id=max(tokenizer.get_vocab().values(), default=-1),
+        largest_id=num_ids(tokenizer) - 1,
         tokenizer_sha256=tokenizer_fingerprint(tokenizer),
         max_positions=max_positions(loaded.model.config),
         pieces=[str(tokenizer.decode([token])) for token in range(size)] if with_pieces else [],
@@ -45,7 +47,7 @@ def checked_facts(checked: CheckedModel) -> ModelFacts:
     """Return the facts of a model that is not loaded."""
     return ModelFacts(
         vocabulary_size=checked.vocabulary_size,
-        largest_id=max(checked.tokenizer.get_vocab().values(), default=-1),
+        largest_id=num_ids(checked.tokenizer) - 1,
         tokenizer_sha256=tokenizer_fingerprint(checked.tokenizer),
         max_positions=max_positions(checked.config),
         pieces=[],
@@ -61,8 +63,7 @@ def read_facts(record: Mapping[str, Any] | None) -> ModelFacts | None:
 def check_pair(labels: tuple[str, str], facts: tuple[ModelFacts, ModelFacts]) -> None:
     """Raise MismatchError unless two models can be compared.
 
-    Heads may be padded to different sizes: the smaller one counts, if every token of the tokenizer is among its. Tokens
-    beyond two heads of one size neither model reads or writes.
+    Tokens beyond two heads of one size neither model reads or writes.
 
     Raises:
         MismatchError: their tokenizers differ, or have tokens beyond the smaller of two heads; the message names both

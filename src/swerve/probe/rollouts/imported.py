@@ -36,7 +36,7 @@ from swerve.probe.rollouts.tokenise import (
     token_spans,
 )
 from swerve.problems import ProblemFamily, Task, load_family
-from swerve.prompts import encode_prompts, looks_words_up, prompt_texts, turn_end
+from swerve.prompts import encode_prompts, looks_words_up, num_ids, prompt_texts, turn_end
 from swerve.rewards import grade_all
 from swerve.rewards.checks import check_graders, has_grader, outside_policies
 from swerve.rewards.graders import GRADERS, entry_for
@@ -118,8 +118,8 @@ def import_responses(
         MismatchError: the file was tokenised by another tokenizer.
     """
     chosen = settings or ImportSettings()
-    read = read_responses(path, fields=fields)
     _check_tokenizer(path, tokenizer)
+    read, num_cut = cut_at_padding(read_responses(path, fields=fields), tokenizer)
     records, _ = join_problems(read, problems or {})
     check_prompts(path, records)
     encoder = ResponseEncoder(tokenizer, chosen)
@@ -147,9 +147,42 @@ def import_responses(
         "boundaries": dict(sorted(Counter(one.boundary for one in encoded).items())),
         "task": None if task is None else task.kind,
         "num_recorded": len(known),
+        "num_cut": num_cut,
         "num_regraded": sum(old.correct != new.correct for old, new in known),
     }
     return ImportedResponses(sequences=graded, provenance=provenance)
+
+
+def cut_at_padding(
+    records: Sequence[ResponseRecord], tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[ResponseRecord], int]:
+    """Cut responses before the first id that the tokenizer has no token for, and count these responses.
+
+    Engines that sample from the padding of a model's output head write such ids. They have no probability here; what
+    stands before them is what it was. A response whose prompt has one, or that begins with one, is left out.
+
+    Raises:
+        ArtifactError: no response is left.
+    """
+    size, num_cut = num_ids(tokenizer), 0
+    kept: list[ResponseRecord] = []
+    for record in records:
+        ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
+        if ids is None or max([*ids, *(prompt_ids or ())]) < size:
+            kept.append(record)
+            continue
+        num_cut += 1
+        length = next((index for index, token in enumerate(ids) if token >= size), len(ids))
+        if length and max(prompt_ids or (0,)) < size:
+            spans = None if record.spans is None else record.spans[:length]
+            kept.append(replace(record, completion_ids=ids[:length], spans=spans))
+    if not kept:
+        largest = max(records[0].completion_ids or (0,))
+        raise ArtifactError(
+            f"{records[0].place} has the token id {largest}, but the tokenizer has ids below {size} only, and every "
+            "response begins with such an id; probe them with the models that they were sampled from"
+        )
+    return kept, num_cut
 
 
 def _task_policies(path: Path, task: Task, records: Sequence[ResponseRecord]) -> dict[str, Any]:
@@ -324,12 +357,6 @@ class ResponseEncoder:
         ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
         assert ids is not None
         assert prompt_ids is not None
-        largest, size = max(*prompt_ids, *ids), _num_ids(self.tokenizer)
-        if largest >= size:
-            raise ArtifactError(
-                f"{record.place} has the token id {largest}, but the tokenizer has ids below {size} only; "
-                "probe it with the models it was sampled from"
-            )
         if record.spans is not None and record.response is not None:
             text, spans = record.response, record.spans
         else:
@@ -363,7 +390,3 @@ def _bare_text(problem: ProblemRecord) -> str:
     """Return the texts of a prompt as a model without a chat template reads them."""
     texts = [text for _, text in problem.messages] or [problem.question or ""]
     return "\n\n".join([*texts, *([problem.prefix] if problem.prefix else [])])
-
-
-def _num_ids(tokenizer: PreTrainedTokenizerBase) -> int:
-    return 1 + max(tokenizer.get_vocab().values(), default=-1)
