@@ -95,7 +95,7 @@ def _mean(one: StudyMean | None) -> str:
 
 
 def _means(study: Found) -> str:
-    left_out = ("best_accuracy", "peak_step", "reflections", "truncated", "unparsed", "kl")
+    left_out = ("best_accuracy", "peak_step", "reflections", "truncated", "unanswered", "kl")
     measures = [one for one in study.measures if one not in left_out]
     rows = [
         [variant.name, *(_mean(study.mean_of(one, variant.name)) for one in measures), str(variant.num_collapsed)]

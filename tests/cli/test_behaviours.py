@@ -116,12 +116,12 @@ def test_no_named_label_is_left_out(behaviours, tmp_path):
     assert "are shown" not in printed
 
 
-def test_the_prefix_is_read_from_the_end_of_the_prompt(behaviours, tmp_path):
+def test_a_thought_that_the_prompt_may_have_begun_belongs_to_the_response(behaviours, tmp_path):
     path = tmp_path / "responses.jsonl"
     text = GOOD.removeprefix("<think>")
     rows = [{"id": "p", "prompt": prompt, "response": text} for prompt in ("Is Bob a knight? <think>\n", "Is he?")]
     path.write_text("".join(json.dumps({**row, "id": str(n)}) + "\n" for n, row in enumerate(rows)), encoding="utf-8")
-    assert behaviours(path)["labels"][0]["format"]["think_answer"]["mean"] == 0.5
+    assert behaviours(path)["labels"][0]["format"]["think_answer"]["mean"] == 1.0
 
 
 def _rollout(group, text, reward, status="graded", finish_reason="stop"):

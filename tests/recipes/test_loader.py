@@ -340,7 +340,7 @@ def test_recipes_that_leave_the_model_open_say_so(name: str, tmp_path: Path) -> 
     from swerve.train import loop
 
     config = load_config(name, ["runtime.device=cpu"])
-    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress(), {})  # type: ignore[arg-type]
+    training = loop._Training(config, RunDirectory(tmp_path), None, None, (), SilentProgress(), {}, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"the recipe leaves the model open .*model.path=FOLDER"):
         training._initial_model()
 

@@ -201,7 +201,7 @@ def test_lists_for_schedulers_have_a_line_for_each_run(tmp_path, monkeypatch):
     script = (tmp_path / "array.sh").read_text()
     assert "--array=0-2" in script
     (output,) = [line for line in script.splitlines() if line.startswith("#SBATCH --output=")]
-    logs = tmp_path / "runs/studies/demo_study/logs/slurm"
+    logs = tmp_path / "runs/studies/demo-study/logs/slurm"
     # Slurm splits options as a shell does, and reads % as the beginning of a field.
     assert shlex.split(output, comments=False)[1] == f"--output={str(logs).replace('5%', '5%%')}/%A_%a.log"
     stub = f"srun() {{ printf '%s\\n' \"$3\"; }}\nSLURM_ARRAY_TASK_ID=1\n{script}"

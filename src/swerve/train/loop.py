@@ -71,6 +71,7 @@ from swerve.train.health.verdict import Verdict
 from swerve.train.initial import initial_model, new_tiny_model
 from swerve.train.learner import (
     Learner,
+    NotFiniteError,
     keep_moments,
     load_trainer_state,
     new_value_head,
@@ -98,8 +99,10 @@ _FAULTS = (
     EngineError,
     DiskFullError,
     WriteError,
+    NotFiniteError,
+    CollapseError,
 )
-"""What says nothing against the recipe: the run stays, and may be continued."""
+"""What is no refusal of the recipe: the run stays, to be continued or looked at."""
 _STATUS: Mapping[type[BaseException], str] = {
     KeyboardInterrupt: "interrupted",
     InterruptedRunError: "interrupted",

@@ -34,7 +34,7 @@ HOSTILE = "$\\frac{$\u202e\n\N{CJK UNIFIED IDEOGRAPH-6570}\N{GRINNING FACE}"
 
 @pytest.fixture(scope="module")
 def figures(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every figure of a run whose labels look like formulas, in a folder with a figure of an earlier report."""
+    """Every figure of a run whose labels look like formulas, in a folder with one of an earlier report and another."""
     evaluations = tuple(one.model_copy(update={"stage": HOSTILE + one.stage}) for one in inputs.evaluations)
     assert inputs.summary is not None
     assert inputs.tables is not None
@@ -51,7 +51,8 @@ def figures(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> P
     place = inputs.tables.sequences.schema.get_field_index("problem_id")
     sequences = inputs.tables.sequences.set_column(place, "problem_id", pa.array(ids))
     folder = tmp_path_factory.mktemp("figures")
-    (folder / "gone.png").touch()
+    for name in ("case_study_gone.png", "mine.png"):
+        (folder / name).touch()
     changed = replace(
         inputs,
         evaluations=evaluations,
@@ -61,7 +62,7 @@ def figures(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> P
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as those of a character that the font lacks
         written = write_all_figures(changed, folder, formats=("png",)).figures
-    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in written)
+    assert {path.name for path in folder.iterdir()} == {"mine.png", *(path.name for path in written)}
     assert {path.stem for path in written} == {name.replace("_hostile", "_frac-hostile") for name in NAMES}
     return folder
 
