@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerBase
 
 from swerve.batch import TokenSequence
+from swerve.config import Config, RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import ResponseRecord, read_provenance
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.problems import ProblemFamily
 from swerve.problems.data_specs import parse_spec
-from swerve.problems.held_out import HeldOut
+from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.problems.learned import read_learned
 from swerve.prompts import (
     TemplateArguments,
@@ -25,7 +27,9 @@ from swerve.prompts import (
     is_asked,
     marks_notes,
     num_ids,
+    template_arguments,
 )
+from swerve.seeds import derive_seed
 from swerve.tokens import with_end
 from swerve.types import Prompt
 
@@ -64,6 +68,33 @@ class ExampleReader:
     """Told of what is left out."""
     held_out: HeldOut = field(default_factory=HeldOut)
     """What is not learned."""
+
+    @classmethod
+    def of_stage(
+        cls,
+        stage: SftStage | RejectStage,
+        config: Config,
+        family: ProblemFamily | None,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop_ids: tuple[int, ...],
+        positions: int | None,
+        note: Callable[[str], None],
+    ) -> ExampleReader:
+        """Return what reads a stage's examples; see the fields. None for a family: nothing is held out."""
+        held_out = HeldOut()
+        if family is not None and (stage.validation or getattr(stage, "data", ())):
+            held_out = held_out_of(family, seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout)
+        return cls(
+            tokenizer=tokenizer,
+            arguments=template_arguments(config),
+            stop_ids=stop_ids,
+            positions=positions,
+            max_length=stage.max_length,
+            packing=isinstance(stage, SftStage) and stage.packing,
+            note=note,
+            held_out=held_out,
+        )
 
     def read(self, specs: Sequence[str]) -> list[Example]:
         """Return the examples of data specs, in their order.
