@@ -126,11 +126,13 @@ class ExampleReader:
             ConfigError: none fits `max_length`, or the tokenizer cannot encode one.
             ArtifactError: the prompt of a response is not known.
         """
-        keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
         size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
-        is_by_ids = [
-            keeps_ids and bool(one.completion_ids) and max(one.completion_ids or ()) < size for one in responses
-        ]
+        is_by_ids = [one.completion_ids is not None and max(one.completion_ids) < size for one in responses]
+        if sha256 is None:
+            keeps_ids = all(is_by_ids) and all(map(self._gives_text, responses))
+        else:
+            keeps_ids = tokenizer_fingerprint(self.tokenizer) == sha256
+        is_by_ids = [by_ids and keeps_ids for by_ids in is_by_ids]
         by_text = [one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
         of_text = iter(self._by_text(by_text, source))
         encoded = [
@@ -152,15 +154,9 @@ class ExampleReader:
             )
         return kept
 
-    @property
-    def _sha256(self) -> str:
-        return tokenizer_fingerprint(self.tokenizer)
-
-    def _is_own(self, response: ResponseRecord) -> bool:
-        """Whether a response has token ids that give its text by this tokenizer."""
-        if response.completion_ids is None or max(response.completion_ids) >= num_ids(self.tokenizer):
-            return False
-        text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
+    def _gives_text(self, response: ResponseRecord) -> bool:
+        """Whether a response's token ids give its text by this tokenizer."""
+        text = self.tokenizer.decode(list(response.completion_ids or ()), skip_special_tokens=True)
         return response.response is None or text == response.response
 
     def _by_ids(self, response: ResponseRecord) -> Example:

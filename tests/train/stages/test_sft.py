@@ -364,16 +364,6 @@ def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_pa
         _train(load(other), tmp_path / "other", resume=True)
 
 
-class _Notes(SilentProgress):
-    """Keeps the lines that a run notes."""
-
-    def __init__(self):
-        self.lines = []
-
-    def note(self, message):
-        self.lines.append(message)
-
-
 CHAT_RECIPE = """
 seed: 1
 task: {{kind: math, train: [{problems}], heldout: [{heldout}]}}
@@ -441,6 +431,13 @@ def test_one_epoch_reads_every_example_once(tmp_path):
     assert _timeless_figures(_chat_run(tmp_path / "steps", tokenizer, rows, "steps: 3, batch_size: 4")[1][:2]) == (
         _timeless_figures(metrics[:2])
     )
+
+
+def test_passes_over_what_is_not_too_long_are_said(tmp_path):
+    rows = [("q", "x" * (150 if number < 4 else 5)) for number in range(10)]  # the model has 128 positions
+    _, metrics, notes = _chat_run(tmp_path, byte_level(TURNS), rows, "epochs: 1, batch_size: 5")
+    assert [record["epoch"] for record in metrics] == [5 / 6, 10 / 6]
+    assert notes[-1] == "the 10 examples of stage 'sft' are 1.67 passes over 6"
 
 
 def _timeless_figures(records):

@@ -57,6 +57,10 @@ class SftRunner:
         seed = context.seed(stage.label, "validation")
         self._examples, held_out = hold_out(examples, share, key=lambda one: one.problem, seed=seed)
         self._validation = [one.tokens for one in held_out or reader.read(stage.validation)]
+        # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
+        asked, total = getattr(stage, "num_examples", None), len(self._examples)
+        if total and asked not in (None, total):
+            reader.note(f"the {asked} examples of stage '{stage.label}' are {asked / total:.3g} passes over {total}")
         self._encoded: dict[int, tuple[list[Problem], list[TokenSequence]]] = {}
         if problems := context.draws.validation:
             self._validation = self._traces(problems, self._seeds("validation", num=len(problems)))
