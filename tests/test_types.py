@@ -26,3 +26,9 @@ def test_right_is_what_the_grader_calls_correct_or_else_a_value_of_one_or_more(r
 def test_a_reward_has_a_value_exactly_when_it_is_graded(value, status):
     with pytest.raises(ValueError, match="exactly when it is graded"):
         Reward(value=value, status=status)
+
+
+def test_what_was_read_of_a_text_without_an_answer_is_no_answer():
+    assert Reward(value=-3.0, status="graded", answered=False, extracted="Zoey is odd").extracted is None
+    assert Reward(value=None, status="unparsed", extracted="Zoey is odd").extracted is None
+    assert Reward(value=None, status="timeout", extracted="9^9^9").extracted == "9^9^9"

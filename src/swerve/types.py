@@ -102,7 +102,7 @@ class Reward:
     """Whether there is an answer in the text; by default, unless it is `unparsed`."""
     parts: Mapping[str, float] = field(default_factory=dict)
     extracted: str | None = None
-    """The answer the grader read from the text."""
+    """The answer the grader read from the text; None where the text has none, whatever was given."""
     detail: str | None = None
     """Why there is no value: which limit was reached, what failed."""
 
@@ -113,6 +113,8 @@ class Reward:
             object.__setattr__(self, "answered", self.status != "unparsed")
         if self.answered and self.status == "unparsed":
             raise ValueError("a text that is unparsed has no answer")
+        if not self.answered:
+            object.__setattr__(self, "extracted", None)  # it has no vote in a majority and is none of the answers given
 
     @property
     def is_right(self) -> bool:

@@ -200,6 +200,18 @@ def test_a_small_parquet_file_of_many_rows_is_refused_before_it_fills_the_memory
     assert sum(1 for _ in iter_records(path)) == 1_500_000  # none is held
 
 
+def test_long_texts_of_a_small_parquet_file_are_held_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("swerve.formats.records._BYTES_AT_ONCE", 4 << 20)
+    path = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"a": ["x" * 1_000_000] * 40}), path)
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    assert sum(len(record.values["a"]) for record in iter_records(path)) == 40_000_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_lines_are_held_one_at_a_time(tmp_path, name):
     path = tmp_path / name

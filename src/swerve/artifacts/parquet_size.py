@@ -36,8 +36,8 @@ def table_limit(path: Path) -> int:
     return max(_TABLE_BYTES, _TABLE_EXPANSION * path.stat().st_size)
 
 
-def check_parquet_size(path: Path, *, limit: int, per_value: int = 0) -> None:
-    """Check that the values of a Parquet file are not more than a limit, before any is read.
+def check_parquet_size(path: Path, *, limit: int, per_value: int = 0) -> int:
+    """Return the bytes of all values of a Parquet file, at most, which are not more than a limit; none is read.
 
     Args:
         path: the file.
@@ -54,12 +54,14 @@ def check_parquet_size(path: Path, *, limit: int, per_value: int = 0) -> None:
         raise OSError("its footer does not describe columns") from error
     size = sum(chunk.num * (chunk.width + per_value) + chunk.num_written for chunk in chunks)
     repeated = [chunk for chunk in chunks if chunk.is_repeated]
-    if size <= limit and size + sum(chunk.num * chunk.num_bytes for chunk in repeated) > limit:
-        size += _size_of_texts(path, repeated, limit - size)
+    most = size + sum(chunk.num * chunk.num_bytes for chunk in repeated)
+    if size <= limit:
+        size = most if most <= limit else size + _size_of_texts(path, repeated, limit - size)
     if size > limit:
         raise ArtifactError(
             f"{path} holds more than {limit / 2**30:.3g} GiB, the most that is read at once; give it in parts"
         )
+    return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ MAX_DEPTH = 64
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 4096, 2**26
+"""Of a Parquet file, and how often memory is looked at."""
 _EXPANSION = 10
 """How many times its size a file's records may take in memory, where that is more than `MAX_BYTES`."""
 _PYTHON_BYTES = 32
@@ -184,11 +185,12 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
     _check_exists(path)
     try:
-        check_parquet_size(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
+        size = check_parquet_size(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
+            rows = min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
             number = 0
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            for batch in file.iter_batches(batch_size=max(1, rows)):
                 columns = [
                     column.to_pylist() if known else [plain(value) for value in _widened(column).to_pylist()]
                     for column, known in zip(batch.columns, are_plain, strict=True)

@@ -297,7 +297,16 @@ def _boxed(text: str) -> str | None:
 
 def _held(content: str | None) -> str | None:
     """Return what a mark holds; None where it holds nothing but other marks."""
-    return None if content is None or _EMPTY.fullmatch(content) else content
+    return None if content is None or is_empty(content) else content
+
+
+def is_empty(text: str) -> bool:
+    r"""Return whether a text has nothing but marks around an answer, such as an empty box.
+
+    >>> is_empty(r"\boxed{ }"), is_empty("The answer is:"), is_empty("0")
+    (True, True, False)
+    """
+    return _EMPTY.fullmatch(text) is not None
 
 
 def _with_names(text: str, boxes: Sequence[_Span]) -> Sequence[_Span]:

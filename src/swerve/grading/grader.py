@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from swerve.grading.answers import is_empty
 from swerve.settings import Model
 from swerve.types import Problem, Reward
 
 Grader = Callable[[Problem, str], Reward]
 """Judges a text as an answer to a problem; never raises on any text."""
-_EMPTY = re.compile(r"(?:[\s${}:]|\\(?:boxed|fbox)|</?answer>|####)*", re.IGNORECASE)
 
 
 def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None) -> Reward:
@@ -23,7 +22,7 @@ def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None
     >>> graded(True, "7").parts, graded(False, r"\boxed{ }").status
     ({'answer': 1.0}, 'unparsed')
     """
-    if not is_right and _EMPTY.fullmatch(answer):
+    if not is_right and is_empty(answer):
         return Reward(value=None, status="unparsed")
     value = float(is_right)
     return Reward(value=value, status="graded", parts={"answer": value} if parts is None else parts, extracted=answer)

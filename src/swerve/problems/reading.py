@@ -197,10 +197,9 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         if self._task.heldout:
             heldout = self._rows("heldout", self._task.heldout, notes)
             held_out = HeldOut([row.problem for row in heldout])
-            repeated = [row for row in train if held_out.asked_in(row.problem.question)]
-            _note(notes, "train", repeated, "also held out")
-            places = {row.place for row in repeated}
-            train = [row for row in train if row.place not in places]
+            also_held = {row.place for row in train if held_out.asked_in(row.problem.question)}
+            _note(notes, "train", [row.place for row in train if row.place in also_held], "also held out")
+            train = [row for row in train if row.place not in also_held]
         else:
             heldout = [row for row in train if is_heldout(row.key)]
             train = [row for row in train if not is_heldout(row.key)]
@@ -217,22 +216,22 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
     def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> list[_Row]:
         """Return the problems of some sources, each question once, and add to `notes` what is left out."""
         found: dict[bytes, _Row] = {}  # by a digest: keys are as long as the questions
-        unanswered: list[Record] = []
-        repeated: list[_Row] = []
-        differing: list[_Row] = []
+        unanswered: list[str] = []
+        repeated: list[str] = []
+        differing: list[str] = []
         for record in (record for spec in specs for record in _records(split, spec)):
             problem = self.read(record)
             if problem is None:
-                unanswered.append(record)
+                unanswered.append(record.place)
                 continue
             row = _Row(problem, record.place)
             first = found.setdefault(
                 hashlib.blake2b(row.key.encode(errors="surrogatepass"), digest_size=16).digest(), row
             )
             if first is not row:
-                repeated.append(row)
+                repeated.append(row.place)
                 if "".join(first.problem.answer.split()) != "".join(problem.answer.split()):
-                    differing.append(row)
+                    differing.append(row.place)
         _note(notes, split, unanswered, "no gold answer")
         _note(notes, split, repeated, "the same question as an earlier row")
         _note(notes, split, differing, "of them with another gold answer, which is not used", verb="")
@@ -246,14 +245,11 @@ def _records(split: Split, spec: str) -> Iterable[Record]:
         raise ConfigError(f"task.{split}: {error}") from None
 
 
-def _note(
-    notes: list[str], split: str, rows: Sequence[_Row | Record], reason: str, *, verb: str = " left out:"
-) -> None:
-    if rows:
-        places = [row.place for row in rows[:_NUM_NAMED]]
-        more = ["..."] if len(rows) > _NUM_NAMED else []
-        count = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
-        notes.append(f"{split}: {count}{verb} {reason} ({'; '.join(places + more)})")
+def _note(notes: list[str], split: str, places: Sequence[str], reason: str, *, verb: str = " left out:") -> None:
+    if places:
+        shown = [*places[:_NUM_NAMED], *(["..."] if len(places) > _NUM_NAMED else [])]
+        count = f"{len(places):,} row{'' if len(places) == 1 else 's'}"
+        notes.append(f"{split}: {count}{verb} {reason} ({'; '.join(shown)})")
 
 
 def _because(notes: Sequence[str]) -> str:

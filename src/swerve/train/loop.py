@@ -66,7 +66,7 @@ from swerve.train.early_stopping import best_step, is_over
 from swerve.train.engine_check import engine_check
 from swerve.train.health.collapse import judge_collapse
 from swerve.train.health.mismatch import judge_mismatch
-from swerve.train.health.ungraded import judge_grading, note_of_failures
+from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures
 from swerve.train.health.verdict import Verdict
 from swerve.train.initial import initial_model, new_tiny_model
 from swerve.train.learner import (
@@ -166,6 +166,7 @@ def train(
         if world.is_main:
             cut_back_to(run, point.newest, config)
         world.barrier()
+        check_end(point.newest, read_metrics(run.metrics_path))
         training = _Training(config, run, world, family, problems, progress, run.identity(), interruption)
         make_missing_again(point, run, world, progress, training.run_elsewhere)
         if world.is_main and point.missing:
@@ -241,6 +242,7 @@ def _holding(
                 world.barrier()
                 yield
             except BaseException as error:
+                interruption.raises = False  # while it is written down
                 is_refused = isinstance(error, SwerveError) and not isinstance(error, _FAULTS)
                 if is_new and is_refused and not run.metrics_path.exists():
                     run.withdraw()  # refused before the first step: nothing to keep, and the name stays free

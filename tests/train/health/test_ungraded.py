@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from swerve.artifacts.run import CheckpointRef
 from swerve.config import RlStage, SftStage
-from swerve.train.health.ungraded import judge_grading, note_of_failures, outcome_figures
+from swerve.errors import SwerveError
+from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures, outcome_figures
 from swerve.types import Reward
 from swerve.world import World
 
@@ -61,7 +65,8 @@ def test_a_share_above_the_threshold_stops_and_says_why():
     assert verdict.figures == {"stopped_error_share": 17 / 64}
     assert str(verdict.error).startswith(
         "stage 'rl' stopped at its step 1: 27% of the last 64 completions could not be graded, more than "
-        "max_error_share=0.25: memory limit (10); 2 s of CPU time (7); the state is saved"
+        "max_error_share=0.25: memory limit (10); 2 s of CPU time (7); repair the grader or its limits "
+        "(runtime.grader_*), then go on with --resume"
     )
 
 
@@ -97,6 +102,16 @@ def test_at_the_end_of_a_stage_however_few_are_judged():
     assert verdict.figures == {"stopped_error_share": 3 / 8}
     assert "its step 9: 38% of the last 8 completions could not be graded" in str(verdict.error)
     assert judge_grading(STAGE, [_record(9, 0)]).error is None
+
+
+def test_a_stage_that_ended_so_is_no_success_when_training_goes_on():
+    newest = partial(CheckpointRef, step=9, stage="rl", stage_step=9, path=Path("c"), scheduled=True)
+    records = [_record(8, 4), _record(9, 4, errors=4, stopped_error_share=0.5)]
+    with pytest.raises(SwerveError, match="stage 'rl' ended because 50% of its last .* start another run"):
+        check_end(newest(final=True), records)
+    check_end(newest(final=False), records)  # has steps left, which are judged
+    check_end(newest(final=True), records[:1])
+    check_end(None, [])
 
 
 def test_the_first_step_without_a_graded_completion_is_said_once():

@@ -102,13 +102,13 @@ def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
         else policy.answer_wrong,
     }
     parts = {**scored, "correct": correct}
-    extracted = None if not answer else answer[:_MAX_SHOWN] if said is None else answer_text(said)
+    extracted = None if said is None else answer_text(said)
     if policy.scale == "parts":
         value, answered = sum(scored.values()), said is not None
         return Reward(value=value, status="graded", answered=answered, parts=parts, extracted=extracted)
     if said is None:
         detail = "the answer does not say who is what" if answer else "no answer in the text"
-        return Reward(value=None, status="unparsed", parts=parts, extracted=extracted, detail=detail)
+        return Reward(value=None, status="unparsed", parts=parts, detail=detail)
     return Reward(value=correct, status="graded", parts=parts, extracted=extracted)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from swerve.artifacts.run import CheckpointRef
 from swerve.config.stages import DistillStage, RlStage, StageConfig
 from swerve.errors import SwerveError
 from swerve.train.health.verdict import Verdict
@@ -76,12 +77,30 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
     if (num < ERROR_WINDOW and not is_last) or failed <= stage.max_error_share * num:
         return Verdict()
     step, share = records[-1]["stage_step"], failed / num
+    then = "start another run with --out: no step is left" if is_last else "go on with --resume: the state is saved"
     error = SwerveError(
         f"stage '{stage.label}' stopped at its step {step}: {share:.0%} of the last {num} completions could not be "
-        f"graded, more than max_error_share={stage.max_error_share:g}: {_reasons(window)}; the state is saved: repair "
-        "the grader or its limits (runtime.grader_*), then go on with --resume"
+        f"graded, more than max_error_share={stage.max_error_share:g}: {_reasons(window)}; repair the grader or its "
+        f"limits (runtime.grader_*), then {then}"
     )
     return Verdict(figures={"stopped_error_share": share}, must_save=True, error=error)
+
+
+def check_end(newest: CheckpointRef | None, records: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the stage which ends with the checkpoint that training continues from did not end by `judge_grading`.
+
+    Args:
+        newest: the checkpoint; None: the beginning.
+        records: of all steps up to it.
+
+    Raises:
+        SwerveError: it did, and to go on would make a success of it.
+    """
+    if newest is not None and newest.final and records and "stopped_error_share" in records[-1]:
+        raise SwerveError(
+            f"stage '{newest.stage}' ended because {records[-1]['stopped_error_share']:.0%} of its last completions "
+            "could not be graded; repair the grader, then start another run with --out"
+        )
 
 
 def note_of_failures(records: Sequence[Mapping[str, Any]]) -> str | None:
