@@ -198,6 +198,7 @@ def test_what_a_template_writes_around_an_answer(
         ("", "<think>", "<think>x", "x"),
         ("<think>\n", "Well,", "<think>\nWell, x", " x"),
         ("<think>\n", "Well,", "Well, x", " x"),
+        ("<think>\n", "<think>", "<think>\nx", "x"),
         ("\n", "", "\nx", "\nx"),
     ],
 )

@@ -382,11 +382,11 @@ def _reads_packed_like_padded(
     with torch.no_grad():
         expected = _hidden(model, padded, head).double()
         try:
-            found = _hidden(model, packed, head).double()
+            states = _hidden(model, packed, head).double()
         except (MismatchError, TypeError, ValueError, RuntimeError, IndexError):
             return False  # of the architecture's own code, which may not know what it is asked for
     tolerance = head_tolerance(model.dtype)
-    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
+    return torch.allclose(states, expected, rtol=tolerance, atol=tolerance * float(expected.abs().amax()))
 
 
 def check_head(model: PreTrainedModel, head: Head, batch: TokenBatch) -> None:

@@ -110,4 +110,4 @@ def turns(config: PreTrainedConfig) -> list[tuple[int, bool]]:
 def _rotations(text: Any) -> list[Mapping[str, Any]]:
     """Return the parameters of a model's rotary angles: one set, or one of each kind of layer."""
     parameters = getattr(text, "rope_parameters", None) or {}
-    return [one for one in parameters.values() if isinstance(one, dict)] or [parameters]
+    return [rope for rope in parameters.values() if isinstance(rope, dict)] or [parameters]

@@ -410,7 +410,8 @@ class Turn:
 
     def unrepeated(self, text: str, prefix: str = "") -> str:
         """Return a text without what its prompt, which has the prefix as well, already ends with."""
-        for begun in (self.begun + prefix, prefix) if prefix else (self.begun,):
+        asked = self.unrepeated(prefix) if prefix else ""
+        for begun in (self.begun + asked, prefix):
             mark, rest = begun.strip(), text.lstrip()
             if mark and rest.startswith(mark):
                 return rest.removeprefix(mark).removeprefix(begun[len(begun.rstrip()) :])

@@ -118,7 +118,7 @@ def test_servers_are_asked_not_to_sample_the_padding_of_a_head(make, server, tin
     limit_ids_of(wide, 11)
     stand_in = StandIn(wide)
     stand_in.start()
-    config = ServerEngineConfig(urls=(stand_in.url,), folder=str(folder))
+    config = ServerEngineConfig(urls=(stand_in.url,), folder=str(folder.parent))
     with closing(make_engine(config, wide, tiny[1], max_rows=16)) as engine:
         sampled(engine)
     sampled(make(server))

@@ -67,3 +67,17 @@ def test_files_of_examples_are_read(small_recipe, tmp_path):
         check_recipe(config)
     with pytest.raises(SwerveError, match=re.escape(str(checked.value))):
         train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+
+
+def test_files_of_examples_are_read_with_the_models_tokens(small_recipe, tmp_path):
+    """Their stage may be the last one: training would say so after the others."""
+    text = tmp_path / "text.txt"
+    chat = tmp_path / "chat.jsonl"
+    text.write_text("1 + 2 = unheard")
+    chat.write_text('{"prompt": "1 + 2", "response": "3 3 3 3 3 3"}\n')
+    for changes, message in (
+        ([f"stages.sft.data={text}"], "no token for a word of .*text.txt"),
+        ([f"stages.sft.validation={chat}", "stages.sft.max_length=4"], "none of 1 examples of .* has at most 4 tokens"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_recipe(load_config(small_recipe, changes))

@@ -122,6 +122,20 @@ def test_a_model_that_does_not_read_packed_rows_is_counted_in_padded_ones(tmp_pa
     assert predicted_memory(load_config("gsm8k", changes)) == padded
 
 
+def test_branches_on_the_content_of_tensors_are_not_taken(tmp_path: Path) -> None:
+    """Models with `dynamic` angles compare the text's length, a tensor without content here."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    found = []
+    for kind in ("default", "dynamic"):
+        rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
+        model = {"model_type": "llama", "vocab_size": 100, "rope_parameters": rope, **sizes}
+        (tmp_path / "config.json").write_text(json.dumps(model))
+        changes = [f"model.path={tmp_path}", "max_new_tokens=8", "stages.rl.tokens_per_batch=64"]
+        found.append(predicted_memory(load_config("gsm8k", changes)))
+    assert found[0].update == pytest.approx(found[1].update, rel=0.02)
+    assert replace(found[0], update=0) == replace(found[1], update=0)
+
+
 def test_heads_of_several_sizes_are_counted_layer_by_layer() -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16}

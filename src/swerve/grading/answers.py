@@ -67,6 +67,7 @@ _PROSE = re.compile(r"\b(?:is|are|the|thus|therefore|hence|so|get|gives|here|ans
 _DIGIT = re.compile("[0-9]")
 _ALNUM = re.compile(r"\w")
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{[a-z*]{1,20}\}|\\[a-zA-Z]+")
+_BETWEEN_FORMULAS = re.compile(r"[^ \n\t.,;\[\]]")
 _PRICES = re.compile(r"[0-9.,]+ (?:an? )?[a-z]{3,}")
 """Between two dollar signs that are no formula: `$18 a day and $20`."""
 _WORD = re.compile(r"(?<![a-zA-Z])(?!(?:sin|cos|tan|log|exp|sqrt|and)(?![a-zA-Z]))[a-zA-Z]{3,}")
@@ -397,11 +398,11 @@ def _formula(text: str) -> str | None:
     spans = _formulas(text)
     if not spans or _DIGIT.search(text, spans[-1][1]) or _PRICES.match(spans[-1][2]):
         return None
-    outside = _outside(text, spans)
+    around = " ".join(_outside(text, spans))
     mere = _WORD if _DIGIT.search(spans[-1][2]) else _PROSE
-    is_prose = any(_PROSE.search(part) or mere.search(part) for part in outside)
-    stands_alone = is_prose or not any(part.strip(" \n\t.,;[]") for part in outside)
-    return _held(_joined(text, spans)) if stands_alone and not OPEN.search(" ".join(outside)) else None
+    is_prose = _PROSE.search(around) or mere.search(around)
+    stands_alone = is_prose or not _BETWEEN_FORMULAS.search(around)
+    return _held(_joined(text, spans)) if stands_alone and not OPEN.search(around) else None
 
 
 def _bare(text: str) -> str | None:

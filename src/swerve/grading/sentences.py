@@ -25,7 +25,7 @@ NUMBER = re.compile(
 )
 _IN_FORMULA_BEFORE = re.compile(r"(?:[{^_*/+]|(?<=[0-9]):|(?<=[0-9a-zA-Z)}]) ?-) ?$")
 _IN_FORMULA_AFTER = re.compile(r"[ ]?[\^{}\\_*/+!]|[\w'\u2019]| ?[-\u2013] ?[$0-9]|:[0-9]")
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|\$\$|\\\]")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+|(?:\$\$)+|\\\]")
 _BULLET = re.compile(r"^[ *:=.]*(?:- )?")
 _EMPHASIS = re.compile(
     r"\*\*|__|`+|\\(?:text\w{0,6}|mbox|mathrm|emph) ?\{([^{}]*)\}|(?<= )[(\[] ?(\$?[0-9][0-9.,/]{0,20}%?) ?[)\]]"
@@ -116,6 +116,16 @@ def stated_value(text: str) -> str | None:
         return None
     unit = _UNIT.match(plain, first.end())
     return plain[first.start() : unit.end() if unit and unit[1] in _UNIT_WORDS else first.end()]
+
+
+def is_open(text: str) -> bool:
+    r"""Return whether a text is a sentence with numbers that states none of them.
+
+    >>> is_open("It is not 34 feet."), is_open("It is 34 feet."), is_open("no solution"), is_open(r"\frac{1}{2}")
+    (True, False, False, False)
+    """
+    is_prose = _DIGIT.search(text) is not None and "\\" not in text and len(_WORD.findall(text)) > 1
+    return is_prose and stated_value(text) is None
 
 
 def _is_calculation(text: str) -> bool:

@@ -370,6 +370,14 @@ def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tupl
     return tuple(sorted(ends if end is None else {*ends, end}))
 
 
+def declare_stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return `stop_ids`; what ends a turn is named in the model's generation_config.json, for programs that read it."""
+    ids = stop_ids(model, tokenizer)
+    if turn_end(tokenizer, stop_ids=ids) not in (None, tokenizer.eos_token_id) and model.generation_config is not None:
+        model.generation_config.eos_token_id = list(ids)
+    return ids
+
+
 def weights_fingerprint(model: PreTrainedModel) -> str:
     """Return the digest of all weights that a checkpoint of the model has: its `weights_sha256`.
 

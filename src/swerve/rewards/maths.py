@@ -13,6 +13,7 @@ from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached, check_limits
 from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.policies import MathGrading
+from swerve.grading.sentences import is_open
 from swerve.types import Problem, Reward
 
 _LONGEST_TEXT = 4_000_000
@@ -106,6 +107,8 @@ def grade_math_verify(problem: Problem, text: str) -> Reward:
     answers, _ = _read(problem, text)
     if not answers:
         return Reward(value=None, status="unparsed")
+    if is_open(answers[-1]):
+        return graded(False, answers[-1])  # the library would take a number of it all the same
     try:
         return graded(any(right for answer in answers for right in _verdicts(problem, answer)), answers[-1])
     except LimitReached as limit:

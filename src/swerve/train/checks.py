@@ -7,10 +7,11 @@ from itertools import accumulate
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from swerve.config import Config, SftStage, StageConfig, TorchEngineConfig
+from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
 from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
 from swerve.errors import ConfigError, nearest
 from swerve.models.model_folder import resolve_device, tokenizer_fingerprint
+from swerve.positions import max_positions
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
 from swerve.problems.held_out import HeldOut
@@ -22,6 +23,7 @@ from swerve.rollout.decoding import check_decoding
 from swerve.rollout.vllm_versions import check_transfer, check_vllm
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
+from swerve.train.examples import ExampleReader
 from swerve.train.initial import OTHER_TOKENS, has_open_model, is_of_run, read_architecture, recipe_architecture
 from swerve.train.learner import optimizer_class
 from swerve.train.live import check_watched
@@ -54,11 +56,9 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     for spec in sources:
         check_source(spec)
     check_examples(config)
-    for spec in _examples(config):
-        if not parse_spec(spec).is_on_hub:
-            read_learned(spec, HeldOut(), lambda _line: None)
-    if not any(parse_spec(spec).is_on_hub for spec in sources):
-        family = load_family(config.task)
+    family = None if any(parse_spec(spec).is_on_hub for spec in sources) else load_family(config.task)
+    _read_examples(config, family, architecture, tokenizer)
+    if family is not None:
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_problems(config, family, problems)
         if architecture is not None and tokenizer is not None:
@@ -113,14 +113,37 @@ def check_examples(config: Config, *, done: int = 0) -> None:
     Raises:
         ConfigError: one is not.
     """
-    for spec in _examples(config, done):
-        check_source(spec)
-
-
-def _examples(config: Config, done: int = 0) -> Iterator[str]:
-    """Yield the data specs that supervised stages learn from or validate on."""
     for stage in _stages_left(config, done):
-        yield from (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
+        for spec in _examples(stage):
+            check_source(spec)
+
+
+def _read_examples(
+    config: Config,
+    family: ProblemFamily | None,
+    architecture: PreTrainedConfig | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> None:
+    """Read the examples that are on this machine as their stages will; without a tokenizer, as records only."""
+
+    def silent(_line: str) -> None:
+        pass
+
+    for stage in config.stages:
+        specs = [spec for spec in _examples(stage) if not parse_spec(spec).is_on_hub]
+        if architecture is None or tokenizer is None:
+            for spec in specs:
+                read_learned(spec, HeldOut(), silent)
+        elif specs and isinstance(stage, SftStage | RejectStage):
+            positions = max_positions(architecture)
+            ExampleReader.of_stage(
+                stage, config, family, tokenizer, stop_ids=(), positions=positions, note=silent
+            ).read(specs)
+
+
+def _examples(stage: StageConfig) -> Sequence[str]:
+    """Return the data specs that a supervised stage learns from or validates on."""
+    return (*getattr(stage, "data", ()), *getattr(stage, "validation", ()))
 
 
 def _stages_left(config: Config, done: int) -> list[StageConfig]:

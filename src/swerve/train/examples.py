@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerBase
 
 from swerve.batch import TokenSequence
+from swerve.config import Config, RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_responses import ResponseRecord, read_provenance
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
+from swerve.problems import ProblemFamily
 from swerve.problems.data_specs import parse_spec
-from swerve.problems.held_out import HeldOut
+from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.problems.learned import read_learned
 from swerve.prompts import (
     TemplateArguments,
@@ -25,7 +27,9 @@ from swerve.prompts import (
     is_asked,
     marks_notes,
     num_ids,
+    template_arguments,
 )
+from swerve.seeds import derive_seed
 from swerve.tokens import with_end
 from swerve.types import Prompt
 
@@ -65,6 +69,33 @@ class ExampleReader:
     held_out: HeldOut = field(default_factory=HeldOut)
     """What is not learned."""
 
+    @classmethod
+    def of_stage(
+        cls,
+        stage: SftStage | RejectStage,
+        config: Config,
+        family: ProblemFamily | None,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        stop_ids: tuple[int, ...],
+        positions: int | None,
+        note: Callable[[str], None],
+    ) -> ExampleReader:
+        """Return what reads a stage's examples; see the fields. None for a family: nothing is held out."""
+        held_out = HeldOut()
+        if family is not None and (stage.validation or getattr(stage, "data", ())):
+            held_out = held_out_of(family, seed=derive_seed(config.seed, "problems"), keep=config.keep_heldout)
+        return cls(
+            tokenizer=tokenizer,
+            arguments=template_arguments(config),
+            stop_ids=stop_ids,
+            positions=positions,
+            max_length=stage.max_length,
+            packing=isinstance(stage, SftStage) and stage.packing,
+            note=note,
+            held_out=held_out,
+        )
+
     def read(self, specs: Sequence[str]) -> list[Example]:
         """Return the examples of data specs, in their order.
 
@@ -95,11 +126,13 @@ class ExampleReader:
             ConfigError: none fits `max_length`, or the tokenizer cannot encode one.
             ArtifactError: the prompt of a response is not known.
         """
-        keeps_ids = all(self._is_own(one) for one in responses) if sha256 is None else self._sha256 == sha256
         size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
-        is_by_ids = [
-            keeps_ids and bool(one.completion_ids) and max(one.completion_ids or ()) < size for one in responses
-        ]
+        is_by_ids = [one.completion_ids is not None and max(one.completion_ids) < size for one in responses]
+        if sha256 is None:
+            keeps_ids = all(is_by_ids) and all(map(self._gives_text, responses))
+        else:
+            keeps_ids = tokenizer_fingerprint(self.tokenizer) == sha256
+        is_by_ids = [by_ids and keeps_ids for by_ids in is_by_ids]
         by_text = [one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
         of_text = iter(self._by_text(by_text, source))
         encoded = [
@@ -121,15 +154,9 @@ class ExampleReader:
             )
         return kept
 
-    @property
-    def _sha256(self) -> str:
-        return tokenizer_fingerprint(self.tokenizer)
-
-    def _is_own(self, response: ResponseRecord) -> bool:
-        """Whether a response has token ids that give its text by this tokenizer."""
-        if response.completion_ids is None or max(response.completion_ids) >= num_ids(self.tokenizer):
-            return False
-        text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
+    def _gives_text(self, response: ResponseRecord) -> bool:
+        """Whether a response's token ids give its text by this tokenizer."""
+        text = self.tokenizer.decode(list(response.completion_ids or ()), skip_special_tokens=True)
         return response.response is None or text == response.response
 
     def _by_ids(self, response: ResponseRecord) -> Example:

@@ -44,10 +44,10 @@ from swerve.models.adapter import new_adapter
 from swerve.models.model_folder import (
     CheckpointWriting,
     bases_kept,
+    declare_stop_ids,
     load_base,
     load_tokenizer,
     resolve_device,
-    stop_ids,
 )
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
@@ -452,7 +452,7 @@ class _Training:
             draws=draws,
             learner=learner,
             engine=engine,
-            stop_ids=stop_ids(learner.model, learner.tokenizer),
+            stop_ids=declare_stop_ids(learner.model, learner.tokenizer),
             first_step=first_step,
             resumed=steps.start > phase.reference_start,
             progress=self.progress,

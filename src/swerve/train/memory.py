@@ -418,7 +418,12 @@ class _LiveBytes(TorchDispatchMode):
 
 
 def _computed(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what an operation gives; torch knows the shapes of experts' products in bfloat16 only."""
+    """Return what an operation gives; torch knows the shapes of experts' products in bfloat16 only.
+
+    A number that a model reads out of a tensor, to branch on, is 0: tensors have no content here.
+    """
+    if function is torch.ops.aten._local_scalar_dense.default:
+        return 0
     if function is not torch.ops.aten._grouped_mm.default:
         return function(*args, **kwargs)
     first, second, *rest = args

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from transformers import GenerationConfig
 
 from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
@@ -363,16 +364,6 @@ def test_examples_are_trained_on_in_passes_and_validated_by_problem(load, tmp_pa
         _train(load(other), tmp_path / "other", resume=True)
 
 
-class _Notes(SilentProgress):
-    """Keeps the lines that a run notes."""
-
-    def __init__(self):
-        self.lines = []
-
-    def note(self, message):
-        self.lines.append(message)
-
-
 CHAT_RECIPE = """
 seed: 1
 task: {{kind: math, train: [{problems}], heldout: [{heldout}]}}
@@ -385,7 +376,7 @@ runtime: {{device: cpu, threads: 1}}
 
 def _chat_run(tmp_path, tokenizer, rows, stage):
     """Train a tiny model on chats; return the model before, the metrics and the notes."""
-    model = save_model(tmp_path / "model", tokenizer, eos=[0, 1])
+    model = save_model(tmp_path / "model", tokenizer, eos=[0])
     chats = [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]} for q, a in rows]
     paths = {"data": _write(tmp_path / "chats.jsonl", *chats), "model": tmp_path / "model"}
     problems = _write(tmp_path / "problems.jsonl", {"question": "1 + 1 =", "answer": "2"})
@@ -432,11 +423,21 @@ def test_one_epoch_reads_every_example_once(tmp_path):
     total = sum(record["loss"] * record["num_tokens"] for record in metrics)
     assert total / sum(range(2, 12)) == pytest.approx(_loss(model, tokenizer, written), abs=1e-5)
     assert notes[0].startswith("the chat template ends a turn with '<|end|>', not with '<|endoftext|>': supervised")
+    final = RunDirectory(tmp_path / "run").checkpoints()[-1].path
+    ends = tokenizer.convert_tokens_to_ids(["<|end|>", "<|endoftext|>"])
+    assert sorted(GenerationConfig.from_pretrained(final).eos_token_id) == sorted(ends)
     # The steps before the last are those of a run by steps.
     (tmp_path / "steps").mkdir()
     assert _timeless_figures(_chat_run(tmp_path / "steps", tokenizer, rows, "steps: 3, batch_size: 4")[1][:2]) == (
         _timeless_figures(metrics[:2])
     )
+
+
+def test_passes_over_what_is_not_too_long_are_said(tmp_path):
+    rows = [("q", "x" * (150 if number < 4 else 5)) for number in range(10)]  # the model has 128 positions
+    _, metrics, notes = _chat_run(tmp_path, byte_level(TURNS), rows, "epochs: 1, batch_size: 5")
+    assert [record["epoch"] for record in metrics] == [5 / 6, 10 / 6]
+    assert notes[-1] == "the 10 examples of stage 'sft' are 1.67 passes over 6"
 
 
 def _timeless_figures(records):

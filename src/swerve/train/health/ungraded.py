@@ -90,12 +90,12 @@ def note_of_failures(records: Sequence[Mapping[str, Any]]) -> str | None:
     Args:
         records: see `judge_grading`.
     """
-    all_failed = [record for record in records if 0 < record.get("num_completions", 0) == _num_failed(record)]
-    if not records or all_failed != [records[-1]]:
+    first = next((record for record in records if 0 < record.get("num_completions", 0) == _num_failed(record)), None)
+    if first is None or first is not records[-1]:
         return None
     return (
-        f"step {records[-1]['stage_step']}: none of {records[-1]['num_completions']} completions could be graded: "
-        f"{_reasons(all_failed)}"
+        f"step {first['stage_step']}: none of {first['num_completions']} completions could be graded: "
+        f"{_reasons([first])}"
     )
 
 

@@ -15,7 +15,6 @@ from swerve.config.stages import RejectStage, SftStage
 from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
-from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.prompts import encode_completions, encode_prompts, template_arguments
 from swerve.train.curriculum import hold_out, shuffled_order
 from swerve.train.early_stopping import validation_metrics
@@ -58,6 +57,10 @@ class SftRunner:
         seed = context.seed(stage.label, "validation")
         self._examples, held_out = hold_out(examples, share, key=lambda one: one.problem, seed=seed)
         self._validation = [one.tokens for one in held_out or reader.read(stage.validation)]
+        # What is left out by its tokens was counted as `epochs` were: the passes are more than the recipe says.
+        asked, total = getattr(stage, "num_examples", None), len(self._examples)
+        if total and asked not in (None, total):
+            reader.note(f"the {asked} examples of stage '{stage.label}' are {asked / total:.3g} passes over {total}")
         self._encoded: dict[int, tuple[list[Problem], list[TokenSequence]]] = {}
         if problems := context.draws.validation:
             self._validation = self._traces(problems, self._seeds("validation", num=len(problems)))
@@ -167,17 +170,12 @@ def _size_of(stage: SupervisedStage, index: int) -> int:
 
 def example_reader(stage: SupervisedStage, context: StageContext) -> ExampleReader:
     """Return what reads a stage's examples for the model in training."""
-    held_out = HeldOut()
-    if stage.validation or getattr(stage, "data", ()):
-        seed, keep = context.seed("problems"), context.config.keep_heldout
-        held_out = held_out_of(context.family, seed=seed, keep=keep)
-    return ExampleReader(
-        tokenizer=context.learner.tokenizer,
-        arguments=template_arguments(context.config),
+    return ExampleReader.of_stage(
+        stage,
+        context.config,
+        context.family,
+        context.learner.tokenizer,
         stop_ids=context.stop_ids,
         positions=max_positions(context.learner.model.config),
-        max_length=stage.max_length,
-        packing=isinstance(stage, SftStage) and stage.packing,
         note=context.progress.note if context.world.is_main else lambda _line: None,
-        held_out=held_out,
     )
