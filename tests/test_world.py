@@ -15,7 +15,6 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.errors import StalledProcessError, ToldElsewhereError
-from swerve.interruption import deferred_signals
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
@@ -44,108 +43,52 @@ def test_two_processes_make_the_same_updates_as_one(on_two_processes, small_reci
 
 
 @pytest.fixture
-def three(monkeypatch):
-    """The attendance of three processes, with a beat so fast that naming takes an instant."""
-    monkeypatch.setattr(world, "_BEAT_SECONDS", 0.02)
-    monkeypatch.setattr(world, "_REQUEST_SECONDS", 600.0)  # else the threads would end this process
+def three():
+    """Where three processes tell that they failed."""
     store = dist.HashStore()
-    for rank in range(3):
-        world.introduce(store, rank)
-    found = [world.Attendance(store, rank=rank, size=3, timeout=20.0) for rank in range(3)]
-    yield found
-    for one in found:
-        one.end()
+    return [world.Failures(store, rank=rank, timeout=20.0) for rank in range(3)]
 
 
-def _fail(attendance, message="Timed out waiting 16000ms for recv operation to complete"):
-    with attendance.faults_named(), attendance.collective():
-        raise RuntimeError(message)
+def _wait_in_vain(failures):
+    with failures.named():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:39")
 
 
-def test_a_process_without_a_sign_of_life_is_named(three):
-    for one in (three[0], three[1], three[1]):
-        with one.collective():
-            pass
-    three[2].doing("sampling in", "step 3 of rl")
-    three[2].end()
+def test_where_a_process_is_lost_one_of_the_others_says_so_and_the_rest_are_quiet(three):
+    three[1].doing("sampling in", "step 3 of rl")
     with pytest.raises(StalledProcessError) as caught:
-        _fail(three[0])
+        _wait_in_vain(three[1])
     assert str(caught.value).startswith(
-        f"rank 2 (process {os.getpid()} on {os.uname().nodename}) was sampling in step 3 of rl and gives no sign of "
-        "life: it was stopped, killed or cut off; the others waited for up to 20 s (runtime.collective_timeout)"
+        "rank 1 failed while sampling in step 3 of rl: another process was killed, stopped or cut off, or did not come "
+        "within 20 s (runtime.collective_timeout): RuntimeError: [gloo/transport/"
     )
-    with pytest.raises(ToldElsewhereError):  # the first process tells it
-        _fail(three[1])
-
-
-def test_what_a_process_raises_is_told_by_the_first_process(three):
-    three[1].doing("updating in", "step 3 of rl")
-    with pytest.raises(ZeroDivisionError), three[1].faults_named():
-        raise ZeroDivisionError("of 7")
-    with pytest.raises(StalledProcessError, match=r"^rank 1 .* failed while updating in step 3 of rl: ZeroDiv.*: of 7"):
-        _fail(three[0])
     with pytest.raises(ToldElsewhereError):
-        _fail(three[2])
+        _wait_in_vain(three[0])
+
+
+def test_what_a_process_raises_is_named_by_another_one(three):
+    three[1].doing("updating in", "step 3 of rl")
+    with pytest.raises(ZeroDivisionError), three[1].named():
+        raise ZeroDivisionError("of 7")
+    named = rf"^rank 1 \(process {os.getpid()} on .*\) failed while updating in step 3 of rl: ZeroDiv.*: of 7"
+    with pytest.raises(StalledProcessError, match=named):
+        _wait_in_vain(three[0])
+    with pytest.raises(ToldElsewhereError):
+        _wait_in_vain(three[2])
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room")])
 def test_memory_that_runs_out_is_named_so(three, error):
     """Torch's error is a RuntimeError, which is not taken for one of connections."""
-    with pytest.raises(type(error), match="no room"), three[0].faults_named():
+    with pytest.raises(type(error), match="no room"), three[0].named():
         raise error
-    with pytest.raises(ToldElsewhereError, match="failed: out of memory: no room"):  # the first tells that itself
-        _fail(three[1])
-
-
-def test_the_next_process_tells_where_the_first_was_killed(three):
-    three[0].end()
-    with pytest.raises(StalledProcessError, match=r"^rank 0 .* gives no sign of life"):
-        _fail(three[1])
-    with pytest.raises(ToldElsewhereError):
-        _fail(three[2])
-
-
-def test_a_failure_in_the_middle_of_a_pass_is_named_by_what_torch_says(three):
-    """Collective operations of a sharded model are not done by `World`."""
-    three[2].end()
-    with pytest.raises(StalledProcessError, match="^rank 2"), three[0].faults_named():
-        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:39")
+    with pytest.raises(ToldElsewhereError, match="failed while starting: out of memory: no room"):
+        _wait_in_vain(three[1])  # the first tells that itself
 
 
 def test_an_error_of_its_own_is_not_laid_to_others(three):
-    three[2].end()  # nobody has noticed yet
-    with pytest.raises(RuntimeError, match="shapes do not fit"), three[0].faults_named():
+    with pytest.raises(RuntimeError, match="shapes do not fit"), three[0].named():
         raise RuntimeError("shapes do not fit")
-
-
-def test_sigterm_for_the_failure_of_another_process_is_no_interruption(three):
-    three[2].end()
-    with pytest.raises(StalledProcessError, match="^rank 2"), three[0].faults_named(), deferred_signals():
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_sigterm_while_all_are_alive_is_an_interruption(three):
-    with three[0].faults_named(), deferred_signals() as interruption:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert interruption.signal_number == signal.SIGTERM
-
-
-def test_a_process_that_is_alive_but_does_not_come_is_named(three):
-    for one in (three[0], three[1], three[0], three[2]):
-        with one.collective():
-            pass
-    with pytest.raises(StalledProcessError, match=r"^rank 1 .* has not come .*; rank 2 .* but is alive; the others"):
-        _fail(three[0])
-    with pytest.raises(ToldElsewhereError):  # one that is late finds that all others have gone
-        _fail(three[1])
-
-
-def test_an_error_that_nobody_is_missing_for_is_itself(three):
-    for one in three[1:]:
-        with one.collective():
-            pass
-    with pytest.raises(RuntimeError, match="sizes differ"):
-        _fail(three[0], "sizes differ")
 
 
 @pytest.mark.slow
@@ -163,7 +106,7 @@ def test_two_processes_evaluate_as_one_does(on_two_processes, small_run, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_a_stopped_process_is_named_within_the_timeout_and_the_run_goes_on_from_its_checkpoint(
+def test_a_stopped_process_ends_the_job_at_the_timeout_and_the_run_goes_on_from_its_checkpoint(
     small_recipe, small_run, tmp_path
 ):
     run = RunDirectory(tmp_path / "run")
@@ -172,13 +115,12 @@ def test_a_stopped_process_is_named_within_the_timeout_and_the_run_goes_on_from_
     try:
         second = _rank_1_at_work(agent, run, errors)
         os.kill(second, signal.SIGSTOP)
-        seconds_until(f"rank 1 (process {second}", errors, limit=25)
-        assert agent.wait(30) != 0  # the other one woke it, so that torchrun does not wait to kill it
+        seconds_until("within 20 s (runtime.collective_timeout)", errors, limit=40)
+        assert agent.wait(60) != 0  # torchrun kills the stopped one after 30 s
     finally:
         agent.kill()
     assert run.read_provenance()["status"] == "failed"
-    line = next(line for line in errors.read_text().splitlines() if f"rank 1 (process {second}" in line)
-    assert line.startswith("swerve: error: rank 1")
+    assert "swerve: error: rank 0 failed while " in errors.read_text()
     config = load_config(run.config_path)
     train(config, run, resume=True, progress=SilentProgress())
     assert [one.label for one in run.checkpoints()] == [one.label for one in small_run.checkpoints()]
@@ -193,18 +135,18 @@ def _rank_1_at_work(agent, run, errors):
 
 @pytest.mark.slow
 @pytest.mark.dist
-def test_a_killed_process_is_named_at_once_and_torchrun_starts_the_job_again(small_recipe, tmp_path):
+def test_a_killed_process_ends_the_others_at_once_and_torchrun_starts_the_job_again(small_recipe, tmp_path):
     run, errors = RunDirectory(tmp_path / "run"), tmp_path / "errors.txt"
     agent = torchrun_train(small_recipe, "--out", run.path, errors=errors, restarts=1)
     try:
         second = _rank_1_at_work(agent, run, errors)
         os.kill(second, signal.SIGKILL)
-        seconds_until(f"rank 1 (process {second}", errors, limit=20)
+        seconds_until("another process was killed", errors, limit=15)
         assert agent.wait(300) == 0, errors.read_text()
     finally:
         agent.kill()
     lines = errors.read_text().splitlines()
-    assert sum("gives no sign of life" in line for line in lines) == 1
+    assert sum("another process was killed" in line for line in lines) == 1
     assert any("torchrun started the processes again: the run continues" in line for line in lines)
     assert run.read_provenance()["status"] == "trained"
     assert run.checkpoints()[-1].final
@@ -223,4 +165,4 @@ def test_a_process_that_starts_late_is_named(late, monkeypatch):
     said = f"did not all meet within 6 s .*: rank {late} did not come"
     with pytest.raises(StalledProcessError, match=said), world.joined_world("cpu", timeout=6):
         pass
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 9

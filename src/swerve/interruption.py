@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -56,42 +56,6 @@ _deferring: list[Interruption] = []
 """Of the blocks in which signals are deferred at present."""
 
 
-_checks: list[Callable[[], bool]] = []
-"""What is called at SIGTERM, of the blocks of `checked_sigterm`."""
-
-
-@contextmanager
-def checked_sigterm(check: Callable[[], bool]) -> Iterator[None]:
-    """Call `check` at SIGTERM, also within `deferred_signals`: torchrun sends it where another process failed.
-
-    It may raise, and returns whether the signal has no other meaning. If it has, it works as outside of the block.
-    Outside the main thread `check` is not called.
-    """
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if not check():
-            signal.signal(number, previous)
-            signal.raise_signal(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, handle)
-    _checks.append(check)
-    try:
-        yield
-    finally:
-        _checks.remove(check)
-        signal.signal(signal.SIGTERM, previous)
-
-
-def request_stop() -> None:
-    """Send SIGTERM to the main thread if a block of `checked_sigterm` runs in it."""
-    main = threading.main_thread().ident
-    if _checks and main is not None:
-        signal.pthread_kill(main, signal.SIGTERM)
-
-
 def asked_to_stop() -> int | None:
     """Return the number of the signal that asked a block of `deferred_signals` for a stop: for work that only waits."""
     return next((one.signal_number for one in _deferring if one.signal_number is not None), None)
@@ -109,8 +73,7 @@ def deferred_signals() -> Iterator[Interruption]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if os.getpid() == process:
-            if number != signal.SIGTERM or not any(check() for check in _checks):
-                interruption.ask(number)
+            interruption.ask(number)
         elif number in _URGENT:  # in a forked copy, which has nothing to save
             os._exit(128 + number)
 

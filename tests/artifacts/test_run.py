@@ -113,7 +113,7 @@ def test_a_run_that_has_lost_its_run_json_is_named(run):
 
 
 def test_checkpoints_that_should_be_there_are_named(run):
-    remedy = f"is missing; make it again with: swerve train {run.path} --resume"
+    remedy = "is missing; restore it from a copy, or continue without it"
     assert run.missing_checkpoints({4, 6, 9, 12}) == []  # the last one is still to come
     assert run.missing_checkpoints({2, 4, 8, 9}) == [f"step_000002 {remedy}", f"step_000008 {remedy}"]
     run.set_status("trained")

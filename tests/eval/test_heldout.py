@@ -150,7 +150,7 @@ def test_a_checkpoint_that_should_be_there_is_named(small_config, small_run, tmp
     shutil.rmtree(run.checkpoint_path(224))
     progress = _Notes()
     evaluate(small_config, run, progress=progress)
-    assert progress.said[0] == f"step_000224 is missing; make it again with: swerve train {run.path} --resume"
+    assert progress.said[0] == "step_000224 is missing; restore it from a copy, or continue without it"
 
 
 def test_nothing_to_evaluate_says_what_to_run(small_config, tmp_path):

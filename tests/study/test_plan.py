@@ -150,8 +150,6 @@ def test_a_run_is_done_once_its_checkpoints_are_evaluated(small_run, small_confi
     evaluation = job.run.evaluation_path(job.run.select_checkpoint("rl-2"))
     evaluation.write_text(evaluation.read_text().replace('"rl-2"', '"rl-3"'))
     assert job.next_step() == "eval"
-    job.run.remove_checkpoint(job.run.select_checkpoint("rl-2"))
-    assert job.next_step() == "train"
     job.run.set_status("interrupted")
     assert job.next_step() == "train"
 

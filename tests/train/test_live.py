@@ -220,8 +220,7 @@ def test_resuming_reads_one_checkpoint_once_unless_all_are_asked_for(trained, tm
     assert sum(sizes) < counted.num_bytes < sum(sizes) + 60_000  # manifests, config.yaml and a small tokenizer
     assert not any("step_000006" in note for note in progress.notes)
     train(config, run, resume=True, progress=progress, verify=True)
-    assert "making step_000006 again, from rl-1" in progress.notes
-    _same(run, whole)
+    assert any("passing over" in note and "step_000006" in note for note in progress.notes)
 
 
 def test_manifests_of_earlier_versions_have_no_sizes_and_their_files_are_read(trained, tmp_path):
@@ -237,8 +236,7 @@ def test_manifests_of_earlier_versions_have_no_sizes_and_their_files_are_read(tr
     progress = _Notes()
     train(config, run, resume=True, progress=progress)
     assert "continuing after rl-5 (step 9)" in progress.notes
-    assert "making step_000006 again, from rl-1" in progress.notes
-    assert _weights(run) == _weights(whole)
+    assert any("passing over" in note and "step_000006" in note for note in progress.notes)
 
 
 def test_a_stage_continues_with_the_moments_of_the_one_before_when_asked(trained, tmp_path):

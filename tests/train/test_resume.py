@@ -337,68 +337,26 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(small_config, small_run, tmp
     _same_as(run, small_run)
 
 
-def test_a_damaged_checkpoint_in_the_middle_is_made_again_and_no_other(small_config, small_run, tmp_path):
-    """Damaged and missing ones, after an RL stage's own checkpoint and after a stage with pairs; later ones stand."""
-    shutil.copytree(small_run.path, tmp_path / "run")
-    run = RunDirectory(tmp_path / "run")
-    metrics = run.metrics_path.read_bytes()
-    (run.checkpoint_path(224) / "model.safetensors").write_bytes(b"")
-    shutil.rmtree(run.checkpoint_path(222))
-    untouched = [run.checkpoint_path(step) / "model.safetensors" for step in (100, 220, 226)]
-    before = [path.stat().st_ino for path in untouched]
+def test_kept_checkpoints_before_the_newest_that_are_missing_or_damaged_are_named_and_stay_so(micro, tmp_path):
+    """Training goes on after the newest one; with `verify` a change that keeps the size is seen, too."""
+    config, run, whole = _copy(micro, tmp_path / "run")
+    run.remove_checkpoint(run.checkpoints()[3])  # two steps are left to train
+    shutil.rmtree(run.checkpoint_path(1))
+    damaged = run.checkpoint_path(2) / "model.safetensors"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
     progress = _Notes()
-    train(small_config, run, resume=True, progress=progress)
-    assert [note for note in progress.notes if "again" in note] == [
-        "making step_000222 again, from sft-220",
-        "making step_000224 again, from sft-220",
-    ]
-    assert [path.stat().st_ino for path in untouched] == before
-    assert run.metrics_path.read_bytes() == metrics
-    _same_as(run, small_run)
-    assert (run.checkpoint_path(224) / "MANIFEST.json").read_bytes() == (
-        small_run.checkpoint_path(224) / "MANIFEST.json"
-    ).read_bytes()
-
-
-def test_a_missing_checkpoint_of_a_stage_that_reads_another_one_is_made_again(tmp_path):
-    """The reference of the KL term is an earlier checkpoint of the run."""
-    from swerve.recipes import load_config
-
-    recipe = tmp_path / "kl.yaml"
-    recipe.write_text(MICRO.replace("runtime:", KL_STAGE))
-    config = load_config(recipe)
-    run, whole = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "whole")
-    train(config, whole, resume=False, progress=SilentProgress())
-    shutil.copytree(whole.path, run.path)
-    shutil.rmtree(run.checkpoint_path(6))
-    progress = _Notes()
-    train(config, run, resume=True, progress=progress)
-    assert "making step_000006 again, from sft-4" in progress.notes
-    assert not [note for note in progress.notes if "stays missing" in note]
+    train(config, run, resume=True, progress=progress, verify=True)
+    assert any(note.startswith(f"passing over a checkpoint: {damaged}") for note in progress.notes)
+    assert "continuing after sft-3 (step 3)" in progress.notes
+    assert (
+        f"checkpoint of step 1 is missing: {run.checkpoint_path(1)}; restore it from a copy, or continue without it"
+    ) in progress.notes
+    assert [one.step for one in run.checkpoints()] == [2, 3, 4]
+    assert run.checkpoints()[-1].weights_sha256 == whole.checkpoints()[-1].weights_sha256
+    for path in (run.checkpoint_path(1), run.checkpoint_path(2)):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(whole.checkpoint_path(int(path.name[-1])), path)
     _same_as(run, whole)
-
-
-KL_STAGE = """\
-  - {kind: rl, steps: 3, prompts_per_step: 2, samples_per_prompt: 2, optimizer: {lr: 1e-3}, checkpoints: [2],
-     zero_variance: keep, kl: {kind: loss, coef: 0.1, reference: sft}}
-max_new_tokens: 36
-runtime:"""
-
-
-def test_a_checkpoint_that_would_come_out_otherwise_stays_missing_and_is_named(micro, tmp_path, monkeypatch):
-    """As on another machine: here the learning rate is another, so that the losses differ from the recorded ones."""
-    from swerve.train.stages import sft
-
-    config, run, _ = _copy(micro, tmp_path / "run")
-    shutil.rmtree(run.checkpoint_path(2))
-    rate = sft.learning_rate
-    monkeypatch.setattr(sft, "learning_rate", lambda *arguments: 1.01 * rate(*arguments))
-    progress = _Notes()
-    train(config, run, resume=True, progress=progress)
-    (note,) = [note for note in progress.notes if "stays missing" in note]
-    assert note.startswith("step_000002 stays missing: it could not be made again: other values than those in metrics")
-    assert [one.step for one in run.checkpoints()] == [1, 3, 4]
-    assert not list(run.path.glob(".swerve-tmp-*"))
 
 
 def test_a_run_of_an_earlier_version_with_a_removed_key_is_continued_as_the_run_it_is(micro, tmp_path):

@@ -185,7 +185,9 @@ def atomic_directory(path: Path, manifest: Mapping[str, Any] = {}, **provenance:
         entries = {**provenance, **manifest, "files": digests, "sizes": sizes}
         (temporary / MANIFEST_NAME).write_text(dump_json(sealed(entries)), encoding="utf-8")
         _flush(temporary)
-        replace_directory(path, temporary)
+        remove(path)
+        os.rename(temporary, path)
+        fsync(path.parent)
 
 
 def _flush(directory: Path) -> None:
@@ -195,13 +197,6 @@ def _flush(directory: Path) -> None:
         if file.is_file():
             _set_mode(file, mode)
         fsync(file)
-
-
-def replace_directory(path: Path, new: Path) -> None:
-    """Put the directory `new`, which is on the disk, at `path`; what was there is deleted just before."""
-    remove(path)
-    os.rename(new, path)
-    fsync(path.parent)
 
 
 @contextmanager

@@ -157,13 +157,6 @@ def synced_extent(path: Path) -> Extent:
     return Extent(length=path.stat().st_size, sha256=_head_sha256(path, None))
 
 
-def extent_to_step(path: Path, step: int) -> Extent:
-    """Return how far a log had been written after a step."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    head = b"".join(line for line in lines if json.loads(line)["step"] <= step)
-    return Extent(length=len(head), sha256=hashlib.sha256(head).hexdigest())
-
-
 def check_extent(path: Path, extent: Extent) -> None:
     """Check that a file begins with what it held at some point; it may go on.
 

@@ -334,7 +334,7 @@ class RunDirectory:
         return [
             *([f"left out, for retention.keep deleted them: {deleted}"] if deleted else []),
             *(
-                f"{self.checkpoint_path(step).name} is missing; make it again with: swerve train {self.quoted} --resume"
+                f"{self.checkpoint_path(step).name} is missing; restore it from a copy, or continue without it"
                 for step in missing
                 if step in kept
             ),

@@ -22,7 +22,7 @@ StageOverrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory.  [default: runs/NAME]")]
 Verify = Annotated[
     bool,
-    typer.Option("--verify", help="Resumed, read the checkpoints before the last one too; make damaged ones again."),
+    typer.Option("--verify", help="Resumed, read the checkpoints before the last one too, and name damaged ones."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run from its last checkpoint.")]
 ResumeOrStart = Annotated[

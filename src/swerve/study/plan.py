@@ -145,9 +145,6 @@ class Job:
         status = self.run.read_provenance().get("status")
         if status not in ("trained", "collapsed"):
             return "train"
-        kept = self.run.missing_checkpoints(self.config.scheduled_steps, self.config.retained_steps)
-        if status == "trained" and any(" is missing" in line for line in kept):
-            return "train"
         if "eval" in self.steps and not self._is_evaluated():
             return "eval"
         if "probe" in self.steps and status == "trained" and not self._is_probed():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -81,7 +80,7 @@ from swerve.train.learner import (
 from swerve.train.live import LiveDivergence, LiveEvaluation, Watch, is_evaluated, is_that_of_files
 from swerve.train.phases import Phase, phases_of
 from swerve.train.replicated_model import ReplicatedModel, trained_names
-from swerve.train.resume import SavedState, cut_back_to, make_missing_again, resume_point, tidy
+from swerve.train.resume import SavedState, cut_back_to, resume_point, tidy
 from swerve.train.rollouts import PENDING, pending_state, restore_pending
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
@@ -123,7 +122,7 @@ def train(
 
     With `resume`, training continues from the newest intact checkpoint and ends with the weights, bit for bit on a CPU,
     that an uninterrupted run would have. Started by torchrun, the processes share each step's work. With `verify`, the
-    kept checkpoints before it are read too, and damaged ones made again. `profile` is the name of the recipe's profile
+    kept checkpoints before it are read too, and damaged ones named. `profile` is the name of the recipe's profile
     that `config` is of, for the run's provenance.
 
     Raises:
@@ -168,9 +167,6 @@ def train(
         world.barrier()
         check_end(point.newest, read_metrics(run.metrics_path))
         training = _Training(config, run, world, family, problems, progress, run.identity(), interruption)
-        make_missing_again(point, run, world, progress, training.run_elsewhere)
-        if world.is_main and point.missing:
-            tidy(run, point.newest, config)
         training.run(point.newest, point.state)
 
 
@@ -305,22 +301,12 @@ class _Training:
     identity: Mapping[str, Any]
     """What the run's checkpoints are marked with."""
     interruption: Interruption
-    last_step: int | None = None
-    """Global step to stop after; None: the end."""
     saving: list[_Saving] = field(default_factory=list)
     """The checkpoint that is being written while training continues; at most one."""
 
-    def run_elsewhere(self, directory: RunDirectory, start: CheckpointRef | None, last_step: int) -> None:
-        """Train from a checkpoint until a global step, writing to another directory."""
-        runtime = self.config.runtime.model_copy(update={"trackers": ()})
-        config = self.config.model_copy(update={"runtime": runtime})
-        replace(self, config=config, run_directory=directory, last_step=last_step).run(start)
-
-    def run(self, newest: CheckpointRef | None, state: SavedState | None = None) -> None:
+    def run(self, newest: CheckpointRef | None, state: SavedState | None) -> None:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished; `state` is in it."""
         config, done = self.config, newest.step if newest else 0
-        if newest is not None and state is None:
-            state = SavedState.read(newest, runtime=config.runtime, world=self.world)
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
         check_examples(config, done=done)
         check_models(config, model, tokenizer, done=done)
@@ -339,7 +325,7 @@ class _Training:
         def new_engine() -> Engine:
             return make_engine(config.rollout.engine, model, tokenizer, max_rows=config.runtime.max_rows)
 
-        if newest is not None and self.last_step is None:
+        if newest is not None:
             self._make_up_evaluation(newest)
         first_step, weights = 0, self._weights(model)
         moments = state.trainer if state is not None else {}
@@ -355,7 +341,7 @@ class _Training:
         ):
             self.interruption.raises = False  # from here on a step is finished first, and saved
             for stage in config.stages:
-                if done < first_step + stage.steps and first_step < (self.last_step or math.inf):
+                if done < first_step + stage.steps:
                     inside = newest if done > first_step else None
                     learner = self._learner(stage, weights, tokenizer)
                     if inside is not None:
@@ -365,7 +351,7 @@ class _Training:
                     pending = moments.pop(PENDING, None)
                     moments.clear()
                     for phase, drawn in zip(phases_of(stage), draws[stage.label], strict=True):
-                        steps = self._steps_left(phase, first_step, done)
+                        steps = range(max(phase.steps.start, done - first_step), phase.steps.stop)
                         if steps:
                             context = self._context(phase, steps, learner, engine, first_step, drawn, history)
                             restore_pending(phase.stage, context, steps.start, pending)
@@ -395,11 +381,6 @@ class _Training:
         """Whether the stage after this one continues with the optimizer's state."""
         stages = self.config.stages
         return stage is not stages[-1] and stages[stages.index(stage) + 1].optimizer.keep_state
-
-    def _steps_left(self, phase: Phase, first_step: int, done: int) -> range:
-        """Return the steps of a phase that are to be made after global step `done`, counted within the stage."""
-        last = math.inf if self.last_step is None else self.last_step
-        return range(max(phase.steps.start, done - first_step), int(max(0, min(phase.steps.stop, last - first_step))))
 
     def _initial_model(self) -> tuple[Any, Any]:
         """Return the model and tokenizer that training begins with: the recipe's or new ones."""

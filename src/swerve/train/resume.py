@@ -1,33 +1,21 @@
 """What a resumed training continues from, and the kept checkpoints before it that are missing or damaged.
 
-Training continues after the newest checkpoint that agrees with itself, with the run and with the logs. A kept
-checkpoint before it is made again in a directory of its own, from the one before; it takes its place if the metrics on
-the way are those that the run has recorded.
+Training continues after the newest checkpoint that agrees with itself, with the run and with the logs. Kept checkpoints
+before it that are missing or damaged are named, and stay as they are.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from swerve.artifacts.files import (
-    MANIFEST_NAME,
-    TEMPORARY_PREFIX,
-    read_manifest,
-    remove,
-    replace_directory,
-    write_sealed,
-)
-from swerve.artifacts.metrics import Extent, check_extent, cut_back, extent_to_step, read_metrics, truncate_metrics
-from swerve.artifacts.run import STATE_NAME, CheckpointRef, RunDirectory
+from swerve.artifacts.files import MANIFEST_NAME
+from swerve.artifacts.metrics import cut_back, truncate_metrics
+from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.config import Config
 from swerve.config.recipe import RuntimeConfig
-from swerve.errors import CheckpointError, InterruptedRunError, SwerveError
+from swerve.errors import CheckpointError
 from swerve.models.model_folder import LoadedModel, read_trainer_state
 from swerve.progress import Progress
 from swerve.train.early_stopping import kept_steps
@@ -66,21 +54,17 @@ class ResumePoint:
     """The checkpoint to continue from; None: begin."""
     state: SavedState | None
     """What is in it."""
-    intact: Sequence[CheckpointRef]
-    """It and the checkpoints before it that look whole, by step."""
-    missing: Sequence[int]
-    """Global steps before it whose checkpoint should be there and is missing or damaged."""
 
 
 def resume_point(
     config: Config, run: RunDirectory, progress: Progress, *, world: World, verify: bool = False
 ) -> ResumePoint:
-    """Read the checkpoint that training continues from, and say what is passed over.
+    """Read the checkpoint that training continues from, and say what is passed over or missing.
 
     Args:
         config: the run's.
         run: where.
-        progress: told what is passed over.
+        progress: told what is passed over or missing.
         world: the processes that go on.
         verify: also compare the content of the checkpoints before it with their digests, not their sizes alone.
 
@@ -103,16 +87,20 @@ def resume_point(
             intact.pop()
     if state is None:
         run.intact_checkpoints(verify=True)  # raises where the logs agree with none that is whole
-        return ResumePoint(newest=None, state=None, intact=(), missing=())
+        return ResumePoint(newest=None, state=None)
     if newest.run_files is None:
         progress.note(
             f"{newest.label} was saved by an earlier version, whose manifests do not cover metrics.jsonl and "
             "problems.jsonl: they are taken as they are"
         )
     progress.note(f"continuing after {newest.label} (step {newest.step})")
-    known = {checkpoint.step for checkpoint in intact}
-    missing = [step for step in sorted(config.retained_steps(newest.step) - known) if step < newest.step]
-    return ResumePoint(newest=newest, state=state, intact=intact, missing=missing)
+    for step in sorted(config.retained_steps(newest.step)):
+        path = run.checkpoint_path(step)
+        if step < newest.step and not (path / MANIFEST_NAME).is_file():
+            progress.note(
+                f"checkpoint of step {step} is missing: {path}; restore it from a copy, or continue without it"
+            )
+    return ResumePoint(newest=newest, state=state)
 
 
 def cut_back_to(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> None:
@@ -135,115 +123,3 @@ def tidy(run: RunDirectory, newest: CheckpointRef | None, config: Config) -> Non
     run.remove_outdated_checkpoints(step, scheduled=kept_steps(config, run, newest))
     if not config.retention.save_optimizer:
         run.remove_trainer_states(step, kept=config.stateful_steps)
-
-
-def make_missing_again(
-    point: ResumePoint,
-    run: RunDirectory,
-    world: World,
-    progress: Progress,
-    train_to: Callable[[RunDirectory, CheckpointRef | None, int], None],
-) -> None:
-    """Make the missing checkpoints again, where that gives the same; say which stay missing.
-
-    Args:
-        point: with their steps.
-        run: the run.
-        world: the processes that train.
-        progress: told of each.
-        train_to: trains in a directory, from a checkpoint (None: the beginning) until a global step.
-
-    Raises:
-        InterruptedRunError: a signal asked for a stop.
-    """
-    for step in point.missing:
-        name = run.checkpoint_path(step).name
-        earlier = [one for one in point.intact if one.step < step and one.scheduled]  # the others are gone
-        complete = [one for one in earlier if one.final or (one.path / STATE_NAME).is_dir()]
-        start = complete[-1] if complete else None
-        if world.device != "cpu" or any(one.run_files is None for one in (*earlier, *point.intact[-1:])):
-            progress.note(f"{name} is missing; only on a CPU, and in a run of this version, it could be made again")
-            continue
-        progress.note(f"making {name} again, from {start.label if start else 'the beginning'}")
-        again = _Again(run=run, start=start, step=step)
-        try:
-            if world.is_main:
-                again.prepare(earlier)
-            world.barrier()
-            train_to(again.directory, start, step)
-            if world.is_main:
-                again.install()
-        except InterruptedRunError as error:
-            raise InterruptedRunError(
-                f"interrupted while {name} was made again; continue with: swerve train {run.quoted} --resume",
-                signal_number=error.exit_status - 128,
-            ) from None
-        except SwerveError as error:
-            progress.note(f"{name} stays missing: it could not be made again: {error}")
-        finally:
-            if world.is_main:
-                remove(again.directory.path)
-        world.barrier()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Again:
-    """A checkpoint that is made again, in a directory of its own."""
-
-    run: RunDirectory
-    start: CheckpointRef | None
-    """What is trained from; None: the beginning."""
-    step: int
-    """Global step of the checkpoint."""
-
-    @property
-    def directory(self) -> RunDirectory:
-        """Where it is made: a run as it was at the start, which a kill leaves to be removed."""
-        return RunDirectory(self.run.path / f"{TEMPORARY_PREFIX}again")
-
-    def prepare(self, earlier: Sequence[CheckpointRef]) -> None:
-        """Make the directory, with the logs up to the start and links to the checkpoints before it."""
-        remove(self.directory.path)
-        links = {self.directory.checkpoint_path(one.step): one.path for one in earlier}
-        if self.run.initial_path.is_dir():
-            links[self.directory.initial_path] = self.run.initial_path
-        for link, folder in links.items():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(folder.resolve(), target_is_directory=True)
-        extents = {} if self.start is None else dict(self.start.run_files or {})
-        for name in ("run.json", "config.yaml", *extents):
-            copy = self.directory.path / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.run.path / name, copy)
-        for name, extent in extents.items():
-            cut_back(self.directory.path / name, extent)
-
-    def install(self) -> None:
-        """Put the checkpoint into its place in the run.
-
-        Raises:
-            SwerveError: other metrics were measured on the way than the run has recorded.
-        """
-        logs = (self.run.metrics_path, self.run.problems_path)
-        for log in logs:
-            if self._records(self.directory.path / log.name) != self._records(log):
-                raise SwerveError(
-                    f"other values than those in {log.name} came out, as on another machine, or with another number "
-                    "of threads or processes"
-                )
-        folder = self.directory.checkpoint_path(self.step)
-        manifest = read_manifest(folder)
-        extents = {name: Extent(**one) for name, one in manifest["run_files"].items()}
-        extents.update({log.name: extent_to_step(log, self.step) for log in logs if log.name in extents})
-        for name, extent in extents.items():
-            check_extent(self.run.path / name, extent)
-        write_sealed(folder / MANIFEST_NAME, {**manifest, "run_files": extents})
-        replace_directory(self.run.checkpoint_path(self.step), folder)
-
-    def _records(self, log: Path) -> list[dict[str, Any]]:
-        """Return what a log says of the steps on the way, apart from times."""
-        first = 0 if self.start is None else self.start.step
-        records = [one for one in read_metrics(log) if first < one["step"] <= self.step]
-        return [
-            {name: value for name, value in one.items() if name not in ("seconds", "sync_seconds")} for one in records
-        ]
