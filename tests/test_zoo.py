@@ -263,7 +263,7 @@ def test_a_model_goes_through_every_stage(name, tmp_path):
     assert said[0].tie_word_embeddings == said[1].tie_word_embeddings
     assert said[1].dtype == torch.float32
     stops = [hf.GenerationConfig.from_pretrained(one).eos_token_id for one in (folder, final)]
-    assert stops == [animal.stops] * 2
+    assert stops == [animal.stops, [2, 3]]  # 3 ends a turn in the template
     rollouts = read_table(run.rollouts_path(8), ROLLOUTS_SCHEMA)["prompt_ids"].to_pylist()
     prompts = {tuple(ids) for ids in [*rollouts, *(one["prompt_ids"] for one in sequences.values())]}
     begin = "<s>17think<s><|user|>" if animal.template == DATED else "<s><|user|>"

@@ -211,16 +211,6 @@ def test_killed_and_resumed_it_ends_byte_for_byte_as_uninterrupted(start, wholes
     assert differences(contents(run.path), wholes["stateful"]) == []
 
 
-@pytest.mark.slow
-def test_a_missing_checkpoint_is_made_again_with_what_was_sampled_ahead(start, tmp_path):
-    run = start("whole", STATEFUL)
-    expected = contents(run.path)
-    run.remove_checkpoint(run.checkpoints()[0])
-    assert differences(contents(run.path), expected) != []
-    start("whole", STATEFUL, resume=True)
-    assert differences(contents(run.path), expected) == []
-
-
 class _Notes(SilentProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
