@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from itertools import accumulate
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -120,9 +121,9 @@ class _Counted(_Stage):
     """What `epochs` come to: examples, or prompts, of all steps; the last step has what is left. Null: all are full."""
 
     @property
+    @abstractmethod
     def step_size(self) -> int:
         """Examples, or prompts, of a full step."""
-        raise NotImplementedError
 
     def size_of(self, index: int) -> int:
         """Return how many examples, or prompts, the step with 0-based number `index` has."""

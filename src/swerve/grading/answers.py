@@ -169,7 +169,7 @@ def final_text(text: str, *, after_thinking: bool = True) -> str | None:
             thinks = mark["open"] is not None
             start = start if thinks or not after_thinking else mark.end()
         elif _INSIDE.match(text, mark.end()):
-            inside.append(mark)  # within a box or a formula, which goes on behind it
+            inside.append(mark)  # within a box or a formula, which continues behind it
         elif not text[start : mark.start()].strip():
             start = mark.end()  # padding
         elif not (thinks and mark[0] == "<|end|>"):
@@ -369,7 +369,7 @@ def _hash(text: str) -> str | None:
 def _phrase(text: str) -> str | None:
     """Return what the last phrase such as `the answer is` says, or what is said after it was taken back.
 
-    None: there is none, or it goes on as a sentence without a value.
+    None: there is none, or it continues as a sentence without a value.
     """
     match = _last_match(_PHRASE, text)
     if match is None:
