@@ -224,8 +224,9 @@ class _Job:
             other = self.wait(_SHORT_TIMEOUT + 20 if is_stopped else 15)[1 - rank]
         except AssertionError as error:
             return [str(error)]
-        # It had finished; or SIGTERM came before the two had met.
-        is_said = "another process was killed" in other.err or f"rank {rank} did not come" in other.err
+        # It had finished; or SIGTERM came before the two had met, before or after it was taken for an interruption.
+        sayings = ("another process was killed", f"rank {rank} did not come", "interrupted before the first step")
+        is_said = any(one in other.err for one in sayings)
         return [] if is_said or other.status in (0, -signal.SIGTERM) else [f"{rank}'s end is not said", *self.said()]
 
 
