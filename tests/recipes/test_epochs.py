@@ -62,6 +62,7 @@ def test_epochs_of_files_are_of_their_records(tmp_path):
         ("loss: cross_entropy", "steps: 1", "missing required key 'stages.0.steps'"),
         ("steps: 3", "epochs: 2, phases: [{steps: 1}]", "epochs stands in place of steps and of phases"),
         ("steps: 2, num_examples: 17", "steps: 1", r"num_examples \(17\) do not take 2 steps of 8; leave it out"),
+        ("steps: 3", "epochs: 1, zero_variance: refill", "refill draws further prompts than a pass .* has; give steps"),
         ("steps: 1, epochs: null", "epochs: 1, where: {kinds: [none]}", "of no examples"),
     ],
 )

@@ -447,6 +447,11 @@ class RlStage(_Sampling):
                 f"with samples_per_prompt 1 the rewards of every group are equal, and zero_variance "
                 f"{self.zero_variance} would leave all of them out; use zero_variance: keep"
             )
+        if self.zero_variance == "refill" and (self.epochs is not None or self.num_examples is not None):
+            raise ValueError(
+                "zero_variance: refill draws further prompts than a pass over the problems has; give steps in place of "
+                "epochs, or use zero_variance: drop"
+            )
         return self
 
     @property

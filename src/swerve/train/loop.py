@@ -130,7 +130,8 @@ def train(
             fit the task; a problem's grader does not exist or does not take its policies; a part of kind `custom`
             cannot be loaded or has changed; or the training problems have changed.
         ArtifactError: another process holds the run, or what resuming reads was changed; the message names the file.
-        CollapseError: training collapsed, and the stage is to stop where it does; the state was saved.
+        CollapseError: training collapsed, and the stage is to stop where it does; the state was saved. On resuming: it
+            did at the run's last step.
         InterruptedRunError: a signal asked for a stop (see `deferred_signals`); the state was saved.
         SwerveError: a loss or gradient that is not finite; a stage that cannot begin.
     """
@@ -165,7 +166,7 @@ def train(
         if world.is_main:
             cut_back_to(run, point.newest, config)
         world.barrier()
-        check_end(point.newest, read_metrics(run.metrics_path))
+        check_end(config.stages, point.newest, read_metrics(run.metrics_path))
         training = _Training(config, run, world, family, problems, progress, run.identity(), interruption)
         training.run(point.newest, point.state)
 

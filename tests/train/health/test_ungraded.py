@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.run import CheckpointRef
-from swerve.config import RlStage, SftStage
-from swerve.errors import SwerveError
+from swerve.config import CollapseConfig, RlStage, SftStage
+from swerve.errors import CollapseError, SwerveError
 from swerve.train.health.ungraded import check_end, judge_grading, note_of_failures, outcome_figures
 from swerve.types import Reward
 from swerve.world import World
@@ -108,10 +108,21 @@ def test_a_stage_that_ended_so_is_no_success_when_training_goes_on():
     newest = partial(CheckpointRef, step=9, stage="rl", stage_step=9, path=Path("c"), scheduled=True)
     records = [_record(8, 4), _record(9, 4, errors=4, stopped_error_share=0.5)]
     with pytest.raises(SwerveError, match="stage 'rl' ended because 50% of its last .* start another run"):
-        check_end(newest(final=True), records)
-    check_end(newest(final=False), records)  # has steps left, which are judged
-    check_end(newest(final=True), records[:1])
-    check_end(None, [])
+        check_end([STAGE], newest(final=True), records)
+    check_end([STAGE], newest(final=False), records)  # has steps left, which are judged
+    check_end([STAGE], newest(final=True), records[:1])
+    check_end([STAGE], None, [])
+
+
+def test_a_run_that_ended_in_a_collapse_stays_collapsed():
+    newest = CheckpointRef(step=9, stage="rl", stage_step=9, path=Path("c"), scheduled=True, final=True)
+    record = _record(9, 4, collapse="reward", collapse_message="the reward fell from 0.5 to 0.1")
+    stopping = STAGE.model_copy(update={"label": "rl", "collapse": CollapseConfig(action="stop")})
+    with pytest.raises(CollapseError, match="stage 'rl' ended in a collapse: the reward fell .* no step is left"):
+        check_end([stopping], newest, [record])
+    check_end([stopping, STAGE.model_copy(update={"label": "next"})], newest, [record])  # goes on regardless
+    check_end([stopping], newest, [{**record, "rolled_back_to": 3}])
+    check_end([stopping.model_copy(update={"collapse": CollapseConfig(action="warn")})], newest, [record])
 
 
 def test_the_first_step_without_a_graded_completion_is_said_once():

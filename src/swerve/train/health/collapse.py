@@ -297,9 +297,10 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
     if action == "warn":
         context.progress.note(f"{stage.label} step {step}: {collapse.message}")
         return Verdict(figures=figures)
+    is_end = step == stage.steps and stage.label == context.config.stages[-1].label
     error = CollapseError(
-        f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; "
-        "lower the learning rate, or go on regardless with --resume"
+        f"stage '{stage.label}' collapsed at its step {step}: {collapse.message}; the state is saved; lower the "
+        f"learning rate{'' if is_end else ', or go on regardless with --resume'}"
     )
     return Verdict(figures=figures, must_save=True, error=error)
 

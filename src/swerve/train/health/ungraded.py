@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from swerve.artifacts.run import CheckpointRef
 from swerve.config.stages import DistillStage, RlStage, StageConfig
-from swerve.errors import SwerveError
+from swerve.errors import CollapseError, SwerveError
 from swerve.train.health.verdict import Verdict
 from swerve.types import Reward, RewardStatus
 from swerve.world import World
@@ -86,20 +86,36 @@ def judge_grading(stage: StageConfig, records: Sequence[Mapping[str, Any]]) -> V
     return Verdict(figures={"stopped_error_share": share}, must_save=True, error=error)
 
 
-def check_end(newest: CheckpointRef | None, records: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the stage which ends with the checkpoint that training continues from did not end by `judge_grading`.
+def check_end(
+    stages: Sequence[StageConfig], newest: CheckpointRef | None, records: Sequence[Mapping[str, Any]]
+) -> None:
+    """Check that training does not make a success of a stage that failed at its last step.
+
+    A stage without graded completions is not gone on from. A collapsed one is, if its user says so; but at the end of
+    the last stage nothing is left to go on with.
 
     Args:
-        newest: the checkpoint; None: the beginning.
+        stages: of the recipe.
+        newest: the checkpoint that training continues from; None: the beginning.
         records: of all steps up to it.
 
     Raises:
-        SwerveError: it did, and to go on would make a success of it.
+        SwerveError: it ended by `judge_grading`.
+        CollapseError: it is the run's last, and its collapse stopped it.
     """
-    if newest is not None and newest.final and records and "stopped_error_share" in records[-1]:
+    if newest is None or not newest.final or not records:
+        return
+    if "stopped_error_share" in records[-1]:
         raise SwerveError(
             f"stage '{newest.stage}' ended because {records[-1]['stopped_error_share']:.0%} of its last completions "
             "could not be graded; repair the grader, then start another run with --out"
+        )
+    stage, record = stages[-1], records[-1]
+    stops = isinstance(stage, RlStage) and stage.collapse.action != "warn" and record.get("rolled_back_to") is None
+    if record.get("collapse") and stops and newest.stage == stage.label:
+        raise CollapseError(
+            f"stage '{newest.stage}' ended in a collapse: {record['collapse_message']}; no step is left: start "
+            "another run with --out and a lower learning rate"
         )
 
 
