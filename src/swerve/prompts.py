@@ -110,7 +110,8 @@ def encode_prompts(
 
     A chat template that refuses a system message is given that message's text at the beginning of the user's. Without a
     chat template the messages' texts and the prefix are joined by empty lines. What the tokenizer adds after a text,
-    such as an end token, is no part of a prompt, and a prefix that the template's own prompt ends with stands once.
+    such as an end token, is no part of a prompt, and a prefix that the template's own prompt ends with stands once. The
+    problem of a prompt says what the template began of the answer (`begun`).
 
     Args:
         tokenizer: of the model that reads them.
@@ -121,7 +122,7 @@ def encode_prompts(
         ConfigError: the tokenizer has no token for a word of the question, or its chat template refuses the messages;
             one of the two reaches a limit of time or memory, or fails; a prompt has no tokens.
     """
-    turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
+    turn = turn_of(tokenizer, arguments) if problems else Turn()
     try:
         question = partial(_encode_question, tokenizer, arguments, turn)
         found = _each_bounded(tokenizer, question, problems, _lengths(problems))
@@ -134,7 +135,10 @@ def encode_prompts(
                 "completion needs a token before it; give text in task.prompt.template, or a model with a begin token "
                 "or another chat template"
             )
-    return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(problems, found, strict=True)]
+    return [
+        Prompt(problem=replace(problem, begun=turn.begun), token_ids=tuple(ids))
+        for problem, ids in zip(problems, found, strict=True)
+    ]
 
 
 def prompt_texts(

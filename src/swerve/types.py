@@ -46,6 +46,8 @@ class Problem:
     """What the model is given, where that is more than the question: the prompt format filled in."""
     prefix: str = ""
     """The beginning of the answer that the model is given, such as `<think>`."""
+    begun: str | None = None
+    """What the chat template's prompt ends with of the answer, `<think>` say; None: the template is not known."""
     grader: str = ""
     """Name of the grader, where it is another than the family's."""
     grading: Mapping[str, Any] = field(default_factory=dict)

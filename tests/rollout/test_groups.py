@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from swerve.rollout.engine import Engine, SamplingParams
@@ -66,6 +67,11 @@ def test_the_format_rate_is_of_the_format_that_each_prompt_asks_for():
     tags = _problem("t", messages=(("user", "Use <think> </think> and <answer> </answer>."),), prefix="<think>")
     boxed = _problem("b", messages=(("user", "Put it within \\boxed{}."),))
     plain = _problem("p")
+    # A chat template that does not begin the thinking leaves that to the model.
+    by_template = [replace(tags, prefix="", begun=begun) for begun in ("<think>\n", "")]
+    texts = " cats </think> <answer>1</answer>", "<think> cats </think> <answer>1</answer>"
+    rates = [response_metrics([_group(one, text)])["format_rate"] for one in by_template for text in texts]
+    assert rates == [1.0, 1.0, 0.0, 1.0]
     groups = [
         _group(tags, " cats </think> <answer>1</answer>", "<answer>1</answer>"),
         _group(boxed, "so \\boxed{1}", "so 1"),

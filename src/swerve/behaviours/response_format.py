@@ -91,9 +91,8 @@ def boxed_contents(text: str) -> list[str]:
 def has_format(text: str, response_format: ResponseFormat) -> bool:
     r"""Say whether a whole answer (prefix included) has a form.
 
-    - `think_answer`: each of `<think>`, `</think>`, `<answer>`, `</answer>` occurs once, in this order; the first may
-      be missing, where the chat template gave it. This is the format rule of Logic-RL (arXiv:2502.14768); what is
-      outside the tags does not matter.
+    - `think_answer`: each of `<think>`, `</think>`, `<answer>`, `</answer>` occurs once, in this order. This is the
+      format rule of Logic-RL (arXiv:2502.14768); what is outside the tags does not matter.
     - `answer_tag`: there is a closed `<answer>` block.
     - `boxed`: there is a balanced `\boxed{}` that is not empty.
 
@@ -106,8 +105,6 @@ def has_format(text: str, response_format: ResponseFormat) -> bool:
         return _BOX.search(text) is not None and any(content.strip() for content in boxed_contents(text))
     if response_format == "answer_tag":
         return bool(_answer_blocks(text))
-    if _END_THINK in text and _THINK not in text:  # which the chat template's prompt ended with
-        text = f"{_THINK}{text}"
     tags = (_THINK, _END_THINK, _ANSWER, _END_ANSWER)
     places = [text.find(tag) for tag in tags]
     return places == sorted(places) and all(text.count(tag) == 1 for tag in tags)

@@ -19,14 +19,15 @@ from swerve.behaviours.signs import SIGNS
 from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.formats.imported_responses import ResponseRecord, read_responses, recorded_verdict
+from swerve.grading.text import given_beginning
 from swerve.problems.prompt import FORMATS
 from swerve.statistics.intervals import mean_interval, ratio_interval
 from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
+from swerve.types import Problem
 
 _BY = ("label", "step", "set")
 """What the responses of a file are compared by, unless the user says: the first of these that it has."""
-_OPENING = "<think>"
 
 
 def behaviour_summary(
@@ -122,7 +123,6 @@ def _label(value: Any, by: str | None) -> str:
 def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
     problem = response.problem
     group = response.extra.get("group")
-    given = problem.prompt or (problem.messages[-1][1] if problem.messages else "")
     return BehaviourRecord(
         problem_id=problem.id,
         response=response.response or "",
@@ -130,7 +130,7 @@ def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
         label=label,
         group=None if group is None else f"{response.step}/{group}",
         question=problem.question,
-        prefix=problem.prefix or (_OPENING if given.rstrip().endswith(_OPENING) else ""),
+        prefix=given_beginning(problem.as_problem(), response.response or ""),
         correct=response.verdict,
         extracted=response.extracted,
         finish_reason=response.finish_reason,
@@ -139,7 +139,7 @@ def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
 
 
 def run_records(run: RunDirectory, task: TaskConfig) -> list[BehaviourRecord]:
-    """Return the rollouts of a run by step, with the beginning of the answer that the task's prompts give.
+    """Return the rollouts of a run by step, with the beginning of the answer that its prompts gave.
 
     Raises:
         ArtifactError: the run has no rollouts, or a table is damaged.
@@ -147,8 +147,9 @@ def run_records(run: RunDirectory, task: TaskConfig) -> list[BehaviourRecord]:
     paths = sorted((run.path / "rollouts").glob("step_*.parquet"))
     if not paths:
         raise ArtifactError(f"{run.path} has no rollouts; train an rl or distill stage with keep_rollouts: true")
-    prefix = _prompt_prefix(task)
-    return [record for path in paths for record in _rollout_records(path, prefix)]
+    begun = run.read_provenance().get("answer_begun")
+    asked = Problem(id="", family=task.kind, question="", answer="", prefix=_prompt_prefix(task), begun=begun)
+    return [record for path in paths for record in _rollout_records(path, asked)]
 
 
 def _prompt_prefix(task: TaskConfig) -> str:
@@ -159,7 +160,7 @@ def _prompt_prefix(task: TaskConfig) -> str:
     return FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
 
 
-def _rollout_records(path: Path, prefix: str) -> list[BehaviourRecord]:
+def _rollout_records(path: Path, asked: Problem) -> list[BehaviourRecord]:
     names = ("group", "problem_id", "completion_ids", "text", "reward", "parts", "status", "extracted", "finish_reason")
     table = read_table(path, pa.schema([ROLLOUTS_SCHEMA.field(name) for name in names]))
     lengths = pc.list_value_length(table["completion_ids"]).to_pylist()
@@ -171,7 +172,7 @@ def _rollout_records(path: Path, prefix: str) -> list[BehaviourRecord]:
             row=f"{path.name}, row {number}",
             label=f"step {step}",
             group=str(row["group"]),
-            prefix=prefix,
+            prefix=given_beginning(asked, row["text"]),
             correct=recorded_verdict(None, row["reward"], parts=row["parts"], status=row["status"]),
             extracted=row["extracted"],
             finish_reason=row["finish_reason"],

@@ -20,7 +20,7 @@ IMPORTED = "imported"
 """Family of problems of which no family is known."""
 
 
-_AS_IN_PROBLEM = ("id", "alternatives", "difficulty", "messages", "prefix", "grader", "grading", "metadata")
+_AS_IN_PROBLEM = ("id", "alternatives", "difficulty", "messages", "prefix", "begun", "grader", "grading", "metadata")
 """Fields that a problem has under the same name."""
 
 
@@ -38,6 +38,8 @@ class ProblemRecord:
     """The messages that the chat template goes around."""
     prefix: str = ""
     """The beginning of the answer that the model was given."""
+    begun: str | None = None
+    """What the chat template's prompt ended with of the answer; None: not known."""
     question: str | None = None
     """The problem, before any prompt format and chat template."""
     gold: str | None = None
@@ -136,7 +138,7 @@ def problem_from_fields(entry: Fields) -> ProblemRecord:
     alternatives = entry.get("alternatives") or []
     if not isinstance(alternatives, list) or not all(isinstance(one, str) for one in alternatives):
         raise ArtifactError(f"{entry.place}: alternatives must be a list of texts")
-    name = entry.label("id")
+    name, given = entry.label("id"), messages[-1][1] if messages else prompt
     return ProblemRecord(
         id=_made_id(entry, prompt, messages, question, prompt_ids) if name is None else name,
         has_own_id=name is not None,
@@ -144,6 +146,7 @@ def problem_from_fields(entry: Fields) -> ProblemRecord:
         prompt=prompt,
         messages=messages,
         prefix=entry.word("prefix") or "",
+        begun=entry.word("begun") if given is None or not given.rstrip().endswith("<think>") else "<think>",
         question=question,
         gold=entry.label("gold"),
         alternatives=tuple(alternatives),

@@ -25,7 +25,7 @@ from swerve.formats.typed_fields import RESPONSE_NAMES, Fields, Ids, renamed
 from swerve.types import Reward
 
 _NUM_NAMED = 5
-_EXACT_NAMES = {name: (name,) for name in (*RESPONSE_NAMES, "alternatives", "prefix", "grader", "grading")} | {
+_EXACT_NAMES = {name: (name,) for name in (*RESPONSE_NAMES, "alternatives", "prefix", "begun", "grader", "grading")} | {
     name: (name,) for name in ("difficulty", "metadata", "token_starts", "token_ends", "boundary", "extra")
 }
 """What a converted record has its fields under."""
@@ -285,7 +285,7 @@ def _filled(own: ProblemRecord, known: ProblemRecord) -> ProblemRecord:
     asking = own if own.has_prompt else known
     return replace(
         known,
-        **{name: getattr(asking, name) for name in ("prompt_ids", "prompt", "messages", "prefix")},
+        **{name: getattr(asking, name) for name in ("prompt_ids", "prompt", "messages", "prefix", "begun")},
         id=own.id if own.has_own_id else known.id,
         question=own.question or known.question,
         gold=own.gold if known.gold is None else known.gold,
@@ -360,7 +360,7 @@ def response_rows(records: Sequence[ResponseRecord]) -> list[dict[str, Any]]:
 
 
 _SAME_COLUMNS = ("response", "label", "step", "extracted", "finish_reason", "set", "boundary", "place")
-_PROBLEM_DETAILS = ("alternatives", "prefix", "grader", "grading", "difficulty", "metadata")
+_PROBLEM_DETAILS = ("alternatives", "prefix", "begun", "grader", "grading", "difficulty", "metadata")
 
 
 def _row(record: ResponseRecord, sample: int) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def _row(record: ResponseRecord, sample: int) -> dict[str, Any]:
         "completion_ids": None if record.completion_ids is None else list(record.completion_ids),
         "token_starts": None if spans is None else [start for start, _ in spans],
         "token_ends": None if spans is None else [end for _, end in spans],
-        "problem_details": _json({name: value for name, value in details.items() if value}),
+        "problem_details": _json({name: value for name, value in details.items() if value or name == "begun"}),
         "extra": _json(dict(record.extra)),
     }
 

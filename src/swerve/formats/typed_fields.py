@@ -41,6 +41,7 @@ PROBLEM_NAMES: Names = {
     "gold": ("gold", "ground_truth", "answer"),
     "alternatives": ("alternatives",),
     "prefix": ("prefix",),
+    "begun": ("begun",),
     "grader": ("grader",),
     "grading": ("grading",),
     "metadata": ("metadata",),

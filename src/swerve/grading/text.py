@@ -18,6 +18,25 @@ _ANOTHER = re.compile(
 )
 
 
+def given_beginning(problem: Problem, text: str) -> str:
+    """Return what a completion's prompt had of the answer already, unless the text repeats it.
+
+    That is what the chat template's prompt ended with (a thought that it closes again is none of the answer), and the
+    problem's prefix. Where the template is not known, as in other people's files, a text that has only the end of its
+    thinking was begun with `<think>`.
+
+    >>> problem = Problem(id="p", family="k_and_k", question="...", answer="...")
+    >>> given_beginning(problem, "so </think> 4"), given_beginning(replace(problem, begun=""), "so </think> 4")
+    ('<think>', '')
+    """
+    given = (problem.begun or "").rpartition("</think>")[2]
+    if problem.prefix.strip() not in given:
+        given += problem.prefix
+    if not given.strip() and problem.begun is None and "</think>" in text and "<think>" not in text:
+        return "<think>"
+    return "" if text.lstrip().startswith(given.strip()) else given
+
+
 def grade_exact(problem: Problem, text: str) -> Reward:
     """Return 1 if the text is the gold answer or an alternative, word for word, else 0; never raises.
 

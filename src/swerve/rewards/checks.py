@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
 
 def problems_digest(problems: Sequence[Problem]) -> str:
     """Return the SHA-256 of problems in their order, and of all that grading them depends on; see `grading_of`."""
-    records = json.dumps([[problem_record(one) for one in problems], grading_of(problems)], sort_keys=True)
+    asked = [problem_record(replace(one, begun=None)) for one in problems]  # whatever the model's template
+    records = json.dumps([asked, grading_of(problems)], sort_keys=True)
     return hashlib.sha256(records.encode()).hexdigest()
 
 

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from swerve.behaviours.response_format import ResponseFormat, has_format
 from swerve.behaviours.response_rows import behaviour_figures
+from swerve.grading.text import given_beginning
 from swerve.rollout.engine import Engine, SamplingParams
 from swerve.types import Problem, Prompt, Reward, Rollout, RolloutGroup
 
@@ -61,10 +62,10 @@ def text_metrics(found: Sequence[tuple[Problem, str]]) -> dict[str, float | None
     metrics = behaviour_figures(
         [text for _, text in found],
         [problem.question for problem, _ in found],
-        prefixes=[problem.prefix for problem, _ in found],
+        prefixes=[given_beginning(problem, text) for problem, text in found],
     )
     asked = [(problem, text, form) for problem, text in found if (form := _asked_format(problem)) is not None]
-    held = [has_format(problem.prefix + text, form) for problem, text, form in asked]
+    held = [has_format(given_beginning(problem, text) + text, form) for problem, text, form in asked]
     return {**metrics, "format_rate": sum(held) / len(held) if held else None}
 
 

@@ -52,7 +52,7 @@ from swerve.models.model_folder import (
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
 from swerve.progress import Progress
-from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments
+from swerve.prompts import check_solution_lengths, prompt_notes, template_arguments, turn_of
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.loader import check_recorded_config, config_hash, dump_yaml
 from swerve.rewards.checks import problems_digest
@@ -418,8 +418,10 @@ class _Training:
         return weights
 
     def _note_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Say what the tokenizer does to the prompts, once."""
+        """Say what the tokenizer does to the prompts, once; write down what its chat template begins of an answer."""
         if self.world.is_main:
+            begun = turn_of(tokenizer, template_arguments(self.config)).begun
+            self.run_directory.write_provenance({**self.run_directory.read_provenance(), "answer_begun": begun})
             for note in prompt_notes(tokenizer, self.problems, template_arguments(self.config)):
                 self.progress.note(note)
 

@@ -150,6 +150,11 @@ def test_a_prefix_that_the_model_was_given_belongs_to_the_text():
     given_prefix = problem(prefix="<think>\n")
     assert grade_k_and_k(given_prefix, f" a </think> {ANSWER}").value == 1.0
     assert grade_k_and_k(given_prefix, f"<think> a </think> {ANSWER}").value == 1.0
+    # What the chat template's prompt ended with does too, but for a thought that it closes again.
+    for begun, value in (("<think>\n", 1.0), ("", 0.0), ("<think>\n\n</think>\n\n", 0.0)):
+        assert grade_k_and_k(problem(begun=begun), f" a </think> {ANSWER}").value == value
+        assert grade_k_and_k(problem(begun=begun, prefix="<think>"), f" a </think> {ANSWER}").value == 1.0
+        assert grade_k_and_k(problem(begun=""), f"<think> a </think> {ANSWER}").value == 1.0
     # A template's prompt may end with <think>, of which neither the problem nor a file says anything.
     assert grade_k_and_k(problem(), f" a </think> {ANSWER}").value == 1.0
     assert grade_k_and_k(problem(grading={"scale": "parts"}), f" a </think> {ANSWER}").value == 3.0

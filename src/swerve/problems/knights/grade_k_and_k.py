@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from swerve.grading.answers import final_text
+from swerve.grading.text import given_beginning
 from swerve.problems.knights.english import answer_text
 from swerve.settings import Model
 from swerve.types import Problem, Reward
@@ -62,9 +63,8 @@ class _Gold:
 def grade_k_and_k(problem: Problem, text: str) -> Reward:
     """Return the reward of a completion; its parts are `format`, `answer` and `correct`. Never raises.
 
-    The policies are `KAndKGrading`, from `problem.grading`. What the model was given of its answer (`problem.prefix`)
-    is put before the text unless the text begins with it, and so is a `<think>` of which the text has only the end: the
-    chat template gave it. The part `correct` is 1 if format and answer are right, else 0. With `scale="parts"` every
+    The policies are `KAndKGrading`, from `problem.grading`. What the model was given of its answer is put before the
+    text (`given_beginning`). The part `correct` is 1 if format and answer are right, else 0. With `scale="parts"` every
     text has a value, the sum of the other two, answered or not. With `scale="correct"` it is the part `correct`, and
     the status is `unparsed` where the text holds no answer that says who is what.
 
@@ -79,11 +79,8 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
         gold = _gold(problem)
     except (TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"{problem.id}: {str(error)[:_MAX_SHOWN]}")
-    if problem.prefix and not text.lstrip().startswith(problem.prefix.strip()):
-        text = f"{problem.prefix}{text}"
-    if "</think>" in text and "<think>" not in text:  # which the chat template's prompt ended with
-        text = f"<think>{text}"
-    return _judged(final_text(text, after_thinking=False) or "", gold, policy)
+    whole = given_beginning(problem, text) + text
+    return _judged(final_text(whole, after_thinking=False) or "", gold, policy)
 
 
 def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
