@@ -130,7 +130,7 @@ def test_thousands_of_prompts_go_through_a_template_in_one_process() -> None:
 def test_a_slow_template_is_bounded_over_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swerve.prompts.shared_limits", lambda: GraderLimits(cpu_seconds=0.4, memory_bytes=128 << 20))
     tokenizer = letters()
-    tokenizer.chat_template = "{% for i in range(300) %}{% for j in range(300) %}{% endfor %}{% endfor %}1"  # 0.01 s
+    tokenizer.chat_template = "{% for i in range(300) %}{% for j in range(3000) %}{% endfor %}{% endfor %}1"
     problems = [Problem(id=str(n), family="x", question="1", answer="") for n in range(2000)]
     assert encode_prompts(tokenizer, problems[:3])[2].token_ids == (2,)
     started = time.monotonic()
