@@ -25,9 +25,9 @@ def given_beginning(problem: Problem, text: str) -> str:
     problem's prefix. Where the template is not known, as in other people's files, a text that has only the end of its
     thinking was begun with `<think>`.
 
-    >>> problem = Problem(id="p", family="k_and_k", question="...", answer="...")
-    >>> given_beginning(problem, "so </think> 4"), given_beginning(replace(problem, begun=""), "so </think> 4")
-    ('<think>', '')
+    >>> asked = {"id": "p", "family": "k_and_k", "question": "...", "answer": "..."}
+    >>> [given_beginning(Problem(**asked, begun=begun), "so </think> 4") for begun in (None, "")]
+    ['<think>', '']
     """
     given = (problem.begun or "").rpartition("</think>")[2]
     if problem.prefix.strip() not in given:
