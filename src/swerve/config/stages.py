@@ -116,7 +116,7 @@ class _Counted(_Stage):
     model_config = ConfigDict(json_schema_extra=_length_optional)
 
     epochs: Annotated[Positive, Field(le=1e6)] | None = None
-    """In place of `steps`: passes over the problems that the stage draws from, or the records of `data`."""
+    """In place of `steps`: passes over the problems that the stage draws from, or the responses of `data`."""
     num_examples: PositiveInt | None = None
     """What `epochs` come to: examples, or prompts, of all steps; the last step has what is left. Null: all are full."""
 
