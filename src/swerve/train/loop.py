@@ -308,7 +308,7 @@ class _Training:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished; `state` is in it."""
         config, done = self.config, newest.step if newest else 0
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
-        check_examples(config, done=done)
+        check_examples(config, self.family, model, tokenizer, done=done)
         check_models(config, model, tokenizer, done=done)
         check_solution_lengths(
             config, model.config, tokenizer, self.problems, checks_solutions=not self.family.is_prose
