@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 import transformers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from swerve.artifacts.metrics import append_metrics, read_metrics
 from swerve.artifacts.run import CheckpointRef, RunDirectory
@@ -48,6 +48,7 @@ from swerve.models.model_folder import (
     load_base,
     load_tokenizer,
     resolve_device,
+    stop_ids,
 )
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
@@ -313,7 +314,7 @@ class _Training:
         check_solution_lengths(
             config, model.config, tokenizer, self.problems, checks_solutions=not self.family.is_prose
         )
-        self._note_prompts(tokenizer)
+        self._note_prompts(model, tokenizer)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
             for stage in config.stages
@@ -416,10 +417,11 @@ class _Training:
             )
         return weights
 
-    def _note_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def _note_prompts(self, model: PreTrainedModel, tokenizer: Any) -> None:
         """Say what the tokenizer does to the prompts, once."""
         if self.world.is_main:
-            for note in prompt_notes(tokenizer, self.problems, template_arguments(self.config)):
+            arguments, ends = template_arguments(self.config), stop_ids(model, tokenizer)
+            for note in prompt_notes(tokenizer, self.problems, arguments, stop_ids=ends):
                 self.progress.note(note)
 
     def _learner(self, stage: StageConfig, weights: ReplicatedModel, tokenizer: Any) -> Learner:
