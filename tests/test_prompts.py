@@ -277,6 +277,27 @@ def test_what_is_not_taken_as_it_stands_is_said() -> None:
     ]
 
 
+def test_the_end_of_a_turn_that_only_the_model_stops_at_is_said() -> None:
+    """The template writes `~`, an ordinary token, and then the end of a text."""
+    tokenizer = byte_level(TURNS.replace("<|end|>", "~"))
+    tilde = tokenizer.convert_tokens_to_ids("~")
+    prompts = encode_prompts(tokenizer, [PROBLEM])
+    for stop_ids, written, notes in (
+        ([0], 0, []),
+        (
+            [0, tilde],
+            tilde,
+            [
+                "the chat template ends a turn with '~', not with '<|endoftext|>': supervised completions end with it, "
+                "and sampling stops at both"
+            ],
+        ),
+    ):
+        ((*_, last),) = encode_completions(tokenizer, prompts, ["10"], stop_ids=stop_ids)
+        assert last == written
+        assert prompt_notes(tokenizer, [PROBLEM], stop_ids=stop_ids) == notes
+
+
 def test_an_unknown_token_is_an_unknown_word_only_where_the_text_does_not_write_it(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:

@@ -158,10 +158,16 @@ def prompt_texts(
 
 
 def prompt_notes(
-    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], arguments: TemplateArguments = _NO_ARGUMENTS
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    arguments: TemplateArguments = _NO_ARGUMENTS,
+    stop_ids: Collection[int] = (),
 ) -> list[str]:
-    """Return lines on what the tokenizer or its chat template does to prompts that their texts do not show."""
-    notes, end = [], turn_end(tokenizer, arguments)
+    """Return lines on what the tokenizer or its chat template does to prompts that their texts do not show.
+
+    `stop_ids` are the model's, where they are known: the end of a turn may be one that is not special.
+    """
+    notes, end = [], turn_end(tokenizer, arguments, stop_ids)
     if end not in (None, tokenizer.eos_token_id):
         notes.append(
             f"the chat template ends a turn with {tokenizer.convert_ids_to_tokens(end)!r}, not with "

@@ -54,6 +54,25 @@ def test_a_full_disk_is_named_with_the_path(tmp_path, number):
     assert _names(tmp_path) == []
 
 
+def test_what_is_read_while_writing_is_not_said_to_be_the_target(tmp_path):
+    other, target = tmp_path / "other.txt", tmp_path / "new" / "a.txt"
+    with pytest.raises(FileNotFoundError, match=r"other\.txt"), atomic_path(target):
+        other.read_text()
+    for error in (
+        PermissionError(errno.EACCES, "Permission denied", str(other)),
+        ArtifactError(f"{other} cannot be read: Input/output error (os error 5)"),
+        OSError("a page is damaged"),  # told by a library, not by the operating system
+    ):
+        with pytest.raises(type(error), match=re.escape(str(error))) as raised, atomic_path(target):
+            raise error
+        assert raised.value is error
+    copied = OSError(errno.EIO, "Input/output error", str(other), None, str(target.parent / ".swerve-tmp-1-a.txt"))
+    for error in (copied, OSError(errno.EIO, "Input/output error"), NotADirectoryError(20, "No", str(target.parent))):
+        with pytest.raises(WriteError, match=r"cannot write .*new/a\.txt"), atomic_path(target):
+            raise error
+    assert _names(target.parent) == []
+
+
 def test_a_real_file_size_limit_is_reported_as_a_full_disk(tmp_path):
     """A child process under RLIMIT_FSIZE really runs out of room in the middle of a write."""
     script = """

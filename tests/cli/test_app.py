@@ -230,6 +230,7 @@ def test_directories_of_runs_do_not_look_like_options(
         (KeyboardInterrupt(), 130, "swerve: interrupted; what was written so far is kept"),
         (KeyError("x"), 1, "swerve: internal error: KeyError: 'x'; run again with --debug"),
         (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "swerve: error: runs/x: Permission denied"),
+        (OSError("no file named\nmodel.safetensors in m"), 1, "swerve: error: no file named model.safetensors in m"),
         (
             OSError(errno.ENOSPC, "No space left on device", "runs/x"),
             1,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from swerve.config import DataTask, DeepScalerTask, FilterConfig, Gsm8kTask, MathTask, TableTask
 from swerve.errors import ArtifactError, ConfigError
+from swerve.formats.records import Record
 from swerve.problems.family import is_heldout
 from swerve.problems.reading import apply_filters, question_key, read_question_keys
 from swerve.problems.table import Table
@@ -97,6 +99,39 @@ def test_fewer_problems_are_the_first_of_more(hundred: str) -> None:
     few = Table(TableTask(train=(hundred,), num_train=10)).problems("train", seed=3)
     more = Table(TableTask(train=(hundred,), num_train=30)).problems("train", seed=3)
     assert few == more[:10]
+
+
+def test_only_the_first_problems_are_held(tmp_path: Path) -> None:
+    file = write(tmp_path / "long.jsonl", [(f"{number} {'long ' * 800}", "1") for number in range(400)])  # 1.6 MB
+    task = TableTask(train=(file,), num_train=300, where=FilterConfig(max_question_chars=5000))
+    tracemalloc.start()
+    total, first = Table(task).first_problems("train", 3, seed=1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (total, len(first)) == (300, 3)
+    assert most < 0.4e6
+    assert first == Table(task).problems("train", seed=1)[:3]
+
+
+def test_a_file_that_shrinks_between_two_passes_is_named_as_changed(tmp_path: Path) -> None:
+    file = write(tmp_path / "log.jsonl", [(str(number), "1") for number in range(40)])
+    family = Table(TableTask(train=(file,)))
+    family.problems("train", seed=1)
+    write(tmp_path / "log.jsonl", [(str(number), "1") for number in range(20)])
+    with pytest.raises(ArtifactError, match="sources of the problems changed while they were read"):
+        family.problems("train", seed=1)
+
+
+def test_a_data_set_of_the_hub_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Record(f"row {number}", {"question": f"q{number}", "answer": "1"}) for number in range(20)]
+    fetched: list[str] = []
+    monkeypatch.setattr(
+        "swerve.problems.data_specs.read_hub_dataset", lambda name, **_: fetched.append(name) or list(rows)
+    )
+    family = Table(TableTask(train=("owner/name",)))
+    splits = [family.problems("train", seed=0), family.problems("heldout", seed=0)]
+    assert sorted(questions([*splits[0], *splits[1]])) == sorted(f"q{number}" for number in range(20))
+    assert fetched == ["owner/name"]
 
 
 def test_the_beginning_is_a_fair_sample_of_the_file(hundred: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from swerve.rewards import grade_all
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem, Reward
 from tests.campaign.slow_answers import cpu_seconds
@@ -309,3 +311,21 @@ def test_hostile_corpus(shared_data: Callable[[str], Path]) -> None:
             assert value != 1.0, case["id"]
         elif case["want"] == "accept_or_limit":
             assert value == 1.0 or status == "timeout", case["id"]
+
+
+_BEGINNINGS = [{"begun": "<think>\n"}, {"begun": "", "prefix": "<think>"}, {"prefix": "<think> So"}]
+
+
+@pytest.mark.parametrize("beginning", _BEGINNINGS)
+def test_thinking_that_the_prompt_began_and_the_text_never_ends_has_no_answer(beginning: dict[str, str]) -> None:
+    asked = Problem(id="p", family="math", question="2 + 2?", answer="4", **beginning)
+    rewards = grade_all([(asked, text) for text in (r"so \boxed{4}", r"so 5 </think> \boxed{4}", r"<think> \boxed{4}")])
+    assert [(reward.status, reward.value) for reward in rewards] == [
+        ("unparsed", None),
+        ("graded", 1.0),
+        ("unparsed", None),
+    ]
+    # What the template closes again, or does not begin, leaves the text as it is.
+    others = [replace(asked, begun=begun, prefix="") for begun in ("<think>\n\n</think>\n\n", "", None)]
+    whole = replace(asked, grading={"thinking": "whole"})
+    assert [one.value for one in grade_all([(one, r"so \boxed{4}") for one in [*others, whole]])] == [1.0] * 4

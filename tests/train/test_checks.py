@@ -12,6 +12,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.train import train
 from swerve.train.checks import check_recipe
+from swerve.train.stages.sft import SftRunner
 
 REFUSED = [
     ("max_new_tokens=510", ConfigError, "together more than the model's 512 positions; lower max_new_tokens"),
@@ -69,15 +70,28 @@ def test_files_of_examples_are_read(small_recipe, tmp_path):
         train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
 
 
-def test_files_of_examples_are_read_with_the_models_tokens(small_recipe, tmp_path):
-    """Their stage may be the last one: training would say so after the others."""
-    text = tmp_path / "text.txt"
-    chat = tmp_path / "chat.jsonl"
+def test_files_of_later_stages_are_read_with_the_models_tokens_before_the_first_step(
+    small_recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(SftRunner, "step", lambda *_: pytest.fail("made a step"))
+    text, chat, ids = (tmp_path / name for name in ("text.txt", "chat.jsonl", "ids.jsonl"))
     text.write_text("1 + 2 = unheard")
     chat.write_text('{"prompt": "1 + 2", "response": "3 3 3 3 3 3"}\n')
-    for changes, message in (
-        ([f"stages.sft.data={text}"], "no token for a word of .*text.txt"),
-        ([f"stages.sft.validation={chat}", "stages.sft.max_length=4"], "none of 1 examples of .* has at most 4 tokens"),
+    ids.write_text('{"prompt": "1 2", "prompt_ids": [3, 4], "completion_ids": [5, 2], "response": null}\n')
+    first, later = (
+        "{kind: sft, steps: 1, optimizer: {lr: 1e-4}}",
+        "kind: sft, name: later, steps: 1, optimizer: {lr: 1e-4}",
+    )
+    for stages, message in (
+        (f"{first}, {{{later}, data: {text}}}", "no token for a word of .*text.txt"),
+        (f"{first}, {{{later}, validation: {chat}, max_length: 4}}", "none of 1 examples of .* has at most 4 tokens"),
+        (f"{first}, {{{later}, data: {ids}, max_length: 3}}", "none of 1 examples of .* has at most 3 tokens"),
     ):
-        with pytest.raises(ConfigError, match=message):
-            check_recipe(load_config(small_recipe, changes))
+        config = load_config(small_recipe, [f"stages=[{stages}]"])
+        with pytest.raises(ConfigError, match=message) as checked:
+            check_recipe(config)
+        with pytest.raises(ConfigError, match=re.escape(str(checked.value))):
+            train(config, RunDirectory(tmp_path / "run"), resume=False, progress=SilentProgress())
+        assert not (tmp_path / "run").exists()
+    # Token 2 is the end of a sequence: none is added, so four tokens are enough.
+    check_recipe(load_config(small_recipe, [f"stages=[{first}, {{{later}, data: {ids}, max_length: 4}}]"]))

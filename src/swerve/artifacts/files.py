@@ -19,7 +19,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from swerve.errors import ArtifactError, DiskFullError, WriteError
+from swerve.errors import ArtifactError, DiskFullError, SwerveError, WriteError
 
 MANIFEST_NAME = "MANIFEST.json"
 TEMPORARY_PREFIX = ".swerve-tmp-"
@@ -113,7 +113,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
     except BaseException as error:
         remove(temporary)
-        refusal = _system_error(error)
+        refusal = _refusal(error, path)
         if refusal is None:
             raise
         if DiskFullError.matches(refusal):
@@ -124,12 +124,22 @@ def _replacing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def _system_error(error: BaseException) -> OSError | None:
-    """Return the operating system's error that an exception is, or that safetensors and tokenizers tell in words."""
-    told = re.search(r"\(os error (\d+)\)", str(error))
-    if told is None or isinstance(error, OSError):
-        return error if isinstance(error, OSError) else None
-    return OSError(int(told[1]), os.strerror(int(told[1])))
+def _refusal(error: BaseException, path: Path) -> OSError | None:
+    """Return the system's refusal to write `path` that an exception is, or tells in words as safetensors does.
+
+    None for what names only other files, such as one that is read meanwhile, and for what is explained already.
+    """
+    if isinstance(error, OSError):
+        places = [Path(str(name)) for name in (error.filename, error.filename2) if name is not None]
+        return error if error.errno and (not places or any(_is_of(place, path) for place in places)) else None
+    told = None if isinstance(error, SwerveError) else re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(told[1]), os.strerror(int(told[1]))) if told else None
+
+
+def _is_of(place: Path, path: Path) -> bool:
+    """Whether a place is touched by writing `path`: it, what it is in or holds, and what is half written."""
+    is_temporary = any(part.startswith(TEMPORARY_PREFIX) for part in place.parts)
+    return is_temporary or path.is_relative_to(place) or place.is_relative_to(path)
 
 
 @contextmanager
@@ -140,7 +150,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Raises:
         DiskFullError: the file system has no room; the temporary file is removed.
-        WriteError: any other refusal of the operating system.
+        WriteError: any other refusal of the operating system; one that names another file is raised as it is.
     """
     with _replacing(path) as temporary:
         temporary.touch()

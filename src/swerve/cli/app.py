@@ -273,6 +273,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
 
     text = one_line(f"{type(error).__name__}: {error}")
     place = custom_place(error)
+    if isinstance(error, OSError) and place is None and str(error):  # a library's, which says what and where in words
+        return f"swerve: error: {one_line(str(error))}", 1
     return f"swerve: {f'error in {place}' if place else 'internal error'}: {text}; run again with --debug", 1
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,7 +16,6 @@ from swerve.errors import ArtifactError, ConfigError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import TaskConfig
-    from swerve.problems.family import ProblemFamily
     from swerve.problems.knights.rows import ProofSummary
     from swerve.types import Problem
 
@@ -94,18 +93,26 @@ def _with_required(name: str, kind: Any, changes: Sequence[str]) -> str:
     return name
 
 
-def _problems(name: str, overrides: Sequence[str], split: str) -> tuple[ProblemFamily, list[Problem]]:
+def _problems(name: str, overrides: Sequence[str], split: str, num: int | None = None) -> tuple[int, list[Problem]]:
+    """Return how many problems a split has, and the first `num` (None: all)."""
     from swerve.problems import load_family
+    from swerve.problems.reading import ReadFamily
     from swerve.seeds import derive_seed
 
     if split not in _SPLITS:
         raise ConfigError(f"--split '{split}' is not allowed{nearest(split, _SPLITS)}; use train or heldout")
     task, seed = load_task(name, overrides)
     family = load_family(task)
-    problems = family.problems("train" if split == "train" else "heldout", seed=derive_seed(seed, "problems"))
+    named: Literal["train", "heldout"] = "train" if split == "train" else "heldout"
+    seed = derive_seed(seed, "problems")
+    if isinstance(family, ReadFamily):
+        total, problems = family.first_problems(named, num, seed=seed)
+    else:
+        problems = family.problems(named, seed=seed)
+        total, problems = len(problems), problems[:num]
     for note in getattr(family, "notes", list)():
         sys.stderr.write(f"{one_line(note)}\n")
-    return family, problems
+    return total, problems
 
 
 def show_problems(
@@ -118,12 +125,12 @@ def show_problems(
     """Show problems of a task: what the model is given, and the gold answer."""
     if num < 1:
         raise ConfigError(f"--num must be at least 1, got {num}")
-    _, problems = _problems(task, changes or (), split)
+    total, problems = _problems(task, changes or (), split, num)
     if as_json:
-        print_json([asdict(problem) for problem in problems[:num]])
+        print_json([asdict(problem) for problem in problems])
         return
-    print_text(f"{len(problems)} problems in {split}; the first {min(num, len(problems))}:")
-    for problem in problems[:num]:
+    print_text(f"{total} problems in {split}; the first {len(problems)}:")
+    for problem in problems:
         print_text("\n" + "\n".join(_shown(problem)))
 
 

@@ -356,9 +356,12 @@ def _own_memory(model: PreTrainedModel) -> None:
         tensor.data = tensor.data.clone()
 
 
-def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Return the ids that end a completion: the end-of-sequence token, the model's own, and what ends a turn."""
-    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
+def stop_ids(model: PreTrainedModel | PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the ids that end a completion: the end-of-sequence token, the model's own, and what ends a turn.
+
+    The model's own are those of its generation_config.json, which a configuration alone does not have.
+    """
+    declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     own = declared if isinstance(declared, list) else [declared]
     if not all(token is None or isinstance(token, int) for token in own):
         raise CheckpointError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from swerve.errors import ArtifactError
@@ -88,7 +88,7 @@ class DeepScaler(ReadFamily[DeepScalerTask]):
             metadata=metadata,
         )
 
-    def remarks(self, split: Split, problems: Sequence[Problem]) -> list[str]:
+    def remarks(self, split: Split, problems: Iterable[Problem]) -> list[str]:
         """Return how many problems have another gold answer than their row gives."""
         replaced = [problem.id for problem in problems if _GIVEN_ANSWER in problem.metadata]
         if not replaced:

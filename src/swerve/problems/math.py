@@ -3,7 +3,7 @@ r"""MATH: competition problems of five levels and seven subjects, each with a `\
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -72,7 +72,7 @@ class Math(ReadFamily[MathTask]):
             metadata={name: str(fact) for name, fact in facts.items() if fact is not None},
         )
 
-    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+    def conditions(self, problems: Iterable[Problem]) -> list[Condition]:
         """Return the conditions of the task's levels and subjects.
 
         Raises:
@@ -84,7 +84,7 @@ class Math(ReadFamily[MathTask]):
             ("subjects", lambda one: not subjects or one.metadata.get("subject") in subjects),
         ]
 
-    def _subjects(self, problems: Sequence[Problem]) -> set[str]:
+    def _subjects(self, problems: Iterable[Problem]) -> set[str]:
         """Return the subjects that are asked for, as the source writes them."""
         subjects = {problem.metadata["subject"] for problem in problems if "subject" in problem.metadata}
         known = {_subject_key(subject): subject for subject in sorted(subjects)}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, compress, islice
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import model_validator
@@ -89,15 +92,49 @@ DataTaskT = TypeVar("DataTaskT", bound=DataTask)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A problem and where it was read."""
+class _Rows:
+    """Problems by the numbers of their records: each pass reads the sources again, and holds none of them."""
 
-    problem: Problem
-    place: str
+    records: Callable[[], Iterator[Record]]
+    read: Callable[[Record], Problem | None]
+    numbers: array[int]
+    """Ascending."""
+    ids: Sequence[bytes]
+    """A digest of each one's id."""
 
-    @property
-    def key(self) -> str:
-        return question_key(self.problem.question)
+    def placed(self) -> Iterator[tuple[str, Problem]]:
+        """Yield each problem with the place where it was read.
+
+        Raises:
+            ArtifactError: a source has fewer records than when it was read first.
+        """
+        wanted = iter(self.numbers)
+        number = next(wanted, None)
+        for place, record in enumerate(self.records()):
+            if number is None:
+                return
+            if place == number and (problem := self.read(record)) is not None:
+                yield record.place, problem
+                number = next(wanted, None)
+        if number is not None:
+            raise ArtifactError(
+                "the sources of the problems changed while they were read; give files that stay as they are"
+            )
+
+    def __iter__(self) -> Iterator[Problem]:
+        return (problem for _, problem in self.placed())
+
+    def only(self, are_kept: Sequence[bool]) -> _Rows:
+        """Return the rows whose flag is set."""
+        numbers = array("q", compress(self.numbers, are_kept))
+        return replace(self, numbers=numbers, ids=list(compress(self.ids, are_kept)))
+
+    def at(self, places: Sequence[int]) -> list[Problem]:
+        """Return the problems at some places among the rows, in the order of these."""
+        in_order = sorted(places)
+        rows = replace(self, numbers=array("q", (self.numbers[place] for place in in_order)))
+        problems = dict(zip(in_order, rows, strict=True))
+        return [problems[place] for place in places]
 
 
 class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
@@ -128,11 +165,11 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         policies = getattr(self._task, "grading", None)
         return policies.model_dump(mode="json", exclude_defaults=True) if isinstance(policies, Model) else {}
 
-    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+    def conditions(self, problems: Iterable[Problem]) -> list[Condition]:
         """Return the conditions of the family's own settings, given all problems that were read."""
         return []
 
-    def remarks(self, split: Split, problems: Sequence[Problem]) -> list[str]:
+    def remarks(self, split: Split, problems: Iterable[Problem]) -> list[str]:
         """Return what else a person should know of the problems of a split."""
         return []
 
@@ -143,18 +180,28 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
             ConfigError: there are fewer than asked for, or none, or a source cannot be found.
             ArtifactError: a source cannot be read.
         """
-        found, notes = self._loaded
-        problems = list(found[split])
+        return self.first_problems(split, None, seed=seed)[1]
+
+    def first_problems(self, split: Split, num: int | None, *, seed: int) -> tuple[int, list[Problem]]:
+        """Return how many `problems` there are, and the first `num` (None: all); no others are held.
+
+        Raises:
+            ConfigError, ArtifactError: see `problems`.
+        """
+        splits, notes = self._loaded
+        rows = splits[split]
+        order = array("q", range(len(rows.numbers)))
         asked = self._task.num_train if split == "train" else self._task.num_heldout
-        if not problems:
+        if not order:
             raise ConfigError(f"task '{self.name}' has no {split} problems{_because(notes)}; give other sources")
-        if asked is not None and asked > len(problems):
+        if asked is not None and asked > len(order):
             raise ConfigError(
-                f"task '{self.name}' has {len(problems):,} {split} problems, fewer than task.num_{split}={asked}"
+                f"task '{self.name}' has {len(order):,} {split} problems, fewer than task.num_{split}={asked}"
                 f"{_because(notes)}; lower it or give more sources"
             )
-        random.Random(f"{self.name} {split} {seed}").shuffle(problems)
-        return [self._finished(problem) for problem in problems[:asked]]
+        random.Random(f"{self.name} {split} {seed}").shuffle(order)
+        order = order[:asked]
+        return len(order), [self._finished(problem) for problem in rows.at(order[:num])]
 
     def notes(self) -> list[str]:
         """Return a line for everything that was left out of the sources, and why.
@@ -191,51 +238,74 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         return bool(self._task.prompt == type(self._task).model_fields["prompt"].default)
 
     @cached_property
-    def _loaded(self) -> tuple[dict[Split, list[Problem]], list[str]]:
+    def _loaded(self) -> tuple[dict[Split, _Rows], list[str]]:
+        """Return the rows of each split that are used, and the notes on the others."""
         notes: list[str] = []
-        train = self._rows("train", self._task.train, notes)
+        train, are_held = self._rows("train", self._task.train, notes)
         if self._task.heldout:
-            heldout = self._rows("heldout", self._task.heldout, notes)
-            held_out = HeldOut([row.problem for row in heldout])
-            also_held = {row.place for row in train if held_out.asked_in(row.problem.question)}
-            _note(notes, "train", [row.place for row in train if row.place in also_held], "also held out")
-            train = [row for row in train if row.place not in also_held]
+            heldout, _ = self._rows("heldout", self._task.heldout, notes)
+            held_out, places = HeldOut(list(heldout)), list[str]()
+            for number, (place, problem) in enumerate(train.placed()):
+                are_held[number] = held_out.asked_in(problem.question)
+                if are_held[number]:
+                    places.append(place)
+            _note(notes, "train", places, "also held out")
         else:
-            heldout = [row for row in train if is_heldout(row.key)]
-            train = [row for row in train if not is_heldout(row.key)]
-        _check_ids([*train, *heldout])
-        splits: dict[Split, list[Problem]] = {
-            "train": [row.problem for row in train],
-            "heldout": [row.problem for row in heldout],
-        }
-        notes += [remark for split, problems in splits.items() for remark in self.remarks(split, problems)]
-        chosen, left_out = _keep(splits, self.conditions([*splits["train"], *splits["heldout"]]))
-        filtered, filtered_out = apply_filters(chosen, self._task.where)
-        return filtered, [*notes, *left_out, *filtered_out]
+            heldout = train.only(are_held)
+        train = train.only([not held for held in are_held])
+        _check_ids(train, heldout)
 
-    def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> list[_Row]:
-        """Return the problems of some sources, each question once, and add to `notes` what is left out."""
-        found: dict[bytes, _Row] = {}  # by a digest: keys are as long as the questions
+        # What is said of all problems comes before what the task leaves out of them.
+        splits: dict[Split, _Rows] = {"train": train, "heldout": heldout}
+        notes += [remark for split, rows in splits.items() for remark in self.remarks(split, rows)]
+        splits, left_out = _filtered(splits, self.conditions(chain(*splits.values())))
+        where = _checked_conditions(self._task.where, chain(*splits.values()))
+        splits, filtered_out = _filtered(splits, where)
+        return splits, [*notes, *left_out, *filtered_out]
+
+    def _rows(self, split: Split, specs: Sequence[str], notes: list[str]) -> tuple[_Rows, list[bool]]:
+        """Return the problems of some sources, each question once, and add to `notes` what is left out.
+
+        Beside them: whether each is held out by its text, where the task names no problems that are.
+        """
+        whole: dict[str, list[Record]] = {}
+
+        def records() -> Iterator[Record]:
+            for spec in specs:
+                source = whole[spec] if spec in whole else _records(split, spec)
+                if isinstance(source, list):  # a data set, which is not fetched again
+                    whole[spec] = source
+                yield from source
+
+        answers: dict[bytes, bytes] = {}  # of each question, both as digests: texts would fill the memory
+        numbers, ids, are_held = array("q"), list[bytes](), list[bool]()
         unanswered: list[str] = []
         repeated: list[str] = []
         differing: list[str] = []
-        for record in (record for spec in specs for record in _records(split, spec)):
+        for number, record in enumerate(records()):
             problem = self.read(record)
             if problem is None:
                 unanswered.append(record.place)
                 continue
-            row = _Row(problem, record.place)
-            first = found.setdefault(
-                hashlib.blake2b(row.key.encode(errors="surrogatepass"), digest_size=16).digest(), row
-            )
-            if first is not row:
-                repeated.append(row.place)
-                if "".join(first.problem.answer.split()) != "".join(problem.answer.split()):
-                    differing.append(row.place)
+            key, answer = question_key(problem.question), _digest("".join(problem.answer.split()))
+            num_questions = len(answers)
+            first_answer = answers.setdefault(_digest(key), answer)
+            if len(answers) > num_questions:
+                numbers.append(number)
+                ids.append(_digest(problem.id))
+                are_held.append(is_heldout(key))
+            else:
+                repeated.append(record.place)
+                if first_answer != answer:
+                    differing.append(record.place)
         _note(notes, split, unanswered, "no gold answer")
         _note(notes, split, repeated, "the same question as an earlier row")
         _note(notes, split, differing, "of them with another gold answer, which is not used", verb="")
-        return list(found.values())
+        return _Rows(records, self.read, numbers, ids), are_held
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _records(split: Split, spec: str) -> Iterable[Record]:
@@ -256,15 +326,17 @@ def _because(notes: Sequence[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _check_ids(rows: Sequence[_Row]) -> None:
-    places: dict[str, str] = {}
-    for row in rows:
-        first = places.setdefault(row.problem.id, row.place)
-        if first != row.place:
+def _check_ids(*splits: _Rows) -> None:
+    seen: set[bytes] = set()
+    for digest in chain.from_iterable(rows.ids for rows in splits):
+        if digest in seen:
+            rows = (row for split in splits for row in split.placed())
+            (first, _), (place, problem) = islice((row for row in rows if _digest(row[1].id) == digest), 2)
             raise ArtifactError(
-                f"{row.place} and {first} have different questions with one id {row.problem.id!r}; "
+                f"{place} and {first} have different questions with one id {problem.id!r}; "
                 "give each problem an id of its own, or none"
             )
+        seen.add(digest)
 
 
 _QUESTION_FIELDS = ("question", "problem", "quiz", "prompt", "input")
@@ -309,22 +381,41 @@ def apply_filters(
     >>> [problem.id for problem in kept["train"]], notes
     (['1', '2'], ['train: 1 left out by max_difficulty=2.0'])
     """
-    _check_kinds(where, [problem for problems in splits.values() for problem in problems])
-    return _keep(splits, _conditions(where))
+    flags, notes = _met(splits, _checked_conditions(where, chain(*splits.values())))
+    return {
+        split: list(compress(problems, flags[split])) if flags else list(problems) for split, problems in splits.items()
+    }, notes
 
 
-def _keep(
-    splits: Mapping[SplitName, Sequence[Problem]], conditions: Sequence[Condition]
-) -> tuple[dict[SplitName, list[Problem]], list[str]]:
-    kept = {split: list(problems) for split, problems in splits.items()}
+def _met(
+    splits: Mapping[SplitName, Iterable[Problem]], conditions: Sequence[Condition]
+) -> tuple[dict[SplitName, list[bool]], list[str]]:
+    """Return whether each problem meets all conditions, and a line for each that left some out.
+
+    Without conditions nothing is read and there are no flags.
+    """
+    flags: dict[SplitName, list[bool]] = {}
     notes = []
-    for split in kept:
-        for name, holds in conditions:
-            before = len(kept[split])
-            kept[split] = [problem for problem in kept[split] if holds(problem)]
-            if len(kept[split]) < before:
-                notes.append(f"{split}: {before - len(kept[split]):,} left out by {name}")
-    return kept, notes
+    for split, problems in splits.items() if conditions else ():
+        unmet: Counter[str | None] = Counter()
+        flags[split] = []
+        for problem in problems:
+            first = next((name for name, holds in conditions if not holds(problem)), None)
+            unmet[first] += 1
+            flags[split].append(first is None)
+        notes += [f"{split}: {unmet[name]:,} left out by {name}" for name, _ in conditions if unmet[name]]
+    return flags, notes
+
+
+def _filtered(splits: dict[Split, _Rows], conditions: Sequence[Condition]) -> tuple[dict[Split, _Rows], list[str]]:
+    flags, notes = _met(splits, conditions)
+    return {split: rows.only(flags[split]) for split, rows in splits.items()} if flags else splits, notes
+
+
+def _checked_conditions(where: FilterConfig, problems: Iterable[Problem]) -> list[Condition]:
+    if where.kinds:
+        _check_kinds(where, problems)
+    return _conditions(where)
 
 
 def _check_kinds(where: FilterConfig, problems: Iterable[Problem]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from swerve.grading.text import grade_final_answer
+from swerve.grading.answers import final_text
+from swerve.grading.text import given_beginning, grade_final_answer
 from swerve.rewards.graders import GRADERS, entry_for
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.rewards.sandbox.wire import too_long
@@ -43,11 +44,13 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
 
     A text longer than graders look at (`GraderLimits.max_chars`) has the status `timeout`, whatever the grader; one of
     more than 50,000 characters, its gold answers included, is judged in a worker process, also by graders that are not
-    isolated.
+    isolated. A text whose prompt began the thinking is judged with that beginning, so that one that never ends its
+    thinking has no answer; a Python file of the user's gets what the model wrote.
 
     Raises:
         ValueError: there is no grader of the name that a problem or its family gives.
     """
+    pairs = [(problem, _with_thinking(problem, text)) for problem, text in pairs]
     rewards = [graded_here(problem, text) for problem, text in pairs]
     left = [number for number, reward in enumerate(rewards) if reward is None]
     if left:
@@ -57,6 +60,11 @@ def grade_all(pairs: Sequence[tuple[Problem, str]]) -> list[Reward]:
         for number, reward in zip(left, graded, strict=True):
             rewards[number] = reward
     return [reward for reward in rewards if reward is not None]
+
+
+def _with_thinking(problem: Problem, text: str) -> str:
+    given = "" if (problem.grader or problem.family) == "python" else given_beginning(problem, text)
+    return f"{given}{text}" if given and final_text(given) is None else text
 
 
 def graded_here(problem: Problem, text: str) -> Reward | None:

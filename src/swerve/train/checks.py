@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
 from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
 from swerve.errors import ConfigError, nearest
-from swerve.models.model_folder import resolve_device, tokenizer_fingerprint
+from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.positions import max_positions
 from swerve.problems import ProblemFamily, Task, load_family
 from swerve.problems.data_specs import check_source, parse_spec
@@ -55,9 +55,8 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
     sources = list(_sources(config.task))
     for spec in sources:
         check_source(spec)
-    check_examples(config)
     family = None if any(parse_spec(spec).is_on_hub for spec in sources) else load_family(config.task)
-    _read_examples(config, family, architecture, tokenizer)
+    check_examples(config, family, architecture, tokenizer)
     if family is not None:
         problems = family.problems("train", seed=derive_seed(config.seed, "problems"))
         check_problems(config, family, problems)
@@ -103,41 +102,48 @@ def check_problems(config: Config, family: ProblemFamily, problems: Sequence[Pro
     check_watched(config, family)
 
 
-def check_examples(config: Config, *, done: int = 0) -> None:
-    """Check that the files and folders of examples which supervised stages learn from are there.
+def check_examples(
+    config: Config,
+    family: ProblemFamily | None,
+    model: PreTrainedModel | PreTrainedConfig | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+    *,
+    done: int | None = None,
+) -> None:
+    """Read the examples that supervised stages learn from or validate on as these will when they begin.
 
     Args:
         config: the recipe.
-        done: global steps made; stages that are over are not looked at.
+        family: of its task; None: nothing is held out.
+        model: the recipe's, or its configuration; None where it is not at hand: files are read as records only.
+        tokenizer: the model's; None where it is not at hand, as for the model.
+        done: global steps made, where training is to go on: stages that are over are not looked at, nor is an SFT
+            stage whose turn it is, which reads its own before its first step. None: the hub is not asked.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: a source is not there, or `ExampleReader.read` refuses it.
+        ArtifactError: a file cannot be read, or a record is neither a response nor plain text.
     """
-    for stage in _stages_left(config, done):
-        for spec in _examples(stage):
-            check_source(spec)
-
-
-def _read_examples(
-    config: Config,
-    family: ProblemFamily | None,
-    architecture: PreTrainedConfig | None,
-    tokenizer: PreTrainedTokenizerBase | None,
-) -> None:
-    """Read the examples that are on this machine as their stages will; without a tokenizer, as records only."""
 
     def silent(_line: str) -> None:
         pass
 
-    for stage in config.stages:
-        specs = [spec for spec in _examples(stage) if not parse_spec(spec).is_on_hub]
-        if architecture is None or tokenizer is None:
+    stages = _stages_left(config, done or 0)
+    for stage in stages:
+        for spec in _examples(stage):
+            check_source(spec)
+    if done is not None and stages and isinstance(stages[0], SftStage):
+        del stages[0]
+    for stage in stages:
+        specs = [spec for spec in _examples(stage) if done is not None or not parse_spec(spec).is_on_hub]
+        if model is None or tokenizer is None:
             for spec in specs:
                 read_learned(spec, HeldOut(), silent)
         elif specs and isinstance(stage, SftStage | RejectStage):
-            positions = max_positions(architecture)
+            positions = max_positions(model.config if isinstance(model, PreTrainedModel) else model)
+            ends = stop_ids(model, tokenizer)
             ExampleReader.of_stage(
-                stage, config, family, tokenizer, stop_ids=(), positions=positions, note=silent
+                stage, config, family, tokenizer, stop_ids=ends, positions=positions, note=silent
             ).read(specs)
 
 

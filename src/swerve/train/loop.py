@@ -48,6 +48,7 @@ from swerve.models.model_folder import (
     load_base,
     load_tokenizer,
     resolve_device,
+    stop_ids,
 )
 from swerve.models.runtime import apply_runtime
 from swerve.problems import ProblemFamily, load_family
@@ -309,12 +310,12 @@ class _Training:
         """Train every stage that the checkpoint `newest` (None: the beginning) has not finished; `state` is in it."""
         config, done = self.config, newest.step if newest else 0
         model, tokenizer = (state.loaded.model, state.loaded.tokenizer) if state is not None else self._initial_model()
-        check_examples(config, done=done)
+        check_examples(config, self.family, model, tokenizer, done=done)
         check_models(config, model, tokenizer, done=done)
         check_solution_lengths(
             config, model.config, tokenizer, self.problems, checks_solutions=not self.family.is_prose
         )
-        self._note_prompts(tokenizer)
+        self._note_prompts(model, tokenizer)
         draws = {
             stage.label: stage_draws(phases_of(stage), self.family, self.problems, seed=config.seed)
             for stage in config.stages
@@ -417,12 +418,13 @@ class _Training:
             )
         return weights
 
-    def _note_prompts(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def _note_prompts(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Say what the tokenizer does to the prompts, once; write down what its chat template begins of an answer."""
         if self.world.is_main:
-            begun = turn_of(tokenizer, template_arguments(self.config)).begun
+            arguments, ends = template_arguments(self.config), stop_ids(model, tokenizer)
+            begun = turn_of(tokenizer, arguments).begun
             self.run_directory.write_provenance({**self.run_directory.read_provenance(), "answer_begun": begun})
-            for note in prompt_notes(tokenizer, self.problems, template_arguments(self.config)):
+            for note in prompt_notes(tokenizer, self.problems, arguments, stop_ids=ends):
                 self.progress.note(note)
 
     def _learner(self, stage: StageConfig, weights: ReplicatedModel, tokenizer: Any) -> Learner:

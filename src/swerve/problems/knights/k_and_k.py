@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -168,7 +168,7 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
         """Return a row as a problem, proved from its text."""
         return row_problem(record)
 
-    def conditions(self, problems: Sequence[Problem]) -> list[Condition]:
+    def conditions(self, problems: Iterable[Problem]) -> list[Condition]:
         """Return the condition of the task's numbers of people."""
         people = self._task.people
         return [(f"people={list(people)}", lambda one: one.difficulty in people)]
