@@ -135,10 +135,16 @@ def encode_prompts(
                 "completion needs a token before it; give text in task.prompt.template, or a model with a begin token "
                 "or another chat template"
             )
-    return [
-        Prompt(problem=replace(problem, begun=turn.begun), token_ids=tuple(ids))
-        for problem, ids in zip(problems, found, strict=True)
-    ]
+    read = with_beginnings(tokenizer, problems, arguments)
+    return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(read, found, strict=True)]
+
+
+def with_beginnings(
+    tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], arguments: TemplateArguments = _NO_ARGUMENTS
+) -> list[Problem]:
+    """Return problems that say what the chat template's prompt already has of the answer; see `Problem.begun`."""
+    begun = turn_of(tokenizer, arguments).begun if problems else ""
+    return [replace(problem, begun=begun) for problem in problems]
 
 
 def prompt_texts(

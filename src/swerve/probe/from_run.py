@@ -26,7 +26,7 @@ from swerve.probe.rollouts.population import (
 from swerve.probe.rollouts.recorded import training_rollouts
 from swerve.problems import load_family
 from swerve.progress import Progress
-from swerve.prompts import encode_prompts, template_arguments
+from swerve.prompts import encode_prompts, template_arguments, with_beginnings
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
 from swerve.statistics.hypothesis_tests import mcnemar
@@ -111,14 +111,18 @@ class _Planner:
 
     def plan(self) -> ProbePlan:
         config, run = self._config, self._run
-        heldout = self._family.problems("heldout", seed=derive_seed(config.seed, "problems"))
+        tokenizer = load_tokenizer(self._reference.path)
+        heldout = with_beginnings(
+            tokenizer,
+            self._family.problems("heldout", seed=derive_seed(config.seed, "problems")),
+            template_arguments(config),
+        )
         check_graders(heldout)
         check_same_settings(run, self._reference, self._final)
         reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
         if self._reference.path == self._final.path:
             raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
         selection = select_rollouts(reference, final, config.probe, tie_seed=self._tie_seed)
-        tokenizer = load_tokenizer(self._reference.path)
         sequences = probe_sequences(
             selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
         )

@@ -21,6 +21,7 @@ from swerve.config import Config, DistillStage
 from swerve.errors import ArtifactError
 from swerve.probe.rollouts.population import ProbeSequence, row_sequence
 from swerve.problems import ProblemFamily
+from swerve.prompts import template_arguments, with_beginnings
 from swerve.seeds import derive_seed
 from swerve.types import Reward
 
@@ -84,7 +85,8 @@ def training_rollouts(
     """
     trained, steps = _recorded_steps(config, run, stage)
     missing = [run.rollouts_path(step).name for step in trained if step not in steps]
-    problems = {one.id: one for one in family.problems("train", seed=derive_seed(config.seed, "problems"))}
+    drawn = family.problems("train", seed=derive_seed(config.seed, "problems"))
+    problems = {one.id: one for one in with_beginnings(tokenizer, drawn, template_arguments(config))}
     learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
     sequences: list[ProbeSequence] = []
     signals: list[Row] = []
