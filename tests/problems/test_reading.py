@@ -101,7 +101,8 @@ def test_fewer_problems_are_the_first_of_more(hundred: str) -> None:
     assert few == more[:10]
 
 
-def test_only_the_first_problems_are_held(tmp_path: Path) -> None:
+def test_of_many_problems_only_the_first_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swerve.problems.reading._MAX_CHARS_HELD", 100_000)
     file = write(tmp_path / "long.jsonl", [(f"{number} {'long ' * 800}", "1") for number in range(400)])  # 1.6 MB
     task = TableTask(train=(file,), num_train=300, where=FilterConfig(max_question_chars=5000))
     tracemalloc.start()
@@ -113,7 +114,10 @@ def test_only_the_first_problems_are_held(tmp_path: Path) -> None:
     assert first == Table(task).problems("train", seed=1)[:3]
 
 
-def test_a_file_that_shrinks_between_two_passes_is_named_as_changed(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_between_two_passes_is_named_as_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swerve.problems.reading._MAX_CHARS_HELD", 10_000)
     file = write(tmp_path / "log.jsonl", [(str(number), "1") for number in range(40)])
     family = Table(TableTask(train=(file,)))
     family.problems("train", seed=1)

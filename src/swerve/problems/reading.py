@@ -31,6 +31,10 @@ from swerve.settings import Model, PositiveInt, Words
 from swerve.types import Problem
 
 _NUM_NAMED = 3
+_MAX_CHARS_HELD = 32_000_000
+"""Of a split's problems that are held once they were read; where there are more, each pass reads them again."""
+_CHARS_BESIDE = 1_000
+"""What a problem takes beside its texts, as characters."""
 _DEFAULT_SPLITS: Mapping[Split, str] = {"train": "train", "heldout": "test"}
 
 
@@ -93,7 +97,7 @@ DataTaskT = TypeVar("DataTaskT", bound=DataTask)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Problems by the numbers of their records: each pass reads the sources again, and holds none of them."""
+    """Problems by the numbers of their records; each pass reads large sources again, and holds none of theirs."""
 
     records: Callable[[], Iterator[Record]]
     read: Callable[[Record], Problem | None]
@@ -101,6 +105,8 @@ class _Rows:
     """Ascending."""
     ids: Sequence[bytes]
     """A digest of each one's id."""
+    held: Mapping[int, tuple[str, Problem]]
+    """Place and problem by number, of sources that are small; else empty."""
 
     def placed(self) -> Iterator[tuple[str, Problem]]:
         """Yield each problem with the place where it was read.
@@ -108,6 +114,9 @@ class _Rows:
         Raises:
             ArtifactError: a source has fewer records than when it was read first.
         """
+        if self.held:
+            yield from (self.held[number] for number in self.numbers)
+            return
         wanted = iter(self.numbers)
         number = next(wanted, None)
         for place, record in enumerate(self.records()):
@@ -279,6 +288,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
 
         answers: dict[bytes, bytes] = {}  # of each question, both as digests: texts would fill the memory
         numbers, ids, are_held = array("q"), list[bytes](), list[bool]()
+        held, num_chars = dict[int, tuple[str, Problem]](), 0
         unanswered: list[str] = []
         repeated: list[str] = []
         differing: list[str] = []
@@ -294,6 +304,11 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
                 numbers.append(number)
                 ids.append(_digest(problem.id))
                 are_held.append(is_heldout(key))
+                num_chars += _CHARS_BESIDE + len(problem.question) + len(problem.solution or "")
+                if num_chars <= _MAX_CHARS_HELD:
+                    held[number] = record.place, problem
+                else:
+                    held.clear()
             else:
                 repeated.append(record.place)
                 if first_answer != answer:
@@ -301,7 +316,7 @@ class ReadFamily(SolvedFamily, ABC, Generic[DataTaskT]):
         _note(notes, split, unanswered, "no gold answer")
         _note(notes, split, repeated, "the same question as an earlier row")
         _note(notes, split, differing, "of them with another gold answer, which is not used", verb="")
-        return _Rows(records, self.read, numbers, ids), are_held
+        return _Rows(records, self.read, numbers, ids, held), are_held
 
 
 def _digest(text: str) -> bytes:
