@@ -279,6 +279,19 @@ def test_problems_give_gold_and_policies(swerve: Swerve, tmp_path: Path) -> None
     assert read_rows(out)[0]["value"] == 1.0
 
 
+def test_what_was_given_of_the_answer_and_a_tables_details_are_read(swerve: Swerve, tmp_path: Path) -> None:
+    row = {"question": "Who?", "gold": "Zoey is a knave"}
+    text = "so </think> <answer> Zoey is a knave </answer>"
+    given = [{}, {"begun": ""}, {"begun": "<think>\n"}, {"prefix": "<think>", "begun": ""}, {"begun": 3}]
+    details = [{"problem_details": json.dumps(one)} for one in given]
+    rows = [{**row, **one, "response": text} for one in (*given, *details)]
+    _, out, _ = swerve("grade", "--task", "k_and_k", str(write_rows(tmp_path / "rows.jsonl", rows)))
+    assert [one["value"] for one in read_rows(out)] == [1.0, 0.0, 1.0, 1.0, 1.0] * 2
+    other = [{"question": "?", "gold": "1", "response": "2", "problem_details": json.dumps({"alternatives": ["2"]})}]
+    _, out, _ = swerve("grade", "--task", "math", str(write_rows(tmp_path / "rows.jsonl", other)))
+    assert read_rows(out)[0]["value"] == 1.0
+
+
 @pytest.fixture
 def problems(tmp_path: Path) -> Path:
     from swerve.artifacts.problem_records import problem_record

@@ -80,6 +80,20 @@ def test_the_same_input_gives_the_same_bytes_and_says_where_it_is_from(tmp_path:
     assert [read_provenance(tmp_path / name) for name in ("c.parquet", "none.parquet", "r.jsonl")] == [{}, {}, {}]
 
 
+def test_what_the_template_began_is_kept_also_where_it_is_nothing(tmp_path: Path) -> None:
+    known: list[str | None] = [None, "", "<think>\n"]
+    records = [
+        ResponseRecord(place="1", problem=ProblemRecord(id=str(begun), question="?", begun=begun), response="4")
+        for begun in known
+    ]
+    write_responses(tmp_path / "r.parquet", records, {})
+    assert [one.problem.begun for one in read_responses(tmp_path / "r.parquet")] == known
+    # A prompt that is known to the letter says it, too.
+    rows = [{"prompt": f"4?{end}", "response": "4"} for end in ("", "<think>\n")]
+    (tmp_path / "r.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert [one.problem.begun for one in read_responses(tmp_path / "r.jsonl")] == [None, "<think>"]
+
+
 def test_samples_are_numbered_within_problem_label_and_step() -> None:
     records = [
         replace(BARE, sample=None, problem=ProblemRecord(id=name, question="q"), label=label)

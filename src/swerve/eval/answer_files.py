@@ -16,6 +16,7 @@ from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.estimates import Estimate
+from swerve.formats.dialects import from_json
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
@@ -40,6 +41,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "alternatives": ("alternatives", "gold_alternatives"),
     "response": ("response", "completion", "output", "text"),
     "answer": ("answer",),
+    "prefix": ("prefix",),
+    "begun": ("begun",),
 }
 """The fields of a file that each input is looked for in; later ones where a record lacks the earlier."""
 
@@ -68,6 +71,9 @@ class GradingTask:
         Raises:
             ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
         """
+        if "problem_details" in record.values:  # of a table of responses: its problem's further fields
+            details = from_json(record, "problem_details", dict) or {}
+            record = Record(record.place, {**details.pop("metadata", {}), **details, **record.values})
         text = self._get(record, "response")
         answer = self._get(record, "answer")
         is_answer = text is None
@@ -108,12 +114,16 @@ class GradingTask:
         alternatives = self._get(record, "alternatives") or []
         if not isinstance(alternatives, list):
             raise ArtifactError(f"{record.place}: the alternative golds must be a list, got {alternatives!r:.40}")
+        said = {name: self._get(record, name) for name in ("prefix", "begun")}
+        given = {name: value if isinstance(value, str) else None for name, value in said.items()}
         taken = {field for fields in self.names.values() for field in fields}
         return Problem(
             id=str(name) if name is not None else record.place,
             family=self.grader,
             question=str(self._get(record, "question") or ""),
             answer=golds[0],
+            prefix=given["prefix"] or "",
+            begun=given["begun"],
             alternatives=(*golds[1:], *texts_in(record, "alternatives", alternatives)),
             grader=self.grader,
             grading=policies,

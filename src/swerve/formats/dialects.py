@@ -97,7 +97,7 @@ _TABLE_JSON: Mapping[str, type] = {"messages": list, "problem_details": dict, "e
 
 
 def _convert_table(record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Values]:
-    values = {**record.values, **{name: _from_json(record, name, kind) for name, kind in _TABLE_JSON.items()}}
+    values = {**record.values, **{name: from_json(record, name, kind) for name, kind in _TABLE_JSON.items()}}
     if not values.get("completion_ids") or not values.get("prompt_ids"):  # ids alone cannot be placed after a prompt
         values = {**values, "completion_ids": None, "prompt_ids": None}
     names = {**{name: (name,) for name in _TABLE_SAME}, **_TABLE_NAMES}
@@ -111,7 +111,12 @@ def _convert_table(record: Record, path: Path, fields: Mapping[str, str]) -> Ite
     yield {**(values["problem_details"] or {}), **found, "extra": extra}
 
 
-def _from_json(record: Record, name: str, kind: type) -> Any:
+def from_json(record: Record, name: str, kind: type) -> Any:
+    """Return what a column of a table holds as JSON text; None where there is none.
+
+    Raises:
+        ArtifactError: it is no text, or not JSON of the kind.
+    """
     text = record.values.get(name)
     if text is None:
         return None

@@ -138,7 +138,10 @@ def problem_from_fields(entry: Fields) -> ProblemRecord:
     alternatives = entry.get("alternatives") or []
     if not isinstance(alternatives, list) or not all(isinstance(one, str) for one in alternatives):
         raise ArtifactError(f"{entry.place}: alternatives must be a list of texts")
-    name, given = entry.label("id"), messages[-1][1] if messages else prompt
+    name, begun = entry.label("id"), entry.get("begun")
+    asked = prompt or (messages[-1][1] if messages else "")
+    if asked.rstrip().endswith("<think>"):
+        begun = "<think>"
     return ProblemRecord(
         id=_made_id(entry, prompt, messages, question, prompt_ids) if name is None else name,
         has_own_id=name is not None,
@@ -146,7 +149,7 @@ def problem_from_fields(entry: Fields) -> ProblemRecord:
         prompt=prompt,
         messages=messages,
         prefix=entry.word("prefix") or "",
-        begun=entry.word("begun") if given is None or not given.rstrip().endswith("<think>") else "<think>",
+        begun=begun if isinstance(begun, str) else None,
         question=question,
         gold=entry.label("gold"),
         alternatives=tuple(alternatives),
