@@ -59,13 +59,17 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
 
 def text_metrics(found: Sequence[tuple[Problem, str]]) -> dict[str, float | None]:
     """Return `response_metrics` of texts, each with its problem."""
+    given = [given_beginning(problem, text) for problem, text in found]
     metrics = behaviour_figures(
         [text for _, text in found],
         [problem.question for problem, _ in found],
-        prefixes=[given_beginning(problem, text) for problem, text in found],
+        prefixes=given,
     )
-    asked = [(problem, text, form) for problem, text in found if (form := _asked_format(problem)) is not None]
-    held = [has_format(given_beginning(problem, text) + text, form) for problem, text, form in asked]
+    held = [
+        has_format(beginning + text, form)
+        for (problem, text), beginning in zip(found, given, strict=True)
+        if (form := _asked_format(problem)) is not None
+    ]
     return {**metrics, "format_rate": sum(held) / len(held) if held else None}
 
 

@@ -134,7 +134,10 @@ class ExampleReader:
             keeps_ids = tokenizer_fingerprint(self.tokenizer) == sha256
         is_by_ids = [by_ids and keeps_ids for by_ids in is_by_ids]
         by_text = [one for one, by_ids in zip(responses, is_by_ids, strict=True) if not by_ids]
-        of_text = iter(self._by_text(by_text, source))
+        try:
+            of_text = iter(self._by_text(by_text, source))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from None
         encoded = [
             self._by_ids(one) if by_ids else next(of_text) for one, by_ids in zip(responses, is_by_ids, strict=True)
         ]
