@@ -186,7 +186,7 @@ def prompt_notes(
 
 
 def marks_notes(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]) -> list[str]:
-    """Return a line on how many problems' texts hold special tokens, which is none where none does."""
+    """Return a line on how many problems' texts hold special tokens; no line if no text does."""
     marks = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
     pattern = re.compile("|".join(map(re.escape, marks)) or "(?!)")
     texts = ["\n".join(text for _, text in _messages(problem)) for problem in problems]

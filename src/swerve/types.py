@@ -116,7 +116,7 @@ class Reward:
         if self.answered and self.status == "unparsed":
             raise ValueError("a text that is unparsed has no answer")
         if not self.answered:
-            object.__setattr__(self, "extracted", None)  # it has no vote in a majority and is none of the answers given
+            object.__setattr__(self, "extracted", None)  # it has no vote in a majority and does not count as an answer
 
     @property
     def is_right(self) -> bool:

@@ -55,7 +55,7 @@ def part_path(path: Path, rank: int) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a directory with its content; nothing happens where there is none.
+    """Delete a file, a link or a directory with its content; nothing happens if it does not exist.
 
     What a link leads to stays. Of a directory the manifest goes first: what is half deleted does not look complete.
     """

@@ -112,7 +112,7 @@ def _convert_table(record: Record, path: Path, fields: Mapping[str, str]) -> Ite
 
 
 def from_json(record: Record, name: str, kind: type) -> Any:
-    """Return what a column of a table holds as JSON text; None where there is none.
+    """Return what a column of a table holds as JSON text; None if it is empty.
 
     Raises:
         ArtifactError: it is no text, or not JSON of the kind.

@@ -369,7 +369,7 @@ def _hash(text: str) -> str | None:
 def _phrase(text: str) -> str | None:
     """Return what the last phrase such as `the answer is` says, or what is said after it was taken back.
 
-    None: there is none, or it continues as a sentence without a value.
+    None without one, or where it continues as a sentence without a value.
     """
     match = _last_match(_PHRASE, text)
     if match is None:

@@ -17,7 +17,7 @@ Grader = Callable[[Problem, str], Reward]
 def graded(is_right: bool, answer: str, parts: Mapping[str, float] | None = None) -> Reward:
     r"""Return the reward of an answer that is right or wrong; without `parts` it is its own part `answer`.
 
-    An answer of nothing but the marks around one, such as an empty box, is none: `unparsed`.
+    An answer of nothing but the marks around one, such as an empty box, does not count: `unparsed`.
 
     >>> graded(True, "7").parts, graded(False, r"\boxed{ }").status
     ({'answer': 1.0}, 'unparsed')

@@ -72,7 +72,7 @@ _ADJUNCT = re.compile(
     r"(?: (?:the|all|these|those|an?|its|his|her|their|first|last|next|[a-z]+ing)){0,2} $",
     re.IGNORECASE,
 )
-"""Before numbers of time, place or number of others; `sold for $18` is none."""
+"""Before numbers of time, place or number of others; `sold for $18` has no other."""
 _JOINT = re.compile(
     r"\s+|[^0-9]{0,60}(?:[,;&]|\band|\bto|-)[ $]*|.*\bother[ $]*"
     r"| (?!(?:is|are|was|has|makes?|costs?|equals?|times|on|in|for|at|by|of|per|from|with|after|over|every|each) )"

@@ -21,7 +21,7 @@ _ANOTHER = re.compile(
 def given_beginning(problem: Problem, text: str) -> str:
     """Return what a completion's prompt had of the answer already, unless the text repeats it.
 
-    That is what the chat template's prompt ended with (a thought that it closes again is none of the answer), and the
+    That is what the chat template's prompt ended with (but for a thought that it closes again), and the
     problem's prefix. Where the template is not known, as in other people's files, a text that has only the end of its
     thinking was begun with `<think>`.
 

@@ -77,7 +77,7 @@ def custom_class(
 
 
 def source_digest(path: str) -> str | None:
-    """Return the SHA-256 of the source that a path is loaded from, of which nothing is run; None if there is none.
+    """Return the SHA-256 of the source that a path is loaded from, of which nothing is run; None if it has no source.
 
     Raises:
         ConfigError: a file cannot be read.
