@@ -16,6 +16,7 @@ from swerve.config import OptimizerConfig, RlStage, RuntimeConfig, TinyModel
 from swerve.config.presets import PRESETS
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.recipes import load_config
+from swerve.train.context import StageContext
 from swerve.train.frozen import FrozenModel
 from swerve.train.kl import kl_term
 from swerve.train.learner import Learner, new_value_head
@@ -23,7 +24,6 @@ from swerve.train.policy_update import _minibatches, _MinibatchLoss, update_poli
 from swerve.train.preparation import prepare_step
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.rollouts import StepRollouts, deal_rollouts
-from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 

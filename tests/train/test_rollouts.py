@@ -20,10 +20,10 @@ from swerve.rollout.engine import Engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.train import rollouts
 from swerve.train.columns import Member, TokenSignals
+from swerve.train.context import StageContext
 from swerve.train.curriculum import stage_draws
 from swerve.train.phases import phases_of
 from swerve.train.rollouts import StepRollouts, rollout_metrics, sample_step, write_rollouts
-from swerve.train.stages.context import StageContext
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 

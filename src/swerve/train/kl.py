@@ -19,8 +19,8 @@ from swerve.config.stages import RlStage
 from swerve.functional.kl_divergence import KlDirection, adaptive_kl_coef, exact_kl, kl_estimate
 from swerve.recipes.custom import custom_class
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
+from swerve.train.context import StageContext
 from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
-from swerve.train.stages.context import StageContext
 
 RefLogits: TypeAlias = Callable[[slice], Tensor]
 """rows of a micro-batch's tokens -> the reference's logits `[n, V]`."""

@@ -28,9 +28,9 @@ from swerve.problems import ProblemFamily
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards.checks import check_graders
 from swerve.rollout.engine import make_engine
+from swerve.train.context import Metrics, StageContext
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.train.sharded_model import model_class
-from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
 _NUM_ROLLOUTS = 16

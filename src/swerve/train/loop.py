@@ -61,6 +61,7 @@ from swerve.rollout.engine import Engine, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.seeds import derive_seed
 from swerve.train.checks import check_examples, check_machine, check_models, check_problems
+from swerve.train.context import StageContext
 from swerve.train.curriculum import Draws, SolveRates, stage_draws
 from swerve.train.early_stopping import best_step, is_over
 from swerve.train.engine_check import engine_check
@@ -85,7 +86,6 @@ from swerve.train.resume import SavedState, cut_back_to, resume_point, tidy
 from swerve.train.rollouts import PENDING, pending_state, restore_pending
 from swerve.train.sharded_model import load_for, model_class
 from swerve.train.stages import make_runner
-from swerve.train.stages.context import StageContext
 from swerve.train.stages.custom_parts import check_unchanged, custom_digests, load_custom_parts
 from swerve.train.trackers import Tracker, open_trackers
 from swerve.types import Problem

@@ -21,10 +21,10 @@ from swerve.functional.path_losses import PATH_LOSSES
 from swerve.functional.token_weights import importance_log_ratio, importance_weights, reduction_weights
 from swerve.recipes.custom import custom_function
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
+from swerve.train.context import Metrics, StageContext
 from swerve.train.kl import KlTerm, RefLogits
 from swerve.train.learner import Learner, learning_rate
 from swerve.train.preparation import PolicyStep
-from swerve.train.stages.context import Metrics, StageContext
 from swerve.world import World
 
 _PER_TOKEN = ("entropy", "logprob_gap", "clipped_share", "kl", "corrected_share", "value_loss")

@@ -31,9 +31,9 @@ from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
 from swerve.recipes.custom import custom_function
 from swerve.train.columns import Member, TokenColumns, TokenTable, score_tokens
+from swerve.train.context import StageContext, StepRollouts
 from swerve.train.kl import KlTerm
 from swerve.train.learner import Learner
-from swerve.train.stages.context import StageContext, StepRollouts
 from swerve.world import World
 
 

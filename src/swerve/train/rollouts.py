@@ -26,8 +26,8 @@ from swerve.rollout.engine import Engine, SamplingParams
 from swerve.rollout.groups import response_metrics
 from swerve.train.balance import deal
 from swerve.train.columns import NO_SIGNAL, Member, SignalRow, TokenSignals
+from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.health.ungraded import outcome_figures
-from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 from swerve.types import Completion, Problem, Prompt, Reward, Rollout, RolloutGroup
 from swerve.world import World
 

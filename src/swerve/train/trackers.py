@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from swerve.artifacts.files import read_json, write_json
 from swerve.errors import MissingExtraError
-from swerve.train.stages.context import Metrics
+from swerve.train.context import Metrics
 
 _IDS = "trackers.json"
 """File of a run with what it is called where it is tracked, so that a resumed run continues there."""

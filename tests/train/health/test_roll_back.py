@@ -17,12 +17,12 @@ from swerve.models.model_folder import save_checkpoint, weights_fingerprint
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
 from swerve.rollout.sync import PolicyEngine
+from swerve.train.context import StageContext
 from swerve.train.health import collapse as health_collapse
 from swerve.train.health.collapse import Collapse
 from swerve.train.learner import Learner, new_value_head, trainer_state
 from swerve.train.phases import phases_of
 from swerve.train.replicated_model import ReplicatedModel
-from swerve.train.stages.context import StageContext
 from swerve.world import World
 
 FIRST_STEP = 10

@@ -17,10 +17,10 @@ from torch import nn
 from swerve.config.objectives import CollapseConfig
 from swerve.config.stages import RlStage, StageConfig
 from swerve.errors import CollapseError
+from swerve.train.context import StageContext
 from swerve.train.health.verdict import Verdict
 from swerve.train.learner import load_trainer_state
 from swerve.train.sharded_model import load_for
-from swerve.train.stages.context import StageContext
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
 """What shows that training has collapsed."""

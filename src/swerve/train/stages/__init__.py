@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swerve.config import StageConfig
-from swerve.train.stages.context import StageContext, StageRunner
+from swerve.train.context import StageContext, StageRunner
 from swerve.train.stages.distill import DistillRunner
 from swerve.train.stages.dpo import DpoRunner
 from swerve.train.stages.reject import RejectRunner

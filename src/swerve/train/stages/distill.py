@@ -11,10 +11,10 @@ from swerve.batch import TokenBatch
 from swerve.config.stages import DistillStage
 from swerve.functional.kl_divergence import exact_kl
 from swerve.functional.logprobs import entropy
+from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.frozen import load_frozen
 from swerve.train.learner import learning_rate
 from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
-from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 
 
 class DistillRunner:

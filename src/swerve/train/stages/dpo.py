@@ -20,9 +20,9 @@ from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine
+from swerve.train.context import Metrics, StageContext
 from swerve.train.learner import learning_rate
 from swerve.train.rollouts import write_together
-from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import RewardStatus, RolloutGroup
 
 _PROMPTS_AT_A_TIME = 64

@@ -29,8 +29,8 @@ from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
 from swerve.rollout import rollout_groups
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
+from swerve.train.context import StageContext
 from swerve.train.frozen import load_named
-from swerve.train.stages.context import StageContext
 from swerve.train.stages.sft import SftRunner, example_reader
 from swerve.types import Problem, RolloutGroup
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from swerve.config.stages import RlStage
 from swerve.train.columns import TokenSignals
+from swerve.train.context import Metrics, StageContext, StepRollouts
 from swerve.train.kl import KlTerm, kl_coefficient, kl_reference, kl_term
 from swerve.train.learner import NotFiniteError
 from swerve.train.policy_update import UPDATE_FIGURES, PolicyUpdate, minibatches, update_policy
 from swerve.train.preparation import prepare_step
 from swerve.train.rollouts import RolloutSchedule, deal_rollouts, rollout_metrics, write_rollouts
-from swerve.train.stages.context import Metrics, StageContext, StepRollouts
 
 
 class RlRunner:

@@ -16,11 +16,11 @@ from swerve.functional.logprobs import token_logprobs
 from swerve.functional.path_losses import max_prob_js, max_prob_kl
 from swerve.positions import max_positions
 from swerve.prompts import encode_completions, encode_prompts, template_arguments
+from swerve.train.context import Metrics, StageContext
 from swerve.train.curriculum import hold_out, shuffled_order
 from swerve.train.early_stopping import validation_metrics
 from swerve.train.examples import Example, ExampleReader
 from swerve.train.learner import learning_rate
-from swerve.train.stages.context import Metrics, StageContext
 from swerve.types import Problem
 
 SupervisedStage = SftStage | RejectStage
