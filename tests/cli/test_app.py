@@ -297,26 +297,6 @@ def test_resume_by_recipe_or_by_run(swerve: Swerve, stages: Stages, recipe: str)
     assert [(call[0], call[2], call[3]) for call in stages.calls] == [("train", Path("runs/demo-addition"), True)]
 
 
-def test_an_old_runs_removed_key_is_noted_once_and_a_new_recipes_is_refused(swerve: Swerve, stages: Stages) -> None:
-    text = dump_yaml(load_config("demo_addition")).replace("  causal:\n", "  causal:\n    num_bootstrap: 500\n")
-    RunDirectory(Path("runs/old")).create(config_yaml=text, provenance={})
-    note = (
-        "swerve: note: runs/old/config.yaml: 'probe.causal.num_bootstrap' of an earlier version is left out: intervals "
-        "are computed, not resampled\n"
-    )
-    for command in (["train", "old", "--resume"], ["probe", "runs/old"], ["config", "check", "runs/old/config.yaml"]):
-        status, _, err = swerve(*command)
-        assert (status, err.count("swerve:"), err.count(note)) == (0, 1, 1)
-    assert stages.calls[0][1] == load_config("demo_addition")
-    assert swerve("runs")[2] == ""
-    Path("new.yaml").write_text(text)
-    assert swerve("train", "new.yaml", "--out", "runs/new")[::2] == (
-        2,
-        f"swerve: error: new.yaml:{text[: text.index('num_bootstrap')].count(chr(10)) + 1}: "
-        "'probe.causal.num_bootstrap' was removed: intervals are computed, not resampled; delete this key\n",
-    )
-
-
 def test_a_requeued_job_starts_a_run_and_continues_it(swerve: Swerve, stages: Stages) -> None:
     command = ("train", "demo_addition", "seed=3", "--resume-or-start")
     assert swerve(*command)[::2] == (0, "run directory: runs/demo-addition\n")

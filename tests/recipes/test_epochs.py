@@ -8,6 +8,7 @@ import pytest
 
 from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml, load_config
+from swerve.recipes.epochs import with_steps
 
 RECIPE = """
 name: mine
@@ -33,8 +34,11 @@ def _load(tmp_path, *overrides, sft="steps: 3", rl="steps: 3"):
         ("epochs: 0.3", "epochs: 0.46", (2, 5), (15, 23)),  # 0.3 x 50 is 15, not one more
     ],
 )
-def test_epochs_are_steps_once_the_recipe_is_read(tmp_path, sft, rl, steps, num_examples):
-    config = _load(tmp_path, sft=sft, rl=rl)
+def test_epochs_are_steps_once_the_data_is_counted(tmp_path, sft, rl, steps, num_examples):
+    given = _load(tmp_path, sft=sft, rl=rl)
+    (tmp_path / "given.yaml").write_text(dump_yaml(given))
+    assert load_config(tmp_path / "given.yaml") == given
+    config = with_steps(given)
     assert tuple(stage.steps for stage in config.stages) == steps
     assert tuple(stage.num_examples for stage in config.stages) == num_examples
     assert [sum(map(stage.size_of, range(stage.steps))) for stage in config.stages] == [
@@ -42,17 +46,21 @@ def test_epochs_are_steps_once_the_recipe_is_read(tmp_path, sft, rl, steps, num_
     ]
     (tmp_path / "again.yaml").write_text(dump_yaml(config))
     assert load_config(tmp_path / "again.yaml") == config
-    assert _load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2").stages[0].steps == 13
+    assert with_steps(_load(tmp_path, "stages.sft.steps=null", "stages.sft.epochs=2")).stages[0].steps == 13
 
 
 def test_epochs_of_files_are_of_their_records(tmp_path):
     records = [{"prompt": "1 + 1", "response": "2", "id": str(number)} for number in range(20)]
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    config = _load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']")
+    config = with_steps(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'chats.jsonl'}']"))
     assert config.stages[0].steps == 8  # 60 of 8
     (tmp_path / "text.txt").write_text("a b c")
     with pytest.raises(ConfigError, match="stage 'sft': epochs of plain text .* are not known before it is tokenised"):
-        _load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'text.txt'}']")
+        with_steps(_load(tmp_path, sft=f"epochs: 3, data: ['{tmp_path / 'text.txt'}']"))
+
+
+def test_a_recipe_is_read_without_its_data(tmp_path):
+    assert _load(tmp_path, sft="epochs: 3, data: [nowhere.jsonl]").stages[0].epochs == 3
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,7 @@ def test_epochs_of_files_are_of_their_records(tmp_path):
 )
 def test_lengths_that_say_two_things_or_nothing_are_refused(tmp_path, sft, rl, message):
     with pytest.raises(ConfigError, match=message):
-        _load(tmp_path, sft=sft, rl=rl)
+        with_steps(_load(tmp_path, sft=sft, rl=rl))
 
 
 def test_checkpoints_every_so_many_steps_beside_the_list(tmp_path):

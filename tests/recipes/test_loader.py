@@ -416,26 +416,3 @@ def test_what_would_fail_later_is_refused_at_once(override: str, message: str) -
     with pytest.raises(ConfigError, match=message):
         load_config("demo_addition", [override])
     assert load_config("demo_addition", ["probe.reference=rl-30", "probe.final=step_000588"])
-
-
-def test_keys_of_earlier_versions_are_left_out_of_a_runs_configuration_and_refused_in_a_recipe(tmp_path: Path) -> None:
-    stages = "[{kind: sft, steps: 1, optimizer: {lr: 1e-3}}]"
-    now = f"task: addition\nmodel: tiny\nstages: {stages}\nprobe: {{causal: {{}}}}\n"
-    path, notes = tmp_path / "config.yaml", list[str]()
-    path.write_text(now.replace("causal: {}", "causal: {num_bootstrap: 500}"))
-    refused = "'probe.causal.num_bootstrap' was removed: intervals are computed, not resampled"
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, note=notes.append)
-    assert (str(caught.value), notes) == (f"{path}:4: {refused}; delete this key", [])
-    (tmp_path / "run.json").write_text("{}")
-    config = load_config(path, note=notes.append)
-    assert notes == [
-        f"{path}: 'probe.causal.num_bootstrap' of an earlier version is left out: intervals are computed, not resampled"
-    ]
-    (tmp_path / "now.yaml").write_text(now)
-    assert config_hash(config) == config_hash(load_config(tmp_path / "now.yaml"))
-    with pytest.raises(ConfigError, match=r"^override 'probe.causal.num_bootstrap=5': .* delete this key$"):
-        load_config(path, ["probe.causal.num_bootstrap=5"])
-    path.write_text(f"{now}num_bootstrap: 500\n")  # the same word where it never was a key
-    with pytest.raises(ConfigError, match="unknown key 'num_bootstrap'"):
-        load_config(path)

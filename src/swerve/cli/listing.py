@@ -77,10 +77,9 @@ def show_recipe(
 @config_app.command(name="show")
 def show_config(recipe: Recipe, overrides: Overrides = None, as_json: Json = False) -> None:
     """Print the resolved configuration, defaults included."""
-    from swerve.cli.runs import read_recipe
-    from swerve.recipes.loader import dump_yaml
+    from swerve.recipes.loader import dump_yaml, load_config
 
-    config = _shipped_probe(recipe, overrides or ()) or read_recipe(recipe, overrides or ())
+    config = _shipped_probe(recipe, overrides or ()) or load_config(recipe, overrides or ())
     print_result(config.model_dump(mode="json"), dump_yaml(config), as_json=as_json)
 
 
@@ -113,14 +112,15 @@ def check_config(
     as_json: Json = False,
 ) -> None:
     """Say whether a recipe can be trained, what its presets leave out, and how much memory its training needs."""
-    from swerve.cli.runs import check_name, read_recipe
+    from swerve.cli.runs import check_name
     from swerve.config import preset_notes
-    from swerve.recipes.loader import config_hash, has_custom
+    from swerve.recipes.epochs import with_steps
+    from swerve.recipes.loader import config_hash, has_custom, load_config
 
     if probe := _shipped_probe(recipe, overrides or ()):
         print_result({"valid": True, "out": probe.out}, f"{recipe}: valid, a recipe of swerve probe", as_json=as_json)
         return
-    config = read_recipe(recipe, overrides or ())
+    config = with_steps(load_config(recipe, overrides or ()))
     if has_custom(config):
         from swerve.train.stages.custom_parts import load_custom_parts
 

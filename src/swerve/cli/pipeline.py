@@ -29,7 +29,6 @@ from swerve.cli.runs import (
     load_run_config,
     main_progress,
     new_run,
-    read_recipe,
     resolve_checkpoint,
     run_path,
     set_thread_environment,
@@ -40,6 +39,7 @@ from swerve.config import Config, ReportConfig
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
 from swerve.probe.request import ProbeSettings
 from swerve.progress import Progress
+from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.loader import load_config, load_settings, profile_name
 
@@ -80,14 +80,14 @@ def run_train(
     run_paths = [path for path in candidates if (path / "run.json").is_file()]
     if run_paths:
         out = out or run_paths[0]
-        config = read_recipe(run_paths[0] / "config.yaml", overrides)
+        config = load_config(run_paths[0] / "config.yaml", overrides)
     elif resume and not or_start and recipe not in shipped_recipes() and not Path(recipe).is_file():
         raise ConfigError(
             f"--resume: '{recipe}' is neither a run nor a recipe; `swerve runs` lists the runs under {RUNS}/, and a "
             "new run starts without --resume"
         )
     else:
-        config = read_recipe(recipe, overrides)
+        config = load_config(recipe, overrides)
     there, progress = RunDirectory(run_path(config, out)), main_progress()
     if not resume and there.is_of_this_job():
         or_start = True
@@ -140,7 +140,7 @@ def run_demo(overrides: Sequence[str], *, out: Path | None, resume: bool, as_jso
     started = time.monotonic()
     progress = main_progress()
     recipe, rest = demo_recipe(overrides)
-    config = load_config(recipe, rest)
+    config = with_steps(load_config(recipe, rest))
     run = _train(config, out or _demo_path(config, resume=resume, progress=progress), resume=resume, progress=progress)
     from swerve.eval import evaluate
     from swerve.probe import probe_run

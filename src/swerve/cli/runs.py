@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
-from swerve.cli.console import console_progress, one_line
+from swerve.cli.console import console_progress
 from swerve.config import Config
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
 from swerve.probe.request import NamedModel, name_checkpoint
@@ -114,16 +114,6 @@ def find_study(name: str) -> Path | None:
     return found
 
 
-def read_recipe(recipe: str | Path, overrides: Sequence[str]) -> Config:
-    """Return the configuration of a recipe or of a run; what is left out of an old run's is a line on stderr."""
-
-    def note(line: str) -> None:
-        if is_main_process():
-            sys.stderr.write(f"swerve: note: {one_line(line)}\n")
-
-    return load_config(recipe, overrides, note=note)
-
-
 def load_run_config(directory: RunDirectory, overrides: Sequence[str]) -> Config:
     """Return the configuration of a run, with overrides of what comes after training.
 
@@ -137,7 +127,7 @@ def load_run_config(directory: RunDirectory, overrides: Sequence[str]) -> Config
             raise ConfigError(
                 f"override {override!r}: the run is trained already; only keys under {allowed} can be changed"
             )
-    return read_recipe(directory.config_path, overrides)
+    return load_config(directory.config_path, overrides)
 
 
 def new_run(config: Config, out: Path | None) -> RunDirectory:

@@ -94,12 +94,12 @@ def _command(plan: _Plan, python: str | None) -> list[str]:
 
 
 def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: int | None, gpus: str | None) -> _Plan:
-    from swerve.cli.runs import read_recipe
     from swerve.config.engines import ServerEngineConfig
     from swerve.models.model_folder import resolve_device
+    from swerve.recipes import load_config
     from swerve.rollout import vllm_versions
 
-    config = read_recipe(recipe, overrides)
+    config = load_config(recipe, overrides)
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
     devices = _devices(gpus)
     on_cpu = not devices and resolve_device(config.runtime.device) == "cpu"

@@ -120,6 +120,10 @@ class _Counted(_Stage):
     num_examples: PositiveInt | None = None
     """What `epochs` come to: examples, or prompts, of all steps; the last step has what is left. Null: all are full."""
 
+    @model_serializer(mode="wrap")
+    def _without_a_guess(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return dump(self) if self.epochs is None else {**dump(self), "steps": None}
+
     @property
     @abstractmethod
     def step_size(self) -> int:

@@ -6,8 +6,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
 from swerve.recipes.layers import Expand, Layered, read_layers, split_profile
-from swerve.recipes.schema import REMOVED_KEYS, Origins, expand_shorthand, explain_errors
+from swerve.recipes.schema import Origins, expand_shorthand, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -28,18 +27,14 @@ _PLACES = re.compile(r"(^|\.)engine\.(urls|served_model|folder|weights|patience|
 for, and how a model is divided over processes, on which results depend by rounding as on the number of processes."""
 
 
-def load_config(
-    source: str | Path, overrides: Sequence[str] = (), *, note: Callable[[str], object] = lambda line: None
-) -> Config:
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of a recipe with `KEY=VALUE` overrides applied in order.
 
-    Keys that an earlier version had are refused with what is done in their place; in the `config.yaml` of a run, which
-    is not changed after it began, they are left out.
+    No data is read: stages that are given in `epochs` are counted by `with_steps`, when training begins.
 
     Args:
         source: path of a YAML file, or the name of a shipped recipe.
         overrides: such as `seed=1`, `task=knights_knaves` or `stages.rl.optimizer.lr=1e-4`; values are YAML.
-        note: is given a line about what was left out, such as `print`.
 
     Raises:
         ConfigError: one line that names the file and line (or the override), the key, what is allowed and the nearest
@@ -49,10 +44,7 @@ def load_config(
     7
     """
     expected = "a recipe is a mapping with the keys task, model and stages"
-    layers = read_layers(source, "train", _expand(Config), expected=expected)
-    if _is_of_run(Path(source)):
-        layers = replace(layers, data=_without_removed(layers.data, layers.name, note))
-    return with_steps(_validated(Config, layers, overrides))
+    return _validated(Config, read_layers(source, "train", _expand(Config), expected=expected), overrides)
 
 
 def profile_name(overrides: Sequence[str]) -> str | None:
@@ -63,28 +55,6 @@ def profile_name(overrides: Sequence[str]) -> str | None:
     """
     chosen, _ = split_profile(overrides)
     return None if chosen is None else chosen.value
-
-
-def _is_of_run(path: Path) -> bool:
-    return path.name == "config.yaml" and (path.parent / "run.json").exists()
-
-
-def _without_removed(data: Any, source: str, note: Callable[[str], object]) -> Any:
-    """Return the configuration of a run of an earlier version without the keys that no longer do anything."""
-    for key, reason in REMOVED_KEYS.items():
-        rest = _without(data, key.split("."))
-        if rest != data:
-            note(f"{source}: '{key}' of an earlier version is left out: {reason}")
-        data = rest
-    return data
-
-
-def _without(data: Any, keys: Sequence[str]) -> Any:
-    if not isinstance(data, dict) or keys[0] not in data:
-        return data
-    if len(keys) == 1:
-        return {key: value for key, value in data.items() if key != keys[0]}
-    return {**data, keys[0]: _without(data[keys[0]], keys[1:])}
 
 
 def load_document(
@@ -206,7 +176,8 @@ def check_recorded_config(config: Config, run: RunDirectory) -> None:
         ArtifactError: the run's own was changed after it began.
     """
     run.read_provenance()
-    keys = [key for key in differing_keys(load_config(run.config_path), config) if not _PLACES.search(key)]
+    keys = differing_keys(load_config(run.config_path), with_steps(config))
+    keys = [key for key in keys if not _PLACES.search(key)]
     if keys:
         shown = ", ".join(f"'{key}'" for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise ConfigError(

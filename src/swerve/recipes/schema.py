@@ -222,15 +222,9 @@ def _key(path: KeyPath) -> str:
     return repr(text if len(text) <= 100 else text[:97] + "...")
 
 
-REMOVED_KEYS = {"probe.causal.num_bootstrap": "intervals are computed, not resampled"}
-"""Keys of earlier versions, and what is done in their place."""
-
-
 def _unknown_key(root: Schema, path: KeyPath, data: Any) -> str:
     known = allowed_keys(root, path[:-1], data)
     name = str(path[-1])
-    if removed := REMOVED_KEYS.get(".".join(map(str, path))):
-        return f"{_key(path)} was removed: {removed}; delete this key"
     if name in known:
         return f"unknown key {_key(path)}; did you mean '{known[name]}'?"
     own = [key for key, place in known.items() if key == place]

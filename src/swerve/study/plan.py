@@ -18,6 +18,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import MEASURES
 from swerve.config import Config
 from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
 from swerve.recipes.layers import parse_override, read_layers
 from swerve.recipes.loader import differing_keys, dump_yaml, load_config, load_document
@@ -312,7 +313,8 @@ def _start_job(study: StudyFile, seed: int, path: Path, runs: Path) -> Job | Non
     start = study.start
     if start is None:
         return None
-    config = load_config(start.recipe, [*_texts(start.set), *([f"seed={seed}"] if start.per_seed else [])])
+    own_seed = [f"seed={seed}"] if start.per_seed else []
+    config = with_steps(load_config(start.recipe, [*_texts(start.set), *own_seed]))
     ending = f"-seed-{seed}" if start.per_seed else ""
     config = config.model_copy(update={"name": f"{config.name}{ending}"})
     name = f"{_START}/seed-{seed}" if start.per_seed else _START
@@ -329,7 +331,7 @@ def _jobs(study: StudyFile, path: Path, starts: Mapping[int, Job], file: str) ->
             if seed in starts:
                 texts.append(f"model.path={json.dumps(str(_last_checkpoint(starts[seed])))}")
             try:
-                config = load_config(recipe, [*texts, *own, f"seed={seed}"])
+                config = with_steps(load_config(recipe, [*texts, *own, f"seed={seed}"]))
             except ConfigError as error:
                 raise ConfigError(f"{file}: variant '{variant}': {error}") from None
             config = config.model_copy(update={"name": f"{study.name}-{variant}-seed-{seed}"})
