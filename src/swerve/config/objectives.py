@@ -408,26 +408,6 @@ class CollapseConfig(Model):
     action: Literal["none", "warn", "stop", "roll_back"] = "warn"
     window: PositiveInt = 5
     """Steps whose means are compared."""
-    reward_drop: Share = 0.5
-    """Share of the best window's mean reward that is lost, and of a rise above the beginning's."""
-    num_sd: NonNegative = 4.0
-    """Standard errors that the reward must fall by: what chance alone can do with so few groups is no collapse."""
-    reward_gain: NonNegative = 0.05
-    """Rise of the mean reward since the beginning that pays for a change of entropy or length."""
-    entropy_drop: Share = 0.1
-    """Entropy has collapsed at this share of the beginning's."""
-    entropy_rise: Annotated[float, Field(gt=1.0)] = 5.0
-    """Entropy has exploded at this multiple of the beginning's."""
-    entropy_floor: NonNegative = 0.02
-    """Nats a token; a beginning below it counts as this when a rise is measured."""
-    length_drop: Share = 0.25
-    """Completions have collapsed at this share of the beginning's mean length."""
-    length_rise: Annotated[float, Field(gt=1.0)] = 3.0
-    """Completions have exploded at this multiple of the beginning's mean length."""
-    truncated_rise: Share = 0.3
-    """Completions cut off at the length limit, as a share of all, beyond the beginning's."""
-    grad_norm_rise: Annotated[float, Field(gt=1.0)] = 30.0
-    """The gradient's norm has exploded at this multiple of its median before."""
     max_roll_backs: PositiveInt = 2
     """Roll backs of one stage; the next collapse stops the run."""
     roll_back_lr: Share = 0.5

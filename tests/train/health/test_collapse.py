@@ -290,11 +290,6 @@ def test_rewards_of_another_scale(before, now, num_groups, expected):
     assert reports(records) == expected
 
 
-def test_entropy_is_read_from_the_update_where_no_sampled_one_is_recorded():
-    records = [{**record, "neg_logprob": None, "entropy": record["neg_logprob"]} for record in steps(neg_logprob=0.01)]
-    assert reports(records) == [(15, "entropy_low", 11)]
-
-
 def test_steps_without_a_figure_do_not_count():
     records = steps(grad_norm=30.0)
     gaps = [{**record, "grad_norm": math.inf if record["stage_step"] % 2 else None} for record in records]

@@ -6,9 +6,8 @@ Both depend on the recorded metrics only, so that a resumed run decides the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +23,40 @@ from swerve.train.sharded_model import load_for
 
 CollapseSign = Literal["reward", "entropy_low", "entropy_high", "length_short", "length_long", "truncated", "grad_norm"]
 """What shows that training has collapsed."""
+
+_REWARD_DROP = 0.5
+"""Share of the best window's mean reward that is lost, and of a rise above the beginning's."""
+_NUM_ERRORS = 4.0
+"""Standard errors that the reward must fall by: what chance alone can do with so few groups is no collapse."""
+_REWARD_GAIN = 0.05
+"""Rise of the mean reward since the beginning that pays for a change of entropy or length."""
+_GRAD_NORM_RISE = 30.0
+"""The gradient's norm has exploded at this multiple of its median before."""
+
+
+class _Change(NamedTuple):
+    """A sign that is read off one figure, now and in the stage's beginning."""
+
+    sign: CollapseSign
+    key: str
+    name: str
+    unit: str
+    rises: bool
+    limit: Callable[[float], float]
+    """Mean of the beginning -> the value from which on the sign shows."""
+
+
+_ENTROPY = ("neg_logprob", "entropy", " nats per token")  # steps without an update have `neg_logprob`, too
+_LENGTH = ("completion_length", "completion length", " tokens")
+_TRUNCATED = ("truncated_share", "truncated share", " of the completions")
+_CHANGES = (
+    _Change("entropy_low", *_ENTROPY, rises=False, limit=lambda first: 0.1 * first),
+    # A nearly deterministic policy has not exploded at a few hundredths.
+    _Change("entropy_high", *_ENTROPY, rises=True, limit=lambda first: 5 * max(first, 0.02)),
+    _Change("length_short", *_LENGTH, rises=False, limit=lambda first: 0.25 * first),
+    _Change("length_long", *_LENGTH, rises=True, limit=lambda first: 3 * first),
+    _Change("truncated", *_TRUNCATED, rises=True, limit=lambda first: first + 0.3),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,29 +75,29 @@ def detect_collapse(records: Sequence[Mapping[str, Any]], config: CollapseConfig
 
     Means over the last `window` steps (now) are compared with the stage's beginning: of the means over its first 1 to
     `window` steps (first) the one furthest from now, because a policy can be ruined by a single update. With R the
-    reward, H the entropy a token, L the completion length, U the truncated share and g the gradient's norm:
+    reward, H the entropy a token (`neg_logprob`), L the completion length, U the truncated share and g the gradient's
+    norm:
 
-        reward        R_now <= (1 - reward_drop) R_best,  R_best - R_now >= num_sd standard errors
-        entropy_low   H_now <= entropy_drop H_first                        and the reward does not pay for it
-        entropy_high  H_now >= entropy_rise max(H_first, entropy_floor)    and the reward does not pay for it
-        length_short  L_now <= length_drop L_first                         and the reward does not pay for it
-        length_long   L_now >= length_rise L_first                         and the reward does not pay for it
-        truncated     U_now >= U_first + truncated_rise                    and the reward does not pay for it
-        grad_norm     median g_now >= grad_norm_rise max(median g_first, median g_before)
+        reward        R_now <= R_best / 2,  R_best - R_now >= 4 standard errors
+        entropy_low   H_now <= H_first / 10            and the reward does not pay for it
+        entropy_high  H_now >= 5 max(H_first, 0.02)    and the reward does not pay for it
+        length_short  L_now <= L_first / 4             and the reward does not pay for it
+        length_long   L_now >= 3 L_first               and the reward does not pay for it
+        truncated     U_now >= U_first + 0.3           and the reward does not pay for it
+        grad_norm     median g_now >= 30 max(median g_first, median g_before)
 
-    The reward pays if it is within `reward_gain` of 1 or R_now - R_first >= max(reward_gain,
-    (1 - reward_drop) (R_best - R_first)): it has risen, and kept its rise. R_best is the best mean over `window` steps
-    (or over fewer first ones, set against as many more steps now) before now; a best reward that is not above 0 is not
-    judged. The standard error is the largest that rewards in [0, 1] can have with one independent value a group
-    (`num_groups`): R (1 - R) / groups, R the mean over both; without `num_groups` it is left out. H is `neg_logprob`,
-    because steps without an update have that too; `entropy` where it is not recorded.
+    The reward pays if it is within 0.05 of 1 or R_now - R_first >= max(0.05, (R_best - R_first) / 2): it has risen, and
+    kept its rise. R_best is the best mean over `window` steps (or over fewer first ones, set against as many more steps
+    now) before now; a best reward that is not above 0 is not judged. The standard error is the largest that rewards in
+    [0, 1] can have with one independent value a group (`num_groups`): R (1 - R) / groups, R the mean over both; without
+    `num_groups` it is left out.
 
     Nothing shows before a figure has been measured `2 window` times; steps where it is None do not count. What has
     shown within the last `window` steps is not reported again. After a record with `rolled_back_to` all starts afresh.
 
     Args:
         records: the stage's lines of metrics.jsonl so far, in order.
-        config: thresholds; its `action` is the caller's.
+        config: with the window; its `action` is the caller's.
 
     Returns:
         The first of the signs, in the order above, that begins to show; its message names all that do.
@@ -80,12 +113,13 @@ def detect_collapse(records: Sequence[Mapping[str, Any]], config: CollapseConfig
         >>> collapse.message
         'the reward fell from 0.7 (steps 3 to 4) to 0.05 (steps 5 to 6)'
     """
-    stretch = _since_roll_back(records)
-    begun = _signs(stretch, config)
+    returns = [number for number, record in enumerate(records, start=1) if record.get("rolled_back_to") is not None]
+    stretch = records[returns[-1] if returns else 0 :]
+    begun = list(_signs(stretch, config.window))
     for num_dropped in range(1, config.window + 1):
         if not begun:  # the usual case: nothing shows, and earlier steps need no second look
             return None
-        shown = {collapse.sign for collapse in _signs(stretch[:-num_dropped], config)}
+        shown = {collapse.sign for collapse in _signs(stretch[:-num_dropped], config.window)}
         begun = [collapse for collapse in begun if collapse.sign not in shown]
     if not begun:
         return None
@@ -93,178 +127,99 @@ def detect_collapse(records: Sequence[Mapping[str, Any]], config: CollapseConfig
     return replace(begun[0], message=message, since=min(collapse.since for collapse in begun))
 
 
-@dataclass(frozen=True, slots=True)
 class _Series:
     """The measured values of one figure, and the stage steps they belong to."""
 
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
+    def __init__(self, records: Sequence[Mapping[str, Any]], key: str) -> None:
+        self.steps: list[int] = []
+        self.values: list[float] = []
+        for record in records:
+            value = record.get(key)
+            if value is not None and math.isfinite(value):
+                self.steps.append(record["stage_step"])
+                self.values.append(float(value))
 
-    def mean(self, start: int, stop: int) -> float:
+    def mean(self, start: int, stop: int | None = None) -> float:
         return fmean(self.values[start:stop])
 
-    def span(self, start: int, stop: int) -> str:
-        first, last = self.steps[start], self.steps[stop - 1]
-        return f"step {first}" if first == last else f"steps {first} to {last}"
+    def span(self, start: int, stop: int | None = None) -> str:
+        steps = self.steps[start:stop]
+        return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
 
 
-class _Quantity(NamedTuple):
-    """What a sign is read off."""
-
-    keys: tuple[str, ...]
-    """Where it is recorded; the first that has been measured counts."""
-    name: str
-    unit: str
-
-
-class _Change(NamedTuple):
-    """A sign that is read off one quantity, now and in the stage's beginning."""
-
-    sign: CollapseSign
-    quantity: _Quantity
-    rises: bool
-    limit: Callable[[float, CollapseConfig], float]
-    """(mean of the beginning, thresholds) -> the value from which on the sign shows."""
+def _signs(records: Sequence[Mapping[str, Any]], window: int) -> Iterator[Collapse]:
+    """Yield every sign that shows at the last record, whether or not it showed before."""
+    rewards = _Series(records, "reward")
+    if len(rewards.values) >= 2 * window:
+        yield from _reward_sign(rewards, _Series(records, "num_groups").values, window)
+        yield from _unpaid_changes(records, rewards, window)
+    yield from _grad_norm_sign(_Series(records, "grad_norm"), window)
 
 
-_ENTROPY = _Quantity(("neg_logprob", "entropy"), "entropy", " nats per token")
-_LENGTH = _Quantity(("completion_length",), "completion length", " tokens")
-_TRUNCATED = _Quantity(("truncated_share",), "truncated share", " of the completions")
-_CHANGES = (
-    _Change("entropy_low", _ENTROPY, False, lambda first, config: config.entropy_drop * first),
-    _Change(
-        "entropy_high", _ENTROPY, True, lambda first, config: config.entropy_rise * max(first, config.entropy_floor)
-    ),
-    _Change("length_short", _LENGTH, False, lambda first, config: config.length_drop * first),
-    _Change("length_long", _LENGTH, True, lambda first, config: config.length_rise * first),
-    _Change("truncated", _TRUNCATED, True, lambda first, config: first + config.truncated_rise),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RewardCourse:
-    """Mean rewards of the stage's beginning, of the best window before now, and of now."""
-
-    first: float
-    best: float
-    now: float
-
-    def pays(self, config: CollapseConfig) -> bool:
-        kept = (1.0 - config.reward_drop) * (self.best - self.first)
-        risen = self.now - self.first >= max(config.reward_gain, kept)
-        return risen or self.now >= 1.0 - config.reward_gain
-
-
-def _since_roll_back(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    for index in range(len(records) - 1, -1, -1):
-        if records[index].get("rolled_back_to") is not None:
-            return records[index + 1 :]
-    return records
-
-
-def _series(records: Sequence[Mapping[str, Any]], key: str) -> _Series:
-    measured = [(record["stage_step"], record[key]) for record in records if _is_measured(record.get(key))]
-    return _Series(tuple(step for step, _ in measured), tuple(float(value) for _, value in measured))
-
-
-def _is_measured(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _signs(records: Sequence[Mapping[str, Any]], config: CollapseConfig) -> list[Collapse]:
-    """Return every sign that shows at the last record, whether or not it showed before."""
-    found = [_reward_sign(records, config), *_unpaid_signs(records, config), _grad_norm_sign(records, config)]
-    return [collapse for collapse in found if collapse is not None]
-
-
-def _reward_sign(records: Sequence[Mapping[str, Any]], config: CollapseConfig) -> Collapse | None:
-    rewards, groups = _series(records, "reward"), _series(records, "num_groups")
-    total, window = len(rewards.values), config.window
-    if total < 2 * window:
-        return None
-    best = max(range(total - 2 * window + 1), key=lambda start: rewards.mean(start, start + window))
-    beginnings = [(0, num_steps) for num_steps in range(1, window)]
-    for start, stop in [(best, best + window), *beginnings]:
-        now = total - (2 * window - (stop - start))  # the fewer steps before, the more now
-        if _has_dropped(rewards, (start, stop), now, fmean(groups.values) if groups.values else None, config):
-            message = (
-                f"the reward fell from {rewards.mean(start, stop):.3g} ({rewards.span(start, stop)}) to "
-                f"{rewards.mean(now, total):.3g} ({rewards.span(now, total)})"
-            )
-            return Collapse(sign="reward", message=message, since=rewards.steps[now])
-    return None
-
-
-def _has_dropped(
-    rewards: _Series, before: tuple[int, int], now: int, num_groups: float | None, config: CollapseConfig
-) -> bool:
-    high, low = rewards.mean(*before), rewards.mean(now, len(rewards.values))
-    if high <= max(0.0, low) or high - low < config.reward_drop * high:
-        return False
-    if num_groups is None:
-        return True
-    num_before, num_now = before[1] - before[0], len(rewards.values) - now
-    pooled = (num_before * high + num_now * low) / (num_before + num_now)
-    # Values between two bounds with a given mean vary most when all of them lie at the bounds.
-    variance = (max(1.0, *rewards.values) - pooled) * (pooled - min(0.0, *rewards.values)) / num_groups
-    error = math.sqrt(variance * (1 / num_before + 1 / num_now))
-    return high - low >= config.num_sd * error
-
-
-def _unpaid_signs(records: Sequence[Mapping[str, Any]], config: CollapseConfig) -> list[Collapse | None]:
-    """Return the signs that mean a collapse only where the reward does not pay for them."""
-    course = _reward_course(_series(records, "reward"), config.window)
-    if course is None or course.pays(config):
-        return []
-    return [_change_sign(change, records, course, config) for change in _CHANGES]
-
-
-def _reward_course(rewards: _Series, window: int) -> _RewardCourse | None:
+def _reward_sign(rewards: _Series, num_groups: Sequence[float], window: int) -> Iterator[Collapse]:
+    """Yield the fall of the reward from the best window, or else from the first steps."""
     total = len(rewards.values)
-    if total < 2 * window:
-        return None
-    first = max(rewards.mean(0, stop) for stop in range(1, window + 1))
-    windows = [rewards.mean(start, start + window) for start in range(total - 2 * window + 1)]
-    return _RewardCourse(first=first, best=max(first, *windows), now=rewards.mean(total - window, total))
+    best = max(range(total - 2 * window + 1), key=lambda start: rewards.mean(start, start + window))
+    for start, stop in [(best, best + window), *((0, num_steps) for num_steps in range(1, window))]:
+        now = total - (2 * window - (stop - start))  # the fewer steps before, the more now
+        high, low = rewards.mean(start, stop), rewards.mean(now)
+        if high <= max(0.0, low) or high - low < _REWARD_DROP * high:
+            continue
+        if num_groups:
+            num_before, num_now = stop - start, total - now
+            pooled = (num_before * high + num_now * low) / (num_before + num_now)
+            # Values between two bounds with a given mean vary most when all of them lie at the bounds.
+            variance = (max(1.0, *rewards.values) - pooled) * (pooled - min(0.0, *rewards.values)) / fmean(num_groups)
+            if high - low < _NUM_ERRORS * math.sqrt(variance * (1 / num_before + 1 / num_now)):
+                continue
+        fell = f"{high:.3g} ({rewards.span(start, stop)}) to {low:.3g} ({rewards.span(now)})"
+        yield Collapse(sign="reward", message=f"the reward fell from {fell}", since=rewards.steps[now])
+        return
 
 
-def _change_sign(
-    change: _Change, records: Sequence[Mapping[str, Any]], course: _RewardCourse, config: CollapseConfig
-) -> Collapse | None:
-    measured = [series for key in change.quantity.keys if (series := _series(records, key)).values]
-    if not measured or len(measured[0].values) < 2 * config.window:
-        return None
-    series, total = measured[0], len(measured[0].values)
-    furthest = min if change.rises else max
-    stop = furthest(range(1, config.window + 1), key=lambda stop: series.mean(0, stop))
-    first, now = series.mean(0, stop), series.mean(total - config.window, total)
-    limit = change.limit(first, config)
-    if not (first < now and limit <= now if change.rises else now < first and now <= limit):
-        return None
-    moved, steps_now = "rose" if change.rises else "fell", series.span(total - config.window, total)
-    message = (
-        f"the {change.quantity.name} {moved} from {first:.3g} ({series.span(0, stop)}) to {now:.3g}"
-        f"{change.quantity.unit} ({steps_now}), the reward went from {course.first:.3g} to {course.now:.3g}"
-    )
-    return Collapse(sign=change.sign, message=message, since=series.steps[total - config.window])
+def _unpaid_changes(records: Sequence[Mapping[str, Any]], rewards: _Series, window: int) -> Iterator[Collapse]:
+    """Yield the signs that mean a collapse only where the reward does not pay for them."""
+    # The reward pays where it is near 1, or has risen and kept its rise.
+    first_reward = max(rewards.mean(0, stop) for stop in range(1, window + 1))
+    starts = range(len(rewards.values) - 2 * window + 1)
+    best_reward = max(first_reward, *(rewards.mean(start, start + window) for start in starts))
+    reward = rewards.mean(-window)
+    risen = max(_REWARD_GAIN, (1 - _REWARD_DROP) * (best_reward - first_reward))
+    if reward >= 1 - _REWARD_GAIN or reward - first_reward >= risen:
+        return
+    for change in _CHANGES:
+        series = _Series(records, change.key)
+        if len(series.values) < 2 * window:
+            continue
+        # Of the beginnings the one furthest from now.
+        beginnings = [series.mean(0, stop) for stop in range(1, window + 1)]
+        first, now = (min if change.rises else max)(beginnings), series.mean(-window)
+        stop = beginnings.index(first) + 1
+        limit = change.limit(first)
+        if not (first < now and limit <= now if change.rises else now < first and now <= limit):
+            continue
+        message = (
+            f"the {change.name} {'rose' if change.rises else 'fell'} from {first:.3g} ({series.span(0, stop)}) to "
+            f"{now:.3g}{change.unit} ({series.span(-window)}), the reward went from {first_reward:.3g} to {reward:.3g}"
+        )
+        yield Collapse(sign=change.sign, message=message, since=series.steps[-window])
 
 
-def _grad_norm_sign(records: Sequence[Mapping[str, Any]], config: CollapseConfig) -> Collapse | None:
-    norms, window = _series(records, "grad_norm"), config.window
-    pairs = [(step, value) for step, value in zip(norms.steps, norms.values, strict=True) if value > 0.0]
-    if len(pairs) < 2 * window:
-        return None
-    steps, values = zip(*pairs, strict=True)
+def _grad_norm_sign(norms: _Series, window: int) -> Iterator[Collapse]:
+    """Yield the rise of the gradient's norm, of the steps that have a gradient."""
+    updates = [(step, value) for step, value in zip(norms.steps, norms.values, strict=True) if value > 0.0]
+    if len(updates) < 2 * window:
+        return
+    steps, values = zip(*updates, strict=True)
     # Medians, because one step with few rollouts may have a gradient far from the others'; the first window too,
     # because a solved task leaves hardly any gradient, against which an ordinary one would look large.
     usual, now = max(median(values[:window]), median(values[:-window])), median(values[-window:])
-    if now < config.grad_norm_rise * usual:
-        return None
-    message = (
-        f"the gradient's norm rose from {usual:.3g} (median until step {steps[-window - 1]}) to {now:.3g} "
-        f"(median of steps {steps[-window]} to {steps[-1]})"
-    )
-    return Collapse(sign="grad_norm", message=message, since=steps[-window])
+    if now >= _GRAD_NORM_RISE * usual:
+        message = (
+            f"the gradient's norm rose from {usual:.3g} (median until step {steps[-window - 1]}) to {now:.3g} "
+            f"(median of steps {steps[-window]} to {steps[-1]})"
+        )
+        yield Collapse(sign="grad_norm", message=message, since=steps[-window])
 
 
 def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[str, Any]) -> Verdict:
@@ -274,17 +229,16 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
     """
     if not isinstance(stage, RlStage) or stage.collapse.action == "none":
         return Verdict()
-    collapse = detect_collapse([*context.records, record], stage.collapse)
+    records = [*context.records, record]
+    collapse = detect_collapse(records, stage.collapse)
     if collapse is None:
         return Verdict()
     figures: dict[str, Any] = {"collapse": collapse.sign, "collapse_message": collapse.message}
-    step = int(record["stage_step"])
-    action = stage.collapse.action
-    if (
-        action == "roll_back"
-        and sum("rolled_back_to" in old for old in context.records) < stage.collapse.max_roll_backs
-    ):
-        target = _return_to(stage, context, collapse, [*context.records, record])
+    step, action = int(record["stage_step"]), stage.collapse.action
+    # Back to weights from before it, as often as the stage may.
+    num_roll_backs = sum("rolled_back_to" in old for old in context.records)
+    if action == "roll_back" and num_roll_backs < stage.collapse.max_roll_backs:
+        target = _return_to(stage, context, collapse, records)
         factor = context.learning_rate_factor() * stage.collapse.roll_back_lr
         dropped = "; the rollouts that were sampled ahead are sampled anew" if context.pending else ""
         context.pending.clear()
@@ -294,6 +248,7 @@ def judge_collapse(stage: StageConfig, context: StageContext, record: Mapping[st
             f"learning rate x {factor:g}{dropped}"
         )
         return Verdict(figures={**figures, "rolled_back_to": target, "lr_factor": factor}, must_save=True)
+    # Else a line, or the end of the run.
     if action == "warn":
         context.progress.note(f"{stage.label} step {step}: {collapse.message}")
         return Verdict(figures=figures)
@@ -310,18 +265,23 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
 
     In a stage with phases none are from before the phase.
     """
+    # Checkpoints of a course that an earlier return gave up do not count, nor those that had already lost their reward:
+    # the rollouts of the step after them are theirs.
     start = 0 if context.phase is None else context.phase.steps.start
-    steps = [
-        step
-        for step in stage.kept_steps
-        if start < step < collapse.since
-        and not _was_lost(step, records)
-        and not _was_ruined(step, records, stage.collapse.reward_drop)
-    ]
+    returns = [(record["rolled_back_to"], record["stage_step"]) for record in records if "rolled_back_to" in record]
+    rewards = {record["stage_step"]: record["reward"] for record in records if record.get("reward") is not None}
+    ruined_at = (1 - _REWARD_DROP) * max(rewards.values(), default=0.0)
+    target = start
+    for step in stage.kept_steps:
+        is_before = target < step < collapse.since
+        was_lost = any(back_to < step < left_at for back_to, left_at in returns)
+        was_ruined = ruined_at > 0 and rewards.get(step + 1, math.inf) <= ruined_at
+        if is_before and not was_lost and not was_ruined:
+            target = step
+    # The weights and the optimizer's state of that step; at the stage's start there is no state yet.
     learner = context.learner
-    target = max(steps, default=start)
     if target:
-        path: Path = context.run.checkpoint_path(context.first_step + target)
+        path = context.run.checkpoint_path(context.first_step + target)
         model = load_for(context.config.runtime, path, context.world).model
         load_trainer_state(path, learner)
         if context.phase is not None and target == start and context.phase.resets_optimizer:
@@ -335,17 +295,3 @@ def _return_to(stage: RlStage, context: StageContext, collapse: Collapse, record
     learner.weights.load_weights(model)
     context.engine.forget_version()
     return target
-
-
-def _was_lost(step: int, records: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an earlier return went back to before this step's checkpoint."""
-    return any(
-        record["rolled_back_to"] < step < record["stage_step"] for record in records if "rolled_back_to" in record
-    )
-
-
-def _was_ruined(step: int, records: Sequence[Mapping[str, Any]], reward_drop: float) -> bool:
-    """Return whether the weights of this step had already lost their reward: the next step's rollouts are theirs."""
-    rewards = {record["stage_step"]: record["reward"] for record in records if record.get("reward") is not None}
-    best, own = max(rewards.values(), default=0.0), rewards.get(step + 1)
-    return own is not None and best > 0 and own <= (1 - reward_drop) * best
