@@ -18,7 +18,7 @@ help:
 	@echo "make test     the tests"
 	@echo "make check    ruff, mypy, import layers, doctests"
 	@echo "make slow     the slow tests"
-	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm (VLLM=0.31.0 for another version)"
+	@echo "make test-vllm  the tests with a real vLLM on this CPU, in .venv-vllm"
 	@echo "make campaign kills, power cuts and damaged files, 5 minutes of them (CAMPAIGN='--kills 300' for all)"
 	@echo "make docs     the documentation, into site/"
 	@echo "make clean    remove what the commands above made, except runs/"

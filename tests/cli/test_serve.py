@@ -93,7 +93,7 @@ def test_gpus_share_each_layer_and_need_nothing_of_a_cpu(recipe, capsys):
     ],
 )
 def test_what_cannot_be_served_is_one_line(recipe, capsys, monkeypatch, more, status, message):
-    monkeypatch.setattr("swerve.rollout.vllm_versions.distribution", lambda: None)
+    monkeypatch.setattr("swerve.rollout.vllm_protocol.find_spec", lambda _: None)
     assert run([*recipe, *more]) == status
     assert message in capsys.readouterr().err
 
@@ -103,7 +103,7 @@ def started(monkeypatch):
     """Start a script in place of vLLM."""
 
     def start(script: str, port: int) -> None:
-        monkeypatch.setattr("swerve.rollout.vllm_versions.installed_version", lambda *_, **__: "0.32.0")
+        monkeypatch.setattr("swerve.rollout.vllm_protocol.check_installed", lambda _: None)
         monkeypatch.setattr(serve, "_command", lambda *_: [sys.executable, "-c", script, str(port)])
 
     return start

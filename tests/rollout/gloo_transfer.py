@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroupGloo, TCPStore
 from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
-from swerve.rollout.vllm_versions import pack_heads
+from swerve.rollout.vllm_protocol import pack_heads
 
 
 class _Group:

@@ -116,7 +116,7 @@ class StandIn:
                 return None, None
             self.calls[path] += 1
             self.asked.append((path, body))
-            if "token_ids" in body or "prompt" in body:
+            if "token_ids" in body:
                 self.lock.release()
                 while self.hangs.is_set() and not self.stopped.is_set():
                     time.sleep(0.01)
@@ -143,9 +143,7 @@ class StandIn:
             case "/collective_rpc":
                 self._reload(Path(body["kwargs"]["weights_path"]))
             case "/inference/v1/generate":
-                return {"choices": self._sample(body["token_ids"], body["sampling_params"], "tokens")}
-            case "/v1/completions":
-                return {"choices": self._sample(body["prompt"], body, "completions")}
+                return {"choices": self._sample(body["token_ids"], body["sampling_params"])}
         return {"success": True}
 
     def _reload(self, folder: Path) -> None:
@@ -158,7 +156,7 @@ class StandIn:
         self.model.load_state_dict(weights, strict=False)
         self.model.tie_weights()
 
-    def _sample(self, prompt: list[int], sampling: Any, api: str) -> list[Any]:
+    def _sample(self, prompt: list[int], sampling: Any) -> list[Any]:
         assert sampling["ignore_eos"]
         assert sampling["n"] == 1 or sampling["temperature"]  # as vLLM wants it
         params = SamplingParams(
@@ -173,14 +171,14 @@ class StandIn:
             ((completion,),) = engine.generate([prompt], params, seeds=[sampling["seed"] + index])
             num = len(completion.token_ids)
             self.tokens_done += num
-            logprobs: Any = {"token_logprobs": completion.logprobs}
-            spans: Any = {}
-            if api == "tokens":
-                logprobs = {"content": [{"logprob": one} for one in completion.logprobs]}
-                spans = {"weight_versions": [{"version": self.version, "start": 0, "end": num}]}
             choices.append(
-                {"index": index, "token_ids": completion.token_ids, "logprobs": logprobs, **spans}
-                | {"finish_reason": completion.finish_reason}
+                {
+                    "index": index,
+                    "token_ids": completion.token_ids,
+                    "logprobs": {"content": [{"logprob": one} for one in completion.logprobs]},
+                    "weight_versions": [{"version": self.version, "start": 0, "end": num}],
+                    "finish_reason": completion.finish_reason,
+                }
             )
         return choices[::-1]
 

@@ -15,7 +15,7 @@ import torch
 
 from swerve.batch import completion_logits, token_batches
 from swerve.config import TinyModel, TorchEngineConfig
-from swerve.config.engines import CustomEngineConfig, EngineConfig, ServerEngineConfig, VllmEngineConfig
+from swerve.config.engines import CustomEngineConfig, EngineConfig, ServerEngineConfig
 from swerve.errors import EngineError
 from swerve.functional import token_logprobs
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
@@ -87,9 +87,7 @@ def _model(seed: int, *, tied: bool) -> Any:
     return build_tiny_model(sizes, tokenizer, seed=seed).eval(), tokenizer
 
 
-REAL = [
-    pytest.param(kind, marks=pytest.mark.vllm) for kind in ("vllm tied", "vllm untied", "server tied", "server untied")
-]
+REAL = [pytest.param(kind, marks=pytest.mark.vllm) for kind in ("server tied", "server untied")]
 
 
 @pytest.fixture(scope="module", params=["torch", "custom", "server", *REAL])
@@ -100,7 +98,6 @@ def subject(request, custom_parts, tmp_path_factory):
     configs: dict[str, EngineConfig] = {
         "torch": TorchEngineConfig(),
         "custom": CustomEngineConfig(path=f"{custom_parts}/my_engine.py:GenerateEngine"),
-        "vllm": VllmEngineConfig(),
     }
     with ExitStack() as stack:
         if name == "server":

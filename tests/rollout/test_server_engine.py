@@ -17,6 +17,7 @@ from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,14 +31,14 @@ from swerve.artifacts.metrics import read_metrics
 from swerve.artifacts.run import RunDirectory
 from swerve.config import AdditionTask, TinyModel
 from swerve.config.engines import RolloutConfig, ServerEngineConfig
-from swerve.errors import ConfigError, EngineError, InterruptedRunError
+from swerve.errors import ConfigError, EngineError, InterruptedRunError, MissingExtraError
 from swerve.interruption import deferred_signals
 from swerve.models.head import limit_ids_of
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config
-from swerve.rollout import vllm_versions
+from swerve.rollout import vllm_protocol
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.sync import PolicyEngine
 from swerve.rollout.torch_engine import TorchEngine
@@ -101,10 +102,9 @@ def error_of(act: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
-def test_neither_the_api_nor_the_number_of_servers_changes_a_completion(make, server, tiny):
+def test_the_number_of_servers_does_not_change_a_completion(make, server, tiny):
     (expected, other) = (sampled(make(server)), StandIn(tiny[0]))
     other.start()
-    assert sampled(make(server, api="completions")) == expected
     asked = server.calls["/inference/v1/generate"]
     assert sampled(make(server, other)) == expected
     assert server.calls["/inference/v1/generate"] > asked
@@ -354,7 +354,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda _: (500, {"error": {"message": "EngineCore is\nbroken"}}),
         "was answered with 500 (EngineCore is broken), although /health says 200",
     ),
-    "no token endpoint": (ROUTE, lambda _: (404, "Not Found"), "start it with --enable-scale-out, or set"),
+    "no token endpoint": (ROUTE, lambda _: (404, "Not Found"), "start it with --enable-scale-out, as"),
     "bad request": (ROUTE, lambda _: (400, {"error": {"message": "n is too high"}}), "with 400 (n is too high)"),
     "reload fails": (
         "/collective_rpc",
@@ -409,19 +409,18 @@ def test_a_server_that_is_not_there_or_does_not_answer_is_named(make, server):
     assert "was not answered within 0.1 s" in error_of(lambda: sampled(engine))
 
 
-@pytest.mark.parametrize("api", ["tokens", "completions"])
-def test_a_server_that_is_killed_and_started_again_gives_the_same_completions(make, server, tiny, caplog, api):
-    engine, route = make(server, patience=20.0, api=api), {"tokens": ROUTE, "completions": "/v1/completions"}[api]
+def test_a_server_that_is_killed_and_started_again_gives_the_same_completions(make, server, tiny, caplog):
+    engine = make(server, patience=20.0)
     engine.load(changed(tiny, seed=1).state_dict().items(), version=1)
     expected = sampled(engine)
 
     def die(_: Any) -> tuple[None, None]:
-        del server.broken[route]
+        del server.broken[ROUTE]
         server.kill()
         threading.Timer(0.1, server.restart).start()
         return None, None
 
-    server.broken[route] = die
+    server.broken[ROUTE] = die
     assert sampled(engine) == expected
     assert len(server.loaded) == 2
     assert f"{server.url} answers again" in caplog.text
@@ -509,12 +508,12 @@ def test_a_server_that_does_not_count_its_tokens_has_all_the_time(make, server, 
     assert not caplog.text
 
 
-@pytest.mark.parametrize("version", ["0.28.1", "0.33.0", "dev"])
+@pytest.mark.parametrize("version", ["0.31.0", "0.33.0", "dev"])
 def test_a_server_of_another_version_is_named(make, server, version):
     server.vllm_version = version
     assert error_of(lambda: sampled(make(server))) == (
-        f"{server.url} is of vLLM {version}, and swerve works with servers of 0.29 to 0.32; start one after pip "
-        "install 'vllm>=0.29,<0.33'"
+        f"{server.url} is of vLLM {version}, and swerve works with servers of 0.32; start one after pip install "
+        "'vllm>=0.32,<0.33'"
     )
 
 
@@ -548,9 +547,9 @@ def transferring(server, monkeypatch) -> StandIn:
     monkeypatch.setattr(StandInSender, "server", server, raising=False)
     for name, content in (("base", {"ParamMeta": meta}), ("factory", {"WeightTransferTrainerFactory": trainer})):
         monkeypatch.setitem(sys.modules, f"vllm.distributed.weight_transfer.{name}", SimpleNamespace(**content))
-    monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "nccl")
-    monkeypatch.setattr(vllm_versions, "installed_version", lambda *_, **__: "0.32.0")
-    monkeypatch.setattr(vllm_versions, "sender_info", lambda **where: where)
+    monkeypatch.setitem(vllm_protocol.TRANSFER_BACKENDS, "cpu", "nccl")
+    monkeypatch.setattr(vllm_protocol, "check_installed", lambda _: None)
+    monkeypatch.setattr(vllm_protocol, "sender_info", lambda **where: where)
     server.backend = "nccl"
     return server
 
@@ -613,16 +612,33 @@ def test_weights_are_transferred_from_gpus_to_servers_that_take_them_only(
     server.backend = None
     said = 'start it with --weight-transfer-config \'{"backend": "nccl"}\', as `swerve serve` does'
     assert said in error_of(lambda: sampled(engine))
-    server.vllm_version = "0.31.0"
-    assert "is of vLLM 0.31.0, and rollout.engine.weights=transfer works with 0.32;" in error_of(
-        lambda: sampled(engine)
-    )
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"from GPU to GPU \(NCCL\), and the model is on the cpu; train on a GPU"):
         make(server, weights="transfer")
     rollout = RolloutConfig(engine=ServerEngineConfig(weights="transfer"))
     with pytest.raises(ConfigError, match="or take rollout.engine.weights=folder"):
         check_machine(small_config.model_copy(update={"rollout": rollout}))
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "said"),
+    [
+        (None, MissingExtraError, "needs the package 'vllm'; install it with: pip install 'swerve[vllm]'"),
+        ("0.31.0", ConfigError, "works with vLLM 0.32, and 0.31.0 is installed; pip install 'vllm>=0.32,<0.33'"),
+        ("0.33.0", ConfigError, "works with vLLM 0.32, and 0.33.0 is installed"),
+    ],
+)
+def test_a_vllm_that_is_missing_or_not_supported_is_named(monkeypatch, found, error, said):
+    def version(name: str) -> str:
+        if name == "vllm" and found is not None:
+            return found
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(vllm_protocol, "version", version)
+    monkeypatch.setattr(vllm_protocol, "find_spec", lambda name: found)
+    with pytest.raises(error) as caught:
+        vllm_protocol.check_transfer("cuda")
+    assert said in str(caught.value)
 
 
 READS = {"/v1/models", "/version", "/server_info", "/weight_info", "/metrics", "/get_world_size"}
@@ -754,12 +770,11 @@ def real(request, tmp_path_factory) -> Iterator[tuple[Any, str, Path]]:
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("api", ["tokens", "completions"])
-def test_a_real_server_samples_with_the_weights_that_it_was_given_last(real, api):
+def test_a_real_server_samples_with_the_weights_that_it_was_given_last(real):
     """Another policy and the first again, with a prompt that the server has kept: log-probs are the policy's."""
     made, url, folder = real
     prompts = [*PROMPTS, LONG]
-    with closing(make_engine(ServerEngineConfig(urls=(url,), folder=str(folder), api=api), *made, max_rows=16)) as one:
+    with closing(make_engine(ServerEngineConfig(urls=(url,), folder=str(folder)), *made, max_rows=16)) as one:
         first = sampled(one, prompts=prompts, seeds=range(4))
         for version, model in ((1, changed(made, 1)), (2, made[0])):
             one.load(model.state_dict().items(), version=version)
@@ -781,7 +796,7 @@ def test_a_real_server_that_hangs_is_noticed_and_continues_when_it_works_again(r
     """Its engine is stopped between two calls and in the middle of one; the process that says "healthy" is not."""
     monkeypatch.setattr("swerve.rollout.server_engine._SILENCE", 2.0)
     monkeypatch.setattr("swerve.rollout.server_engine._PROBE_SECONDS", 2.0)
-    monkeypatch.setattr(vllm_versions, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(vllm_protocol, "CONNECT_SECONDS", 2.0)
     psutil = pytest.importorskip("psutil")
     made, url, folder = real
     port = int(url.rpartition(":")[2])
@@ -822,13 +837,11 @@ def test_a_real_server_that_is_given_a_folder_that_it_cannot_see_is_named_and_no
 @pytest.mark.vllm
 def test_a_real_server_takes_weights_from_the_trainer_as_vllm_transfers_them(tmp_path, monkeypatch):
     """On a CPU, with gloo in place of NCCL; requests, payloads, order and what the worker does are vLLM's own."""
-    if vllm_versions.installed_version() < "0.32":
-        pytest.skip("vLLM 0.32 is the first that lets a trainer leave again")
     from tests.rollout import gloo_transfer
 
-    monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "gloo")
+    monkeypatch.setitem(vllm_protocol.TRANSFER_BACKENDS, "cpu", "gloo")
     monkeypatch.setattr(
-        vllm_versions, "sender_info", lambda **where: gloo_transfer.TrainerInfo(rank=0, packed=False, **where)
+        vllm_protocol, "sender_info", lambda **where: gloo_transfer.TrainerInfo(rank=0, packed=False, **where)
     )
     extension = ["--worker-extension-cls", f"{gloo_transfer.__name__}.Extension"]
     options = ["--", "--weight-transfer-config", '{"backend": "gloo"}', *extension]
@@ -836,7 +849,7 @@ def test_a_real_server_takes_weights_from_the_trainer_as_vllm_transfers_them(tmp
     with vllm_server(tmp_path / "model", tmp_path, *options) as url:
         check_transfers(made, url, tmp_path)
         refused = ServerEngineConfig(urls=(url,), folder=str(tmp_path), weights="transfer")
-        monkeypatch.setitem(vllm_versions.TRANSFER_BACKENDS, "cpu", "nccl")
+        monkeypatch.setitem(vllm_protocol.TRANSFER_BACKENDS, "cpu", "nccl")
         with closing(make_engine(refused, *made, max_rows=16)) as one:
             assert "start it with --weight-transfer-config '{" in error_of(lambda: sampled(one))
 

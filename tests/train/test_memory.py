@@ -187,14 +187,3 @@ def test_experts_are_counted_in_both_precisions(small_recipe: Path, tmp_path: Pa
     )
     assert wide.gradients == narrow.gradients
     assert narrow.update < wide.update < 2 * narrow.update
-
-
-def test_vllm_counts_as_its_share_of_a_gpu_all_the_time_or_while_it_is_awake(small_recipe) -> None:
-    changes = ["rollout.engine.kind=vllm", "rollout.engine.memory_share=0.25"]
-    on_cpu = predicted_memory(load_config(str(small_recipe), changes), available=8 * 10**9)
-    assert (on_cpu.frozen, on_cpu.sampling) == (1 << 30, 0)
-    changes.append("runtime.device=cuda")  # also where there is none: the prediction is of another machine
-    found = predicted_memory(load_config(str(small_recipe), changes), available=8 * 10**9)
-    assert (found.frozen, found.sampling) == (2 * 10**9, 0)
-    asleep = predicted_memory(load_config(str(small_recipe), [*changes, "rollout.engine.sleep=2"]), available=8 * 10**9)
-    assert (asleep.frozen, asleep.sampling) == (0, 2 * 10**9)

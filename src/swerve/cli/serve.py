@@ -87,7 +87,7 @@ def _keys(plan: _Plan) -> str:
 
 
 def _command(plan: _Plan, python: str | None) -> list[str]:
-    from swerve.rollout.vllm_versions import MODULE
+    from swerve.rollout.vllm_protocol import MODULE
 
     start = ["vllm", "serve", plan.model] if python is None else [python, "-m", MODULE, "--model", plan.model]
     return [*start, *plan.options]
@@ -97,18 +97,18 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
     from swerve.config.engines import ServerEngineConfig
     from swerve.models.model_folder import resolve_device
     from swerve.recipes import load_config
-    from swerve.rollout import vllm_versions
+    from swerve.rollout import vllm_protocol
 
     config = load_config(recipe, overrides)
     engine = config.rollout.engine if isinstance(config.rollout.engine, ServerEngineConfig) else ServerEngineConfig()
     devices = _devices(gpus)
     on_cpu = not devices and resolve_device(config.runtime.device) == "cpu"
     if on_cpu and engine.weights == "transfer":
-        vllm_versions.check_transfer("cpu")
+        vllm_protocol.check_transfer("cpu")
     model = _model(config, engine)
     port = port or urlsplit(engine.urls[0]).port or 8000
     name = engine.served_model or "policy"
-    options = vllm_versions.server_options(
+    options = vllm_protocol.server_options(
         name=name,
         port=port,
         dtype=config.runtime.precision if engine.dtype == "auto" else engine.dtype,
@@ -118,7 +118,7 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
         num_gpus=len(devices),
         transfer=engine.weights == "transfer",
     )
-    environment = vllm_versions.server_environment(on_cpu=on_cpu)
+    environment = vllm_protocol.server_environment(on_cpu=on_cpu)
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return _Plan(
@@ -155,7 +155,7 @@ def _max_model_len(config: Config, model: Path | str, *, on_cpu: bool) -> int:
     from swerve.positions import max_sampled
     from swerve.problems import load_family
     from swerve.prompts import encode_prompts, template_arguments
-    from swerve.rollout.vllm_versions import CPU_HEAD_SIZES
+    from swerve.rollout.vllm_protocol import CPU_HEAD_SIZES
     from swerve.seeds import derive_seed
 
     shape = load_config(model)
@@ -182,9 +182,9 @@ def _run(plan: _Plan) -> None:
         MissingExtraError, ConfigError: vLLM is not installed, or not in a version that swerve samples with.
         EngineError: it ended by itself.
     """
-    from swerve.rollout.vllm_versions import SERVER_FIRST, installed_version
+    from swerve.rollout.vllm_protocol import check_installed
 
-    installed_version("swerve serve --run", first=SERVER_FIRST)
+    check_installed("swerve serve --run")
     with socket.socket() as probe, contextlib.suppress(ConnectionRefusedError):
         probe.connect(("127.0.0.1", plan.port))
         raise ConfigError(f"something listens on port {plan.port} already; give another with --port")
@@ -234,14 +234,14 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
     """
     from swerve.rollout.engine import SamplingParams
     from swerve.rollout.server_client import Calls, RefusedError, UnreachableError
-    from swerve.rollout.vllm_versions import ROUTES, request_body
+    from swerve.rollout.vllm_protocol import ROUTE, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
-    body = request_body("completions", plan.name, [0], params, seed=0, max_tokens=1)
+    body = request_body(plan.name, [0], params, seed=0, max_tokens=1)
     while True:
         if process.poll() is not None:
             raise EngineError(f"the server ended with status {process.returncode}; its output is above")
         with contextlib.suppress(UnreachableError, RefusedError):
-            Calls().ask(plan.url, "POST", ROUTES["completions"], body, timeout=600.0)
+            Calls().ask(plan.url, "POST", ROUTE, body, timeout=600.0)
             return
         time.sleep(0.5)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Share, Words
+from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Words
 
 
 class TorchEngineConfig(Choice):
@@ -23,26 +23,6 @@ class TorchEngineConfig(Choice):
     Completions whose cache might outgrow it wait."""
 
 
-class VllmEngineConfig(Choice):
-    """vLLM in the trainer's process, on its device; needs the extra `vllm`."""
-
-    path: ClassVar[str] = "swerve.rollout.vllm_engine:VllmEngine"
-
-    kind: Literal["vllm"] = "vllm"
-    memory_share: Share = 0.4
-    """Of the GPU's memory, what vLLM takes for weights and cache."""
-    tensor_parallel: PositiveInt = 1
-    """GPUs of this machine that share each layer."""
-    max_model_len: PositiveInt | None = None
-    """Tokens of prompt and completion at most; null: the model's positions, for which the cache must have room."""
-    sleep: Literal[1, 2] | None = None
-    """What vLLM gives up while the policy learns: the cache, and the weights, kept in host memory (1) or not (2)."""
-    eager: bool = False
-    """Do without CUDA graphs and compilation."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of vLLM's weights and cache; `auto`: the type that the run computes in."""
-
-
 class ServerEngineConfig(Choice):
     """vLLM servers, each a process of its own: `swerve serve` starts one."""
 
@@ -51,8 +31,6 @@ class ServerEngineConfig(Choice):
     kind: Literal["server"] = "server"
     urls: Annotated[Words, Field(min_length=1)] = ("http://127.0.0.1:8000",)
     """Of the servers; prompts are spread over them. All of them must be there at the start, one of them later."""
-    api: Literal["tokens", "completions"] = "tokens"
-    """`tokens`: vLLM's token endpoint, of a server with `--enable-scale-out`; `completions`: `/v1/completions`."""
     served_model: str | None = None
     """What the servers call the model; null: the first name that they list."""
     folder: str | None = None
@@ -87,9 +65,7 @@ class CustomEngineConfig(Custom):
 
 
 # An engine: its configuration above, with the class that samples, and its name here.
-EngineConfig = Annotated[
-    TorchEngineConfig | VllmEngineConfig | ServerEngineConfig | CustomEngineConfig, Field(discriminator="kind")
-]
+EngineConfig = Annotated[TorchEngineConfig | ServerEngineConfig | CustomEngineConfig, Field(discriminator="kind")]
 
 
 class CheckConfig(Model):

@@ -31,7 +31,7 @@ from swerve.artifacts.samples import (
     write_samples,
 )
 from swerve.artifacts.tables import read_table
-from swerve.config.engines import TorchEngineConfig, VllmEngineConfig
+from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
@@ -46,7 +46,6 @@ from swerve.rewards.checks import check_graders, problems_digest
 from swerve.rollout.cache import check_samples
 from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.rollout.groups import rollout_groups
-from swerve.rollout.vllm_versions import check_vllm
 from swerve.seeds import derive_seed
 from swerve.types import Problem, Prompt
 from swerve.version import __version__
@@ -272,8 +271,6 @@ def _prompted(job: SampleJob, problems: Sequence[Problem], progress: Progress) -
     checked = source.check()
     if isinstance(settings.rollout.engine, TorchEngineConfig):
         check_samples(checked.config)
-    elif isinstance(settings.rollout.engine, VllmEngineConfig):
-        check_vllm(checked.config)
     arguments = TemplateArguments(values=settings.template_args, today=settings.today)
     check_template_arguments(checked.tokenizer, arguments)
     prompts = encode_prompts(checked.tokenizer, problems, arguments)

@@ -23,7 +23,7 @@ from swerve.models.adapter import whole_tensors
 from swerve.models.head import model_head
 from swerve.models.model_folder import stored_tensors
 from swerve.models.shards import tensors_digest
-from swerve.rollout import vllm_versions
+from swerve.rollout import vllm_protocol
 from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_request
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
@@ -36,7 +36,7 @@ from swerve.rollout.server_client import (
     own_address,
 )
 from swerve.rollout.sync import check_own_weights
-from swerve.rollout.vllm_versions import Ask, ServerApi, ServerInfo
+from swerve.rollout.vllm_protocol import ROUTE, Ask, ServerInfo
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
 
@@ -90,7 +90,6 @@ class ServerEngine(Engine):
         pad_id: int,
         max_rows: int,
         urls: Sequence[str],
-        api: ServerApi = "tokens",
         served_model: str | None = None,
         folder: str | None = None,
         dtype: str = "auto",
@@ -105,7 +104,6 @@ class ServerEngine(Engine):
             pad_id: not needed.
             max_rows: completions asked for at a time at most.
             urls: see `ServerEngineConfig`, as for the rest.
-            api: see there.
             served_model: see there.
             folder: see there.
             dtype: see there.
@@ -117,10 +115,9 @@ class ServerEngine(Engine):
             MissingExtraError, ConfigError: see `check_transfer`.
         """
         if weights == "transfer":
-            vllm_versions.check_transfer(model.device.type)
+            vllm_protocol.check_transfer(model.device.type)
         self._model, self._max_rows = model, max_rows
-        self._num_ids, self._logit_bias = model_head(model).vocabulary_size, vllm_versions.padding_bias(model)
-        self._api: ServerApi = api
+        self._num_ids, self._logit_bias = model_head(model).vocabulary_size, vllm_protocol.padding_bias(model)
         self._served_model, self._dtype = served_model, dtype
         self._patience, self._timeout = patience, timeout
         self._servers = [_Server(url) for url in urls]
@@ -192,9 +189,9 @@ class ServerEngine(Engine):
         check_request(self._model, prompts, params, seeds, budgets)
         if not prompts:
             return []
-        if 0 < params.temperature < vllm_versions.MIN_TEMPERATURE:
+        if 0 < params.temperature < vllm_protocol.MIN_TEMPERATURE:
             raise EngineError(
-                f"vLLM samples at temperature {vllm_versions.MIN_TEMPERATURE} in place of {params.temperature}; take "
+                f"vLLM samples at temperature {vllm_protocol.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
         has_own_weights = not self.label
@@ -305,7 +302,7 @@ class ServerEngine(Engine):
                 elif now - looked > _SILENCE / 10:
                     looked, before = now, tokens
                     with suppress(UnreachableError):  # it has no time for questions, or hangs
-                        tokens = vllm_versions.tokens_done(self._ask_of(server, calls))
+                        tokens = vllm_protocol.tokens_done(self._ask_of(server, calls))
                     if tokens is None or tokens != before:
                         moved = now
                     elif now - moved > _SILENCE:
@@ -342,7 +339,7 @@ class ServerEngine(Engine):
         """
         if server.info:
             return
-        info = vllm_versions.server_info(server.url, self._ask_of(server, calls))
+        info = vllm_protocol.server_info(server.url, self._ask_of(server, calls))
         name = self._served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
@@ -350,12 +347,12 @@ class ServerEngine(Engine):
                 + (f", not {name}; rollout.engine.served_model is to be one of these" if name else "")
             )
         if self._transfers:
-            vllm_versions.check_transfers(server.url, info, self._model.device.type)
+            vllm_protocol.check_transfers(server.url, info, self._model.device.type)
         server.name, server.info = name, info
 
     def _has_weights(self, server: _Server, calls: Calls) -> bool:
-        version = vllm_versions.weights_label(self._ask_of(server, calls))
-        if version == vllm_versions.FAILED:
+        version = vllm_protocol.weights_label(self._ask_of(server, calls))
+        if version == vllm_protocol.FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
         return _same_weights(version, self.label)
 
@@ -364,11 +361,11 @@ class ServerEngine(Engine):
         ask = self._ask_of(server, calls)
         self._probe(server, calls)  # to load weights may take long, also where it does not hang
         # A kill in between must not leave the label of weights that the server no longer has.
-        vllm_versions.set_weights_label(ask, vllm_versions.LOADING)
+        vllm_protocol.set_weights_label(ask, vllm_protocol.LOADING)
         (self._transfer if self._transfers else self._load_folder)(server, ask)
         self._empty_cache(server, calls)
         self._probe(server, calls)
-        vllm_versions.set_weights_label(ask, self.label)
+        vllm_protocol.set_weights_label(ask, self.label)
 
     def _load_folder(self, server: _Server, ask: Ask) -> None:
         assert self._folder is not None
@@ -377,9 +374,9 @@ class ServerEngine(Engine):
         if folder is None:
             raise EngineError(f"the weights {self.label} are no longer in {self._folder.path}; start again")
         try:
-            vllm_versions.load_folder(ask, folder, packs_head=server.info.packs_head)
+            vllm_protocol.load_folder(ask, folder, packs_head=server.info.packs_head)
         except RefusedError as error:
-            vllm_versions.set_weights_label(ask, vllm_versions.FAILED)
+            vllm_protocol.set_weights_label(ask, vllm_protocol.FAILED)
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
@@ -394,12 +391,12 @@ class ServerEngine(Engine):
         with self._transferring:
             host = own_address(server.url)
             try:
-                vllm_versions.transfer_weights(ask, self._weights, self._model.device, host=host)
+                vllm_protocol.transfer_weights(ask, self._weights, self._model.device, host=host)
             except UnreachableError:
                 raise
             except Exception as error:
                 with suppress(UnreachableError, EngineError):
-                    vllm_versions.set_weights_label(ask, vllm_versions.FAILED)
+                    vllm_protocol.set_weights_label(ask, vllm_protocol.FAILED)
                 said = " ".join(str(error).split())
                 raise EngineError(
                     f"{server.url}: weights could not be transferred to it ({said:.300}); start it again, and continue "
@@ -419,7 +416,7 @@ class ServerEngine(Engine):
     def _empty_cache(self, server: _Server, calls: Calls) -> None:
         """Empty the prefix cache, which is of the old weights; requests that still run are waited for."""
         deadline = time.monotonic() + self._timeout
-        while not vllm_versions.empty_prefix_cache(self._ask_of(server, calls)):
+        while not vllm_protocol.empty_prefix_cache(self._ask_of(server, calls)):
             if time.monotonic() >= deadline or calls.ended.wait(_PAUSE):
                 raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
 
@@ -444,7 +441,7 @@ class ServerEngine(Engine):
             server = self._next_server(calls)
             try:
                 completions, versions = self._completions(server, request, calls)
-                label = vllm_versions.weights_label
+                label = vllm_protocol.weights_label
                 self._check_versions(server, versions or {label(self._ask_of(server, calls))})
                 return completions
             except UnreachableError as error:
@@ -471,7 +468,7 @@ class ServerEngine(Engine):
     def _check_versions(self, server: _Server, versions: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
         others = {one for one in versions if not _same_weights(one, self.label)}
-        if others & {vllm_versions.UNNAMED, vllm_versions.LOADING}:
+        if others & {vllm_protocol.UNNAMED, vllm_protocol.LOADING}:
             raise UnreachableError("it was started again")
         if others:
             raise EngineError(
@@ -489,9 +486,8 @@ class ServerEngine(Engine):
             EngineError: it cannot sample, or the answer is wrong.
         """
         params = request.params
-        asked = vllm_versions.asked_samples(params)
-        body = vllm_versions.request_body(
-            self._api,
+        asked = vllm_protocol.asked_samples(params)
+        body = vllm_protocol.request_body(
             server.name,
             request.prompt,
             params,
@@ -499,23 +495,22 @@ class ServerEngine(Engine):
             max_tokens=request.budget,
             logit_bias=self._logit_bias,
         )
-        route = vllm_versions.ROUTES[self._api]
         try:
             max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * asked * request.budget
-            answer = self._ask_of(server, calls)("POST", route, body, within=within, max_bytes=max_bytes)
+            answer = self._ask_of(server, calls)("POST", ROUTE, body, within=within, max_bytes=max_bytes)
         except RefusedError as error:
             raise self._refusal(server, calls, error) from None
         try:
-            sampled, versions = vllm_versions.completions_of(answer, self._api, num_samples=asked)
+            sampled, versions = vllm_protocol.completions_of(answer, num_samples=asked)
         except ValueError as error:
-            raise EngineError(f"{server.url}: the answer to POST {route} has {error}; see `swerve serve`") from None
+            raise EngineError(f"{server.url}: the answer to POST {ROUTE} has {error}; see `swerve serve`") from None
         completions = [self._checked(server, request, *one) for one in sampled]
         return tuple(completions * (params.num_samples // asked)), versions
 
     def _refusal(self, server: _Server, calls: Calls, error: RefusedError) -> Exception:
         """Return what a refused request means: the server is dying, or it cannot do what is asked."""
-        if error.status == 404 and self._api == "tokens":
-            return EngineError(f"{error}; start it with --enable-scale-out, or set rollout.engine.api=completions")
+        if error.status == 404:
+            return EngineError(f"{error}; start it with --enable-scale-out, as `swerve serve` does")
         if error.status < 500:
             return error
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swerve.rollout.vllm_versions import pack_heads
+from swerve.rollout.vllm_protocol import pack_heads
 
 
 class PackedHead:

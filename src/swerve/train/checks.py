@@ -8,7 +8,7 @@ from itertools import accumulate
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.config import Config, RejectStage, SftStage, StageConfig, TorchEngineConfig
-from swerve.config.engines import ServerEngineConfig, VllmEngineConfig
+from swerve.config.engines import ServerEngineConfig
 from swerve.errors import ConfigError, nearest
 from swerve.models.model_folder import resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.positions import max_positions
@@ -20,7 +20,7 @@ from swerve.prompts import check_solution_lengths
 from swerve.rewards.checks import check_graders
 from swerve.rollout.cache import check_samples
 from swerve.rollout.decoding import check_decoding
-from swerve.rollout.vllm_versions import check_transfer, check_vllm
+from swerve.rollout.vllm_protocol import check_transfer
 from swerve.seeds import derive_seed
 from swerve.train.curriculum import stage_draws
 from swerve.train.examples import ExampleReader
@@ -51,7 +51,7 @@ def check_recipe(config: Config, *, is_here: bool = True) -> None:
         check_machine(config)
     architecture, tokenizer = (None, None) if has_open_model(config) else recipe_architecture(config)
     if architecture is not None:
-        check_models(config, architecture, tokenizer, is_here=is_here)
+        check_models(config, architecture, tokenizer)
     sources = list(_sources(config.task))
     for spec in sources:
         check_source(spec)
@@ -164,7 +164,6 @@ def check_models(
     tokenizer: PreTrainedTokenizerBase | None,
     *,
     done: int = 0,
-    is_here: bool = True,
 ) -> None:
     """Check that the recipe's model can be sampled from, and that other models it names are there and read its tokens.
 
@@ -173,12 +172,11 @@ def check_models(
         model: the recipe's, or its configuration, of which less can be told.
         tokenizer: the model's; None where it is not at hand.
         done: global steps made; stages that are over are not looked at.
-        is_here: whether this machine trains it.
 
     Raises:
         ConfigError, CheckpointError, MissingExtraError: see `check_sampling` and `check_frozen_models`.
     """
-    check_sampling(config, model, is_here=is_here)
+    check_sampling(config, model)
     check_frozen_models(config, tokenizer, done=done)
 
 
@@ -226,21 +224,17 @@ def _check_kept(name: str, config: Config, *, key: str) -> None:
         )
 
 
-def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig, *, is_here: bool = True) -> None:
+def check_sampling(config: Config, model: PreTrainedModel | PreTrainedConfig) -> None:
     """Check that a recipe whose training samples has a model that its engine can sample from.
 
     Args:
         config: the recipe; what watches training (`every`) samples with this engine too.
         model: the recipe's, or its configuration, of which less can be told.
-        is_here: whether this machine trains it; False: an installed vLLM is not asked.
 
     Raises:
-        ConfigError: it cannot; see `check_decoding` and `check_vllm`.
-        MissingExtraError: the engine is vLLM, which is not installed.
+        ConfigError: it cannot; see `check_decoding`.
     """
     samples = not all(isinstance(stage, SftStage) for stage in config.stages)
-    if samples and is_here and isinstance(config.rollout.engine, VllmEngineConfig):
-        check_vllm(model.config if isinstance(model, PreTrainedModel) else model)
     is_embedded = isinstance(config.rollout.engine, TorchEngineConfig)
     if (samples and is_embedded) or config.eval.every is not None or config.probe.every is not None:
         if isinstance(model, PreTrainedModel):

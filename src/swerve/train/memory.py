@@ -21,7 +21,6 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from swerve.batch import TokenBatch, completion_hidden, completion_logits, token_batches
 from swerve.config import Config, TorchEngineConfig
-from swerve.config.engines import VllmEngineConfig
 from swerve.config.recipe import RuntimeConfig
 from swerve.config.stages import DistillStage, RlStage, SftStage, StageConfig
 from swerve.errors import CheckpointError, ConfigError
@@ -51,8 +50,6 @@ _LEAST_INT8, _INT8_BLOCK = 4096, 256
 """Of bitsandbytes: fewer weights of a tensor keep float32 moments; so many int8 moments share a float32 scale."""
 _LIBRARIES_ON_CPU = 80_000_000
 """Bytes of what torch and oneDNN load and set up with the first step; measured with a model of 100,000 weights."""
-_VLLM_ON_CPU = 1 << 30
-"""Bytes of its cache, if VLLM_CPU_KVCACHE_SPACE does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +178,6 @@ def predicted_memory(config: Config, *, available: int | None = None, processes:
     if config.runtime.sharding.kind != "none" and isinstance(config.rollout.engine, TorchEngineConfig):
         whole = sum(_size(one) for one in _empty_model(architecture, config.runtime).parameters())
         parts = [replace(one, sampling=one.sampling + whole) if one.sampling else one for one in parts]
-    if isinstance(engine := config.rollout.engine, VllmEngineConfig):
-        is_gpu = _is_on_gpu(config.runtime)
-        taken = int(engine.memory_share * (available or 0)) if is_gpu else _VLLM_ON_CPU
-        parts = [
-            replace(one, sampling=taken) if engine.sleep else replace(one, sampling=0, frozen=one.frozen + taken)
-            for one in parts
-        ]
     return max(parts, key=lambda part: part.peak)
 
 

