@@ -2,11 +2,12 @@ r"""How well the grader of mathematics reads answers in other words: 300 golds, 
 
     python -m benchmarks.rewritten_golds [--half development|held_out] [--out FILE] [--failures]
 
-The golds are made by `benchmarks.gold_answers`, with a wrong answer beside each. A writing is a program that makes, of
-a gold and an answer, the text of the gold as a data set may have it and the text that a person or a model writes. Each
-gold takes 20 of the writings: those that only its kind has, then others in turn. Every right answer must be accepted
-and every wrong one rejected. The golds are split by a hash of their number, 150 for
-development and 150 that nobody looks at: `--failures` prints those of the development half only.
+The golds are those of `gold_answers.jsonl`: answers of the kinds that mathematical data sets have, each with a wrong
+one of its kind beside it (a sign, a digit, a term, an end of an interval, the order of a pair is another). A writing is
+a program that makes, of a gold and an answer, the text of the gold as a data set may have it and the text that a person
+or a model writes. Each gold takes 20 of the writings: those that only its kind has, then others in turn. Every right
+answer must be accepted and every wrong one rejected. The golds are split by a hash of their number, 150 for development
+and 150 that nobody looks at: `--failures` prints those of the development half only.
 """
 
 from __future__ import annotations
@@ -17,15 +18,41 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.gold_answers import Answer, Gold, golds
 from benchmarks.process import header
 from studies.markdown import percent, table
 from swerve.rewards.maths import grade_math
 from swerve.types import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer in the ways in which its kind is written."""
+
+    latex: str
+    """As a data set has it."""
+    plain: str
+    """As typed without LaTeX."""
+    forms: list[str]
+    """Other LaTeX of the same answer; equally many and in the same order for all answers of a kind."""
+    value: str
+    """The numbers that the texts were written from: what tells answers of one kind apart."""
+    parts: list[str] = field(default_factory=list)
+    """The answers of a list, with their names where they have some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gold:
+    """A gold answer and a wrong one of its kind."""
+
+    number: int
+    kind: str
+    right: Answer
+    wrong: Answer
+
 
 NUM_WRITINGS = 20
 Half = Literal["development", "held_out"]
@@ -179,6 +206,12 @@ def cases(half: Half) -> Iterator[Case]:
                 texts = write(gold, answer)
                 assert texts is not None
                 yield Case(gold=gold.number, kind=gold.kind, writing=name, texts=texts, is_right=answer is gold.right)
+
+
+def golds() -> list[Gold]:
+    """Return the gold answers of all kinds."""
+    lines = map(json.loads, Path(__file__).with_name("gold_answers.jsonl").read_text(encoding="utf-8").splitlines())
+    return [Gold(**line | {side: Answer(**line[side]) for side in ("right", "wrong")}) for line in lines]
 
 
 def golds_of(half: Half) -> list[Gold]:

@@ -6,8 +6,7 @@ import hashlib
 
 import pytest
 
-from benchmarks.gold_answers import golds
-from benchmarks.rewritten_golds import Case, cases, golds_of, judge, measure
+from benchmarks.rewritten_golds import Case, cases, golds, golds_of, judge, measure
 
 
 def sample(size: int) -> list[Case]:
