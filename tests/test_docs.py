@@ -24,6 +24,7 @@ from swerve.probe.rollouts.token_categories import category_names
 from swerve.recipes import config_schema, load_config, recipe_text, shipped_recipes
 from swerve.recipes.loader import load_document
 from swerve.study.plan import plan_study
+from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -60,7 +61,7 @@ def _links(page: Path) -> list[str]:
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@each("page", PAGES)
 def test_internal_links_resolve(page):
     broken = []
     for link in _links(page):
@@ -90,7 +91,7 @@ def test_recipes_load(tmp_path):
 
 
 _COMMANDS = [
-    pytest.param(line.split(" #")[0].strip(), id=f"{name}: {line.split(' #')[0].strip()}")
+    (name, line.split(" #")[0].strip())
     for page, name in zip(PAGES, NAMES, strict=True)
     for line in _COMMAND.findall(page.read_text(encoding="utf-8"))
 ]
@@ -105,8 +106,8 @@ def _find(words):
     return command, rest
 
 
-@pytest.mark.parametrize("line", _COMMANDS)
-def test_commands_parse(line):
+@each(("page", "line"), _COMMANDS)
+def test_commands_parse(page, line):
     words = shlex.split(line.partition(" > ")[0])[1:]
     command, rest = _find(words)
     # A group that still has words did not know them.
@@ -163,7 +164,7 @@ def _type_name(kind: pa.DataType) -> str:
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-@pytest.mark.parametrize("name", _TABLES)
+@each("name", _TABLES)
 def test_columns_are_those_of_the_schema(name):
     documented = [(cells[0].strip("`"), cells[1]) for cells in _rows(_sections(DOCS / "artifacts.md")[name])]
     assert documented == [(field.name, _type_name(field.type)) for field in _TABLES[name]]
@@ -265,12 +266,8 @@ def _blocks_by_kind(heading) -> dict[str, list[list[str]]]:
 
 
 _TABLES_OF_KEYS = [
-    *(pytest.param(heading, model, id=heading) for heading, model in _MODELS.items()),
-    *(
-        pytest.param(heading, model, id=f"{heading}: {_kind(model)}")
-        for heading, union in _UNIONS.items()
-        for model in _members(union)
-    ),
+    *_MODELS.items(),
+    *((heading, model) for heading, union in _UNIONS.items() for model in _members(union)),
 ]
 
 
@@ -292,7 +289,7 @@ def _choices(field) -> list[str]:
     return [option for option in options if isinstance(option, str)] + kinds
 
 
-@pytest.mark.parametrize(("heading", "model"), _TABLES_OF_KEYS)
+@each(("heading", "model"), _TABLES_OF_KEYS)
 def test_keys_and_defaults_are_those_of_the_configuration(heading, model):
     in_union = heading in _UNIONS
     rows = _blocks_by_kind(heading)[_kind(model)] if in_union else _rows(_sections(DOCS / "recipes.md")[heading])
@@ -328,7 +325,7 @@ def _commands(command, name):
         yield from _commands(child, f"{name} {word}")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "command"),
     [entry for entry in _commands(typer.main.get_command(app), "swerve") if entry[0] != "swerve config"],
 )

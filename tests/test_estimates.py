@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.estimates import rounded
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "digits", "text"),
     [
         (99.04, 1, "99.0"),

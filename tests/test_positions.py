@@ -30,6 +30,7 @@ from swerve.positions import angles_of, max_positions, max_sampled
 from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
+from tests.cases import each
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -39,7 +40,7 @@ def _rope(kind: str, factor: float, original: int | None = None) -> dict[str, An
     return {"rope_type": kind, "rope_theta": 1e4, "factor": factor, **own}
 
 
-@pytest.mark.parametrize(
+@each(
     ("config", "longest"),
     [
         (LlamaConfig(max_position_embeddings=4096), 4096),
@@ -58,7 +59,6 @@ def _rope(kind: str, factor: float, original: int | None = None) -> dict[str, An
         (MptConfig(max_seq_len=2048), 2048),
         (BloomConfig(), None),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, PreTrainedConfig) else str(value),
 )
 def test_what_is_stretched_already_is_not_multiplied(config: PreTrainedConfig, longest: int | None) -> None:
     assert max_positions(config) == longest

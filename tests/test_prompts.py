@@ -25,6 +25,7 @@ from swerve.prompts import (
 )
 from swerve.tokens import tokenize
 from swerve.types import Message, Problem
+from tests.cases import each
 from tests.chat_models import THINKS, TURNS, byte_level, sentence_piece
 
 CHAT = (
@@ -162,7 +163,7 @@ QWEN_3 = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("tokenizer", "arguments", "end", "begun", "gap"),
     [
         (byte_level(), {}, None, "", ""),
@@ -188,7 +189,7 @@ def test_what_a_template_writes_around_an_answer(
     assert turn_of(tokenizer, told) is turn or not tokenizer.chat_template
 
 
-@pytest.mark.parametrize(
+@each(
     ("begun", "prefix", "text", "left"),
     [
         ("", "", " x", " x"),

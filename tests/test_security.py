@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 import swerve
+from tests.cases import each
 
 SOURCES = sorted(Path(swerve.__file__).parent.rglob("*.py"))
 BANNED_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
@@ -53,12 +52,12 @@ def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@each("path", SOURCES)
 def test_no_source_file_executes_what_it_reads(path: Path) -> None:
     assert violations(path.read_text()) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("import pickle", ["pickle"]),

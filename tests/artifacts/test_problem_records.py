@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from swerve.artifacts.problem_records import is_problem_record, problem_from_record, problem_record
 from swerve.types import Problem
+from tests.cases import each
 
 TEXT = st.text(max_size=8)
 JSON = st.recursive(
@@ -70,7 +71,7 @@ def test_what_is_optional_may_be_missing_or_null() -> None:
     assert not is_problem_record(short)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "message"),
     [
         ({"answer": 2}, "the field 'answer' is '2'; expected a text"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.behaviours.response_format import boxed_contents, dummy_thinking, has_format, is_unfinished, split_regions
+from tests.cases import each
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -91,7 +92,7 @@ def test_boxes(text, contents):
     assert boxed_contents(text) == contents
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "unfinished"),
     [
         ("", False),
@@ -115,7 +116,7 @@ def test_what_looks_cut_off(text, unfinished):
     assert is_unfinished(text) is unfinished
 
 
-@pytest.mark.parametrize("piece", ["\\boxed{", "<answer>", "<think>", "{", "}", "\\", "</answer>", "\\boxed{}", "\\["])
+@each("piece", ["\\boxed{", "<answer>", "<think>", "{", "}", "\\", "</answer>", "\\boxed{}", "\\["])
 def test_a_megabyte_of_hostile_text_takes_linear_time(piece):
     text = piece * (1_000_000 // len(piece))
     start = time.process_time()
@@ -128,7 +129,7 @@ def test_a_megabyte_of_hostile_text_takes_linear_time(piece):
 QUESTION = "Zoey and Owen live on an island. Who is a knave?"
 
 
-@pytest.mark.parametrize(
+@each(
     ("thinking", "question", "reason"),
     [
         ("", None, "empty"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swerve.behaviours.signs import SIGNS, answer_candidates, hacking_signs
+from tests.cases import each
 
 QUESTION = "A very special island is inhabited only by knights and knaves. Zoe says that Bob lies. Who is a knave?"
 CHOICE = "What is 1 + 1?\nA. 1\nB. 2\nC. 3\nD. 4"
@@ -58,12 +59,12 @@ _NOT_JUDGED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "question"), _SHOWN)
+@each(("name", "text", "question"), _SHOWN)
 def test_signs_show(name, text, question):
     assert hacking_signs(text, question)[name] is True
 
 
-@pytest.mark.parametrize(("name", "text", "question"), _NOT_SHOWN)
+@each(("name", "text", "question"), _NOT_SHOWN)
 def test_near_misses_do_not(name, text, question):
     assert hacking_signs(text, question)[name] is False
 

@@ -6,13 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from swerve.config import PRESETS, RlStage, SftStage, preset_notes
+from tests.cases import each
 
 
 def _stage(**keys: object) -> RlStage:
     return RlStage.model_validate({"steps": 1, "optimizer": {"lr": 1e-3}, **keys})
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "message"),
     [
         (
@@ -64,7 +65,7 @@ def test_force_allows_it_all_the_same(kl: dict[str, object]) -> None:
     assert _stage(kl={**kl, "force": True}).kl.estimator == kl["estimator"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "zero_variance", "reduction"),
     [
         ({}, "drop", "token_mean"),

@@ -17,6 +17,7 @@ from swerve.artifacts.tables import SPIKES_SCHEMA, write_table
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats import export
 from swerve.formats.export import ExportSummary, defused, export_table, format_of
+from tests.cases import each
 
 TABLE = pa.table(
     {
@@ -70,7 +71,7 @@ def test_csv_defuses_text_and_keeps_numbers(table: Path, tmp_path: Path) -> None
     assert summary.num_defused == 2
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "=1",
@@ -95,7 +96,7 @@ def test_formulas_get_an_apostrophe(text: str) -> None:
     assert defused(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["", "1", "-1", "+1.5e-3", "-.5", "x=1", "'quoted'", " 1", "{=", "é@"])
+@each("text", ["", "1", "-1", "+1.5e-3", "-.5", "x=1", "'quoted'", " 1", "{=", "é@"])
 def test_other_text_stays(text: str) -> None:
     assert defused(text) == text
 

@@ -9,6 +9,7 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.imported_problems import ProblemRecord
 from swerve.formats.imported_responses import ResponseRecord
 from swerve.formats.rejection import Rejection, keep_right
+from tests.cases import each
 
 
 def response(problem: str, text: str, correct: bool | None = True, length: int = 3, **changes: Any) -> ResponseRecord:
@@ -56,7 +57,7 @@ def test_which_of_a_problem_are_kept_depends_on_the_seed_and_the_problem_alone()
         assert counts.num_surplus == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "expected"),
     [
         ("kind=kind a", 4),

@@ -22,6 +22,7 @@ from swerve.functional.advantages import (
     rloo_advantages,
     whiten,
 )
+from tests.cases import each
 
 LENGTHS = torch.tensor([2, 3, 4, 1])
 MASK = torch.arange(4) < LENGTHS[:, None]
@@ -65,9 +66,9 @@ def test_a_group_of_one_is_refused(function):
         function(torch.ones(3, 1))
 
 
-@pytest.mark.parametrize("function", RELATIVE)
-@pytest.mark.parametrize("reward", [0.1, 0.7, 1e6 + 0.1, -3.3])
-@pytest.mark.parametrize("num_completions", [2, 3, 5, 7, 16])
+@each("function", RELATIVE)
+@each("reward", [0.1, 0.7, 1e6 + 0.1, -3.3])
+@each("num_completions", [2, 3, 5, 7, 16])
 def test_equal_rewards_give_exactly_zero(function, reward, num_completions):
     assert function(torch.full((2, num_completions), reward)).count_nonzero() == 0
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
+from tests.cases import each
 
 FLOATS = ("kl_forward", "kl_reverse", "js", "entropy", "entropy_ref", "logprob", "logprob_ref")
 COUNTS = ("rank", "rank_ref", "argmax", "argmax_ref")
@@ -70,8 +71,8 @@ def test_literal_values() -> None:
     assert stats.argmax_ref.tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("vocabulary", [2, 21, 1000, 32000])
-@pytest.mark.parametrize("change", [1e-3, 1e-2, 0.1, 0.5, 3.0])
+@each("vocabulary", [2, 21, 1000, 32000])
+@each("change", [1e-3, 1e-2, 0.1, 0.5, 3.0])
 def test_agrees_with_a_float64_oracle(vocabulary: int, change: float) -> None:
     logits_p, logits_q, ids = pair(24, vocabulary, spread=3.0, change=change)
     assert_agrees(divergence_stats(logits_p, logits_q, ids), logits_p, logits_q, ids)

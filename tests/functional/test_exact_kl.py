@@ -10,6 +10,7 @@ from torch import Tensor
 
 from swerve.functional.divergence import divergence_stats
 from swerve.functional.kl_divergence import exact_kl
+from tests.cases import each
 
 DIRECTIONS = ("reverse", "forward", "js")
 
@@ -55,8 +56,8 @@ def test_literal_values(direction: str, value: float, slope: float) -> None:
     assert torch.autograd.grad(got.sum(), logits)[0][0].tolist() == pytest.approx([slope, -slope], rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("change", [0.0, 1e-3, 1.0, 30.0])
+@each("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@each("change", [0.0, 1e-3, 1.0, 30.0])
 def test_values_are_those_of_divergence_stats(change: float, dtype: torch.dtype) -> None:
     logits, ref_logits = (values.to(dtype) for values in pair(30, 20000, change=change))
     stats = divergence_stats(logits, ref_logits, torch.zeros(30, dtype=torch.long))
@@ -65,8 +66,8 @@ def test_values_are_those_of_divergence_stats(change: float, dtype: torch.dtype)
     assert torch.equal(exact_kl(logits, ref_logits, direction="js"), stats.js)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("change", [0.01, 1.0, 20.0])
+@each("direction", DIRECTIONS)
+@each("change", [0.01, 1.0, 20.0])
 def test_gradients_against_finite_differences_and_autograd(change: float, direction: str) -> None:
     logits, ref_logits = (values.double() for values in pair(4, 6, change=change))
     assert torch.autograd.gradcheck(lambda z: exact_kl(z, ref_logits, direction=direction), (logits.requires_grad_(),))
@@ -74,9 +75,9 @@ def test_gradients_against_finite_differences_and_autograd(change: float, direct
     torch.testing.assert_close(gradient(exact, logits.detach(), ref_logits, direction), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("spread", [3.0, 10.0])
-@pytest.mark.parametrize("change", [1e-4, 1e-2, 1.0])
+@each("direction", DIRECTIONS)
+@each("spread", [3.0, 10.0])
+@each("change", [1e-4, 1e-2, 1.0])
 def test_float32_gradients_keep_their_digits_near_the_reference(change: float, spread: float, direction: str) -> None:
     logits, ref_logits = pair(16, 4000, change=change, spread=spread)
     expected = gradient(plain, logits.double(), ref_logits, direction)
@@ -95,9 +96,9 @@ def test_equal_models_have_no_divergence_and_no_gradient(direction: str) -> None
     assert float(torch.autograd.grad(value.sum(), leaf)[0].abs().max()) < 1e-9
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("size", [120.0, 1e4])
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@each("dtype", [torch.float32, torch.bfloat16])
+@each("size", [120.0, 1e4])
+@each("direction", DIRECTIONS)
 def test_extreme_logits(direction: str, size: float, dtype: torch.dtype) -> None:
     logits = torch.tensor([[size, -size, 0.0], [size, -size, 0.0], [0.0, 0.0, 0.0], [-size, size, size]], dtype=dtype)
     ref_logits = torch.tensor([[-size, size, 0.0], [0.0, 0.0, 0.0], [size, -size, 0.0], [size, size, 0.0]], dtype=dtype)

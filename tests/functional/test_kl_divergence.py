@@ -12,6 +12,7 @@ from torch import Tensor
 
 from swerve.functional import bernoulli_kl, divergence_stats
 from swerve.functional.kl_divergence import adaptive_kl_coef, kl_estimate
+from tests.cases import each
 
 CLAMPS = {
     "none": {},
@@ -64,8 +65,8 @@ def test_k3_and_its_gradient_near_the_reference(clamps: str) -> None:
     assert unbiased == pytest.approx((0.1065307, 0.5), abs=5e-8)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
+@each("dtype", [torch.float32, torch.float64])
+@each(
     ("logprob", "ref", "clamps", "value", "gradient"),
     [
         (-1.0, -30.0, "none", 28.0, 1.0),
@@ -105,7 +106,7 @@ def test_the_negative_side() -> None:
     assert value_and_gradient(-1.5, -1.0, estimator="k3") == pytest.approx((0.14872127, -0.64872127), abs=5e-9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("estimator", "importance", "divergence"),
     [
         ("k1", False, "zero"),
@@ -151,8 +152,8 @@ def test_old_logprobs_weigh_the_estimate() -> None:
     assert (value, gradient) == pytest.approx((1.5, 4.5), rel=1e-7)  # 3 x and 3 (x + 1)
 
 
-@pytest.mark.parametrize("x", [1e-7, -1e-7, 3e-5, -3e-3, 0.3, -0.49, 0.51, 2.0, -2.0, 40.0])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-7), (torch.float64, 2e-15)])
+@each("x", [1e-7, -1e-7, 3e-5, -3e-3, 0.3, -0.49, 0.51, 2.0, -2.0, 40.0])
+@each(("dtype", "tolerance"), [(torch.float32, 5e-7), (torch.float64, 2e-15)])
 def test_k3_keeps_its_digits(x: float, dtype: torch.dtype, tolerance: float) -> None:
     x = float(torch.tensor(x, dtype=dtype))
     # x^2/2 - x^3/6 + ..., summed from the smallest term

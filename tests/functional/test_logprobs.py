@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.functional import entropy, token_logprobs
+from tests.cases import each
 
 ROW = [0.0, math.log(2.0), math.log(5.0)]  # probabilities 1/8, 2/8, 5/8
 
@@ -59,8 +60,8 @@ def test_gradient_is_one_hot_minus_probabilities():
     assert logits.grad[0].tolist() == pytest.approx([-1 / 8, 6 / 8, -5 / 8], abs=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("gap", [20.0, 120.0, 3e4, math.inf])
+@each("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@each("gap", [20.0, 120.0, 3e4, math.inf])
 def test_the_gradient_of_the_entropy_is_finite_where_probabilities_underflow(dtype, gap):
     """-p_v (log p_v + H): at 0 for the certain token, and at p log p, which is 0, for the others."""
     logits = torch.tensor([[0.0, -gap, -gap], [0.0, 0.0, -gap]], dtype=dtype, requires_grad=True)

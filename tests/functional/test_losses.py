@@ -21,6 +21,7 @@ from swerve.functional.losses import (
     value_loss,
 )
 from swerve.functional.token_weights import sequence_mean, token_mean
+from tests.cases import each
 
 MASK = torch.arange(5) < torch.tensor([5, 3, 4, 1])[:, None]
 
@@ -112,9 +113,9 @@ def test_the_log_ratio_clamp_bounds_the_loss():
     assert torch.autograd.grad(loss.sum(), logprobs)[0].tolist() == [[0.0, 0.0]]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("log_ratio", [-1e4, -90.0, 90.0, 1e4])
-@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+@each("dtype", [torch.float32, torch.bfloat16])
+@each("log_ratio", [-1e4, -90.0, 90.0, 1e4])
+@each("advantage", [-1.0, 0.0, 1.0])
 def test_values_and_gradients_are_finite_at_extreme_ratios(dtype, log_ratio, advantage):
     old = torch.full((1, 2), min(0.0, -log_ratio), dtype=dtype)
     logprobs = torch.full((1, 2), min(0.0, log_ratio), dtype=dtype, requires_grad=True)

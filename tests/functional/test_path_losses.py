@@ -21,6 +21,7 @@ from swerve.functional.path_losses import (
     other_logsumexp,
     rank_promotion_js,
 )
+from tests.cases import each
 
 LN2 = math.log(2.0)
 
@@ -129,8 +130,8 @@ def test_literal_gradients() -> None:
     assert promotion[0].tolist() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize(("vocabulary", "spread"), [(2, 1.0), (7, 0.3), (7, 3.0), (300, 2.0)])
+@each("name", LOSSES)
+@each(("vocabulary", "spread"), [(2, 1.0), (7, 0.3), (7, 3.0), (300, 2.0)])
 def test_value_and_gradient_of_the_plain_formula(name: str, vocabulary: int, spread: float) -> None:
     loss, plain = LOSSES[name]
     logits, ids = example(40, vocabulary, spread=spread)
@@ -146,8 +147,8 @@ def test_gradients_against_finite_differences(name: str) -> None:  # the others 
     assert torch.autograd.gradcheck(lambda z: LOSSES[name][0](z, ids), (logits.requires_grad_(),))
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each("name", LOSSES)
+@each("dtype", [torch.float32, torch.bfloat16])
 def test_lower_precision_agrees_with_float64(name: str, dtype: torch.dtype) -> None:
     logits, ids = example(30, 600, spread=4.0)
     logits = logits.to(dtype)
@@ -159,9 +160,9 @@ def test_lower_precision_agrees_with_float64(name: str, dtype: torch.dtype) -> N
     torch.testing.assert_close(gradient.double(), expected_gradient, **tolerance)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("gap", [-120.0, -60.0, -20.0, 20.0, 60.0, 120.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each("name", LOSSES)
+@each("gap", [-120.0, -60.0, -20.0, 20.0, 60.0, 120.0])
+@each("dtype", [torch.float32, torch.bfloat16])
 def test_probabilities_near_0_and_1(name: str, gap: float, dtype: torch.dtype) -> None:
     logits = torch.tensor([[gap, 0.0], [gap, 0.0]], dtype=dtype)
     wide = torch.tensor([[gap, 0.0, -1.0, 0.5], [gap, 0.0, -130.0, 0.0]], dtype=dtype)
@@ -174,8 +175,8 @@ def test_probabilities_near_0_and_1(name: str, gap: float, dtype: torch.dtype) -
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=rounding, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ZERO_AT_THE_MAXIMUM)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@each("name", ZERO_AT_THE_MAXIMUM)
+@each("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_nothing_to_do_where_the_chosen_token_is_the_most_likely(name: str, dtype: torch.dtype) -> None:
     rows = [[3.0, 1.0, 2.0], [3.0, 3.0, 1.0], [1.0, 1.0, 1.0], [120.0, 0.0, 0.0], [1e4, 1e4, -1e4], [0.1, 0.1, -0.7]]
     logits = torch.tensor(rows, dtype=dtype)
@@ -188,8 +189,8 @@ def test_nothing_to_do_where_the_chosen_token_is_the_most_likely(name: str, dtyp
         assert not bool(gradient[kept].any())
 
 
-@pytest.mark.parametrize("name", ZERO_AT_THE_MAXIMUM)
-@pytest.mark.parametrize("difference", [2.0**-20, 1e-4, 1e-2, 0.3])
+@each("name", ZERO_AT_THE_MAXIMUM)
+@each("difference", [2.0**-20, 1e-4, 1e-2, 0.3])
 def test_digits_are_kept_where_the_two_are_nearly_as_likely(name: str, difference: float) -> None:
     others = torch.tensor([[-4.0, 0.0, -2.0], [-4.0, 0.5, -50.0]])
     logits = torch.cat([torch.tensor([[0.75], [0.75]]), torch.full((2, 1), 0.75 - difference), others], dim=1)
@@ -350,7 +351,7 @@ def test_literal_values_of_odds() -> None:
     assert odds[0].tolist() == pytest.approx([0.0, math.log(3 / 7), math.log(1 / 4)], abs=1e-6)
 
 
-@pytest.mark.parametrize("gap", [-1e4, -240.0, -120.0, -20.0, -1e-3, 0.0, 1e-3, 20.0, 60.0, 120.0, 240.0, 1e4])
+@each("gap", [-1e4, -240.0, -120.0, -20.0, -1e-3, 0.0, 1e-3, 20.0, 60.0, 120.0, 240.0, 1e4])
 def test_exact_at_any_gap(gap: float) -> None:
     others = torch.randn(5, 50, generator=torch.Generator().manual_seed(0))
     logits = torch.cat([others.amax(dim=1, keepdim=True) + gap, others], dim=1)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from swerve.functional.token_head import chunked_head_loss, chunked_head_map, rows_per_chunk
+from tests.cases import each
 
 NUM_ROWS, VOCABULARY, WIDTH = 11, 23, 5
 IDS = torch.arange(NUM_ROWS) * 7 % VOCABULARY
@@ -89,9 +90,9 @@ def test_literal_value_and_gradients() -> None:
     assert bias.grad.tolist() == pytest.approx([0.75, -0.75], rel=1e-6)
 
 
-@pytest.mark.parametrize("multiplier", [1.0, 0.4, 2])
-@pytest.mark.parametrize("softcap", [None, 2.5, 3])
-@pytest.mark.parametrize("loss", LOSSES)
+@each("multiplier", [1.0, 0.4, 2])
+@each("softcap", [None, 2.5, 3])
+@each("loss", LOSSES)
 def test_value_and_gradients_are_those_of_the_whole(
     loss: Callable[[Tensor, slice], Tensor], softcap: float | None, multiplier: float
 ) -> None:

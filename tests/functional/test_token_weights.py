@@ -20,23 +20,24 @@ from swerve.functional.token_weights import (
     token_sum,
     top_entropy_mask,
 )
+from tests.cases import each
 
 LENGTHS = torch.tensor([2, 3, 4, 1])
 MASK = torch.arange(4) < LENGTHS[:, None]
 VALUES = torch.arange(1.0, 17.0).view(4, 4)
 ALL = [
-    pytest.param(token_mean, {"num_tokens": 10}, 7.6, id="token_mean"),
-    pytest.param(sequence_mean, {"num_sequences": 4}, 7.75, id="sequence_mean"),
-    pytest.param(sequence_sum, {"num_sequences": 4}, 19.0, id="sequence_sum"),
-    pytest.param(sequence_sum_norm, {"num_sequences": 4, "length": 4}, 4.75, id="verl"),
-    pytest.param(sequence_sum_norm, {"num_sequences": 1, "length": 4}, 19.0, id="verl-before-2026"),
-    pytest.param(sequence_sum_norm, {"num_sequences": 4, "length": 8}, 2.375, id="trl-dr_grpo"),
-    pytest.param(token_sum, {}, 76.0, id="token_sum"),
+    (token_mean, {"num_tokens": 10}, 7.6),
+    (sequence_mean, {"num_sequences": 4}, 7.75),
+    (sequence_sum, {"num_sequences": 4}, 19.0),
+    (sequence_sum_norm, {"num_sequences": 4, "length": 4}, 4.75),  # verl
+    (sequence_sum_norm, {"num_sequences": 1, "length": 4}, 19.0),  # verl-before-2026
+    (sequence_sum_norm, {"num_sequences": 4, "length": 8}, 2.375),  # trl-dr_grpo
+    (token_sum, {}, 76.0),
 ]
 
 
-@pytest.mark.parametrize(("function", "counts", "expected"), ALL)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@each(("function", "counts", "expected"), ALL)
+@each("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_golden_reductions(function, counts, expected, dtype):
     found = function(VALUES.to(dtype), MASK, **counts)
     assert found.item() == pytest.approx(expected, abs=1e-6)
@@ -53,8 +54,8 @@ def test_weights_give_the_same_number_and_are_its_gradient(function, counts, exp
     assert weights[~MASK].count_nonzero() == 0
 
 
-@pytest.mark.parametrize(("function", "counts", "expected"), ALL)
-@pytest.mark.parametrize("poison", [math.nan, math.inf])
+@each(("function", "counts", "expected"), ALL)
+@each("poison", [math.nan, math.inf])
 def test_padding_splits_and_order_change_neither_value_nor_gradient(function, counts, expected, poison):
     wide = torch.nn.functional.pad(VALUES.double(), (0, 3))
     mask = torch.nn.functional.pad(MASK, (0, 3))
@@ -91,8 +92,8 @@ def test_masked_positions_get_no_gradient():
     assert torch.equal(values.grad, MASK * 0.1)
 
 
-@pytest.mark.parametrize("denominator", [0, -1, math.nan])
-@pytest.mark.parametrize(("function", "counts", "expected"), ALL[:-1])
+@each("denominator", [0, -1, math.nan])
+@each(("function", "counts", "expected"), ALL[:-1])
 def test_an_empty_mask_is_an_error(function, counts, expected, denominator):
     for name in counts:
         with pytest.raises(ValueError, match=f"{name} is {denominator}; is every mask empty"):

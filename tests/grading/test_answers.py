@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from swerve.grading.answers import FINDERS, STATED, STATED_WHOLE, final_text, find_answer, gold_answer, readings
 from swerve.grading.policies import ExtractionForm
+from tests.cases import each
 
 
 def extract(text: str, *forms: str) -> str | None:
     return find_answer(text, forms or ("boxed",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer"),
     [
         (r"so \boxed{4}", "4"),
@@ -54,7 +55,7 @@ def test_boxes_that_are_joined_are_one_answer(text: str, answer: str) -> None:
     assert extract(text) == answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("form", "text", "answer"),
     [
         ("answer_tag", "<answer>41</answer> no: <answer> 42 </answer>", "42"),
@@ -106,7 +107,7 @@ def test_thinking_is_left_out_unless_it_is_asked_for() -> None:
 PIECES = r"\ { } \boxed{ \boxed $ \( <answer> </answer> # 1 answer answer:$ 1, 1/ . is * -"
 
 
-@pytest.mark.parametrize("piece", [*PIECES.split(), r"\boxed{2} ", "$ ", "answer is $", "1 ", "answer ", r"\boxed "])
+@each("piece", [*PIECES.split(), r"\boxed{2} ", "$ ", "answer is $", "1 ", "answer ", r"\boxed "])
 def test_long_texts_of_anything_take_linear_time(piece: str) -> None:
     def seconds(length: int) -> float:
         text = piece * (length // len(piece))
@@ -120,7 +121,7 @@ def test_long_texts_of_anything_take_linear_time(piece: str) -> None:
     assert any(seconds(128_000) < 60 * short for _ in range(3)), "sixteen times the text, far more than that the time"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "stated"),
     [
         ("abba", "abba"),
@@ -162,7 +163,7 @@ def test_any_text_gives_something_without_white_space_around_it_or_nothing(text:
         assert stated is None or (stated and stated == stated.strip() and stated in text)
 
 
-@pytest.mark.parametrize("piece", ["<answer>", "</answer>", "\\boxed{", "{", "####", "</think>", "\n", " ", "a"])
+@each("piece", ["<answer>", "</answer>", "\\boxed{", "{", "####", "</think>", "\n", " ", "a"])
 def test_a_megabyte_takes_no_time(piece: str) -> None:
     began = time.process_time()
     find_answer(piece * (1_000_000 // len(piece)), STATED)
@@ -174,7 +175,7 @@ def test_every_form_of_the_configuration_has_a_finder() -> None:
     assert set(get_args(ExtractionForm)) <= set(FINDERS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "answer"),
     [
         (r"The answer is 4. \boxed{5}", "5"),
@@ -200,7 +201,7 @@ def test_auto_takes_the_first_form_that_holds_something(text: str, answer: str |
     assert find_answer(text, ("auto",)) == answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("gold", "answer"),
     [
         (r"Since $a = 2$, we have $\boxed{3}$ or $\boxed{4}$.", "3 or 4"),
@@ -219,7 +220,7 @@ def test_a_gold_may_be_a_solution_or_a_sentence(gold: str, answer: str) -> None:
     assert gold_answer(gold) == answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "steps"),
     [
         ("<answer> The tallest tree is 34 feet. </answer>", ("The tallest tree is 34 feet.", "34 feet")),
@@ -260,14 +261,14 @@ ENDS = (
 ENDS += " <|END_OF_TURN_TOKEN|> <\uff5cend▁of▁sentence\uff5c> <|end_of_sentence|> <|EOT|> <|end_of_turn|>"
 
 
-@pytest.mark.parametrize("end", ENDS.split())
+@each("end", ENDS.split())
 def test_a_text_ends_at_the_mark_of_its_end(end: str) -> None:
     assert find_answer(f"#### 18{end}\n#### 19", ("hash",)) == "18"
     assert find_answer(rf"\boxed{{18{end}}}", ("boxed",)) == "18"
     assert final_text(f"{end}{end}18{end}") == "18"
 
 
-@pytest.mark.parametrize(
+@each(
     ("opening", "closing"),
     [
         ("<think>", "</think>"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, parse_arithmetic
+from tests.cases import each
 
 LEAVES = st.integers(0, 999).map(lambda number: (str(number), Fraction(number), (number,)))
 
@@ -31,7 +32,7 @@ TREES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value", "numbers"),
     [
         ("1 + 2 * 3", 7, (1, 2, 3)),
@@ -50,7 +51,7 @@ def test_values_and_numbers(text, value, numbers) -> None:
     assert (found.value, found.numbers) == (value, numbers)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.grading.arithmetic import ArithmeticLimitError, ParseError, read_expression
+from tests.cases import each
 
 sympy = pytest.importorskip("sympy")
 X, C = sympy.symbols("x C")
@@ -28,7 +29,7 @@ TREES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("2*x**3/6 + C", X**3 / 3 + C),
@@ -53,7 +54,7 @@ def test_names_of_several_letters_must_be_variables() -> None:
         read_expression("alpha*2")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

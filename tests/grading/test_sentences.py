@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from swerve.grading.sentences import stated_value
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("sentence", "value"),
     [
         ("The tallest of 34 trees is 20 feet.", "20 feet"),

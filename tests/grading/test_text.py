@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from swerve.grading.text import grade_choice, grade_exact, grade_final_answer
 from swerve.types import Problem
+from tests.cases import each
 
 
 def problem(gold: str, *alternatives: str) -> Problem:
@@ -33,7 +34,7 @@ def test_exact_without_an_answer() -> None:
     assert grade_exact(problem("Paris"), "<think>Paris</think> ").status == "unparsed"
 
 
-@pytest.mark.parametrize(
+@each(
     ("gold", "text", "choice", "value"),
     [
         ("C", r"\boxed{C}", "C", 1.0),
@@ -64,7 +65,7 @@ def test_never_raise(text: str) -> None:
     assert grade_exact(problem("A"), text).status in ("graded", "unparsed")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         r"\boxed{C or D}",

@@ -12,6 +12,7 @@ from swerve.problems import load_family
 from swerve.problems.addition import Addition
 from swerve.rewards import grade
 from swerve.types import StepMark
+from tests.cases import each
 
 FAMILY = Addition(AdditionTask())
 PROBLEM = FAMILY.problem("1234", "0066")
@@ -69,7 +70,7 @@ def test_a_forgotten_carry_is_one_mark_and_the_rest_follows_from_it() -> None:
     assert grade(PROBLEM, text).value == 0.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("index", "word", "marks"),
     [
         # A wrong operand digit: the sum that does not fit it, and what was written of that sum is consistent.

@@ -12,6 +12,7 @@ from swerve.errors import ConfigError
 from swerve.problems.arithmetic_sequence import ArithmeticSequence, next_terms
 from swerve.rewards import grade
 from swerve.types import Problem, StepMark
+from tests.cases import each
 
 FAMILY = ArithmeticSequence(ArithmeticSequenceTask())
 PROBLEM = FAMILY.problem(8, 3, 4)
@@ -144,7 +145,7 @@ def test_slips_replace_terms_and_the_next_ones_follow_from_them() -> None:
 GRADED = Problem(id="p", family="arithmetic_sequence", question="8 , 3 : 9 , 4", answer="7 2 6 1")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value", "terms"),
     [
         ("7 2 6 1", 1.0, 1.0),

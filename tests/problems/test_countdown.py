@@ -15,6 +15,7 @@ from swerve.grading.arithmetic import parse_arithmetic
 from swerve.problems.countdown import Countdown, find_expression
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.cases import each
 
 TASK = CountdownTask(num_train=200, num_heldout=60)
 
@@ -126,7 +127,7 @@ def test_right_answers(text) -> None:
     assert (reward.value, reward.parts) == (1.0, {"expression": 1.0, "numbers": 1.0, "target": 1.0})
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "parts"),
     [
         ("8 + 2 * 3", (1, 1, 0)),

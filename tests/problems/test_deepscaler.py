@@ -13,6 +13,7 @@ from swerve.config import DeepScalerTask
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
 from swerve.problems.deepscaler import DeepScaler, answer_of_asked_part
+from tests.cases import each
 
 FAMILY = DeepScaler(DeepScalerTask())
 
@@ -21,7 +22,7 @@ def read(**values: Any) -> Any:
     return FAMILY.problem(Record("f.jsonl, line 7", {"problem": "How many?", **values}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "answer", "alternatives"),
     [
         (142.0, "142", ()),
@@ -54,7 +55,7 @@ def test_rows_without_a_gold_answer(given: object) -> None:
     assert read(answer=given) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "kind"),
     [
         ({"year": 2024, "aime_number": 1, "problem_number": 3}, "AIME 2024"),

@@ -13,6 +13,7 @@ from swerve.errors import ArtifactError
 from swerve.formats.records import Record
 from swerve.problems.data_specs import read_source
 from swerve.problems.gsm8k import Gsm8k
+from tests.cases import each
 
 FAMILY = Gsm8k(Gsm8kTask())
 ROW = {
@@ -34,7 +35,7 @@ def test_a_row() -> None:
     assert problem.id.startswith("gsm8k-")
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "answer"),
     [
         ({"answer": "x\n#### -7"}, "-7"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from swerve.errors import ConfigError
 from swerve.problems import load_family
 from swerve.problems.held_out import HeldOut, held_out_of
 from swerve.problems.registry import TASKS
 from swerve.types import Problem
+from tests.cases import each
 
 PREAMBLE = "On an island knights always tell the truth and knaves always lie, and you meet"
 LONG = f"{PREAMBLE} two people. Zoey says that Owen is a knave, and Owen says that both of them are of one kind."
@@ -26,7 +25,7 @@ HELD_OUT = HeldOut(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_asked"),
     [
         (SHORT.upper(), True),

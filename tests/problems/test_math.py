@@ -13,6 +13,7 @@ from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.records import Record
 from swerve.problems.data_specs import read_source
 from swerve.problems.math import Math, last_boxed
+from tests.cases import each
 
 FAMILY = Math(MathTask())
 ROW = {"problem": "What is half of 9?", "solution": r"Half of 9 is $\boxed{\frac{9}{2}}$.", "level": "Level 3"}
@@ -22,7 +23,7 @@ def read(**changes: Any) -> Any:
     return FAMILY.problem(Record("f.jsonl, line 7", {**ROW, **changes}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "held"),
     [
         (r"\boxed{1} then \boxed{2}", "2"),

@@ -17,6 +17,7 @@ from swerve.problems import load_family
 from swerve.problems.palindrome import Palindrome, count_palindromes
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.cases import each
 
 TASK = PalindromeTask(num_train=300, num_heldout=100)
 FAMILY = Palindrome(TASK)
@@ -52,7 +53,7 @@ def test_too_few_problems() -> None:
         PalindromeTask(min_length=5, max_length=4)
 
 
-@pytest.mark.parametrize("letters", ["a", "ab", "aa", "aab", "aabb", "aabbc", "aaaabb", "aabbccd", "aaab"])
+@each("letters", ["a", "ab", "aa", "aab", "aabb", "aabbc", "aaaabb", "aabbccd", "aaab"])
 def test_number_of_palindromes(letters) -> None:
     arrangements = {"".join(word) for word in itertools.permutations(letters)}
     assert count_palindromes(letters) == sum(word == word[::-1] for word in arrangements)
@@ -92,7 +93,7 @@ def test_any_palindrome_of_the_letters_is_right() -> None:
         assert (reward.value, reward.parts) == (1.0, {"palindrome": 1.0, "letters": 1.0})
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "palindrome", "letters"),
     [
         ("abcab", 0.0, 1.0),

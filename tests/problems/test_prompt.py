@@ -11,6 +11,7 @@ from swerve.config import PromptConfig, PromptFormat
 from swerve.errors import ConfigError
 from swerve.problems.prompt import FORMATS, with_prompt
 from swerve.types import Problem
+from tests.cases import each
 
 PROBLEM = Problem(id="p", family="math", question=r"What is \frac{1}{2} + {question}?", answer="1")
 QUESTION = PROBLEM.question
@@ -52,7 +53,7 @@ def test_an_earlier_prompt_is_replaced() -> None:
     assert with_prompt(once, PromptConfig()) == PROBLEM
 
 
-@pytest.mark.parametrize(
+@each(
     "template",
     [
         *["{0} {question}", "{} {question}", "{other} {question}", "{question", "}"],

@@ -7,6 +7,7 @@ import pytest
 from swerve.problems.family import is_heldout
 from swerve.problems.walk import Walk, find_marks, fixed, slot, write_solution, write_trace
 from swerve.types import StepMark
+from tests.cases import each
 
 
 def counting() -> Walk:
@@ -29,7 +30,7 @@ def test_mistakes_are_followed(mistake_rate: float, slip_rate: float, texts: set
     assert {write_trace(counting(), rng, mistake_rate=mistake_rate, slip_rate=slip_rate) for _ in range(50)} == texts
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "marks"),
     [
         ("1 then 2", []),

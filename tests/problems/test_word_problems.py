@@ -14,6 +14,7 @@ from swerve.problems.word_problems.story import Event, Story
 from swerve.problems.word_problems.word_problems import WordProblems, WordProblemsTask
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.cases import each
 
 TASK = WordProblemsTask(num_train=300, num_heldout=100)
 FAMILY = WordProblems(TASK)
@@ -72,7 +73,7 @@ def test_rare_wordings_are_as_frequent_as_asked() -> None:
         assert [words in texts[rare] for rare in (0.0, 1.0)] == [share == 0.0, share == 1.0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("was", "new", "kind", "marked", "expected"),
     [
         ("= 17", "= 18", "arithmetic slip", "8", "7"),

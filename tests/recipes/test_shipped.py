@@ -23,6 +23,7 @@ from swerve.recipes.layers import read_layers
 from swerve.recipes.loader import load_document
 from swerve.train import train
 from swerve.train.memory import predicted_memory
+from tests.cases import each
 
 
 def profiles(use: RecipeUse) -> list[tuple[str, str]]:
@@ -34,7 +35,7 @@ def profiles(use: RecipeUse) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "profile"), profiles("train"))
+@each(("name", "profile"), profiles("train"))
 def test_every_profile_of_a_recipe_is_valid(name: str, profile: str) -> None:
     if profile == "null":
         assert load_config(name).stages

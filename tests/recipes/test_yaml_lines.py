@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from swerve.errors import ConfigError
 from swerve.recipes.yaml_lines import MAX_BYTES, emit_yaml, parse_yaml
+from tests.cases import each
 
 
 def failure(text: str) -> str:
@@ -16,7 +17,7 @@ def failure(text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("1e-5", 1e-5),
@@ -61,7 +62,7 @@ def test_lines_of_every_key_and_item() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "recipe.yaml:3: key 'a' is given twice, first in line 1"),

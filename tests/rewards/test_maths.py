@@ -20,6 +20,7 @@ from swerve.rewards import grade_all
 from swerve.rewards.maths import grade_math, quick_math
 from swerve.types import Problem, Reward
 from tests.campaign.slow_answers import cpu_seconds
+from tests.cases import each
 
 FORMS = ("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line", "whole")
 _LATEX = r"""
@@ -101,11 +102,9 @@ def test_a_limit_is_a_timeout_that_names_it_and_never_a_zero() -> None:
     assert grade_math(problem("10^{10^{10^{10}}}"), r"\boxed{10^{10^{10^{10}}}}").value == 1.0
 
 
-@pytest.mark.parametrize("form", ["auto", "boxed", "hash", "answer_tag"])
-@pytest.mark.parametrize("thinking", ["", "<think>5 or 6</think>"])
-@pytest.mark.parametrize(
-    "mark", [r"\boxed{}", r"\boxed{ }", "####", "#### ", "<answer> </answer>", "The answer is:", "$$"]
-)
+@each("form", ["auto", "boxed", "hash", "answer_tag"])
+@each("thinking", ["", "<think>5 or 6</think>"])
+@each("mark", [r"\boxed{}", r"\boxed{ }", "####", "#### ", "<answer> </answer>", "The answer is:", "$$"])
 def test_marks_around_nothing_hold_no_answer(mark: str, thinking: str, form: str) -> None:
     problem = Problem(id="p", family="math", question="?", answer="5", grading={"extraction": [form]})
     for reward in (grade_math(problem, thinking + mark), quick_math(problem, thinking + mark)):

@@ -14,6 +14,7 @@ import pytest
 
 from swerve.errors import EngineError
 from swerve.rollout.server_client import Calls, LateError, RefusedError, UnreachableError
+from tests.cases import each
 
 Handler = BaseHTTPRequestHandler
 
@@ -93,7 +94,7 @@ def test_the_size_of_an_answer_is_bounded_however_long_it_goes_on() -> None:
     assert sent < 60
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "error", "said"),
     [
         (replies(b"[" * 100_000), EngineError, "nested too deep"),

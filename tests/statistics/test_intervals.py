@@ -19,6 +19,7 @@ from swerve.statistics import (
     skewed_mean_interval,
     statistic_interval,
 )
+from tests.cases import each
 
 
 def test_wilson_interval_against_the_closed_form():
@@ -32,8 +33,8 @@ def test_wilson_interval_against_the_closed_form():
     }
 
 
-@pytest.mark.parametrize(("right", "num"), [(0, 7), (7, 7), (3, 7), (1, 1), (499, 1000)])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.998])
+@each(("right", "num"), [(0, 7), (7, 7), (3, 7), (1, 1), (499, 1000)])
+@each("confidence", [0.5, 0.95, 0.998])
 def test_wilson_interval_is_scipys(right, num, confidence):
     low, high = binomtest(right, num).proportion_ci(confidence_level=confidence, method="wilson")
     assert share(right, num, confidence=confidence) == Estimate(mean=right / num, low=low, high=high)
@@ -97,8 +98,8 @@ def test_clusters_of_different_sizes_have_the_jackknife_interval():
     assert found.high - found.mean == pytest.approx(error * stats.t.ppf(0.975, 2))
 
 
-@pytest.mark.parametrize("bounds", [(-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)])
-@pytest.mark.parametrize("values", [[0.0], [1.0], [0.0] * 20, [1.0] * 20, [0.5] * 3, [1.0, 0.0], [0.0] * 9 + [1e-9]])
+@each("bounds", [(-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)])
+@each("values", [[0.0], [1.0], [0.0] * 20, [1.0] * 20, [0.5] * 3, [1.0, 0.0], [0.0] * 9 + [1e-9]])
 def test_no_interval_is_without_width(values, bounds):
     found = mean_interval(values, bounds=bounds)
     assert bounds[0] <= found.low <= found.mean <= found.high <= bounds[1]

@@ -12,6 +12,7 @@ from transformers import Qwen2Config
 
 from benchmarks.update import LAYOUTS, LENGTHS, sequences
 from swerve.train.balance import Work, WorkEstimate, deal, pieces, total_work
+from tests.cases import each
 
 
 def _loads(works: list[Work], ranks: list[int], num: int) -> list[int]:
@@ -35,7 +36,7 @@ def test_the_slowest_rank_has_little_more_than_the_mean_and_groups_stay_together
     assert ranks == deal(works, num)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_no_single_row_could_move_from_the_most_to_the_least_loaded_rank(seed):
     rng = random.Random(seed)
     prompts = [rng.randrange(20) for _ in range(rng.randrange(1, 8))]

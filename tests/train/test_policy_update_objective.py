@@ -27,6 +27,7 @@ from swerve.train.columns import TokenColumns
 from swerve.train.kl import kl_term
 from swerve.train.policy_update import TokenObjective
 from swerve.train.preparation import TOKEN_ADVANTAGES
+from tests.cases import each
 
 N, V = 12, 5
 CHECKED = slice(2, 12)
@@ -136,8 +137,8 @@ POLICY: dict[str, tuple[dict[str, Any], Callable[[_Plain], Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("name", POLICY)
+@each("temperature", [1.0, 0.7])
+@each("name", POLICY)
 def test_policy_losses(name: str, temperature: float) -> None:
     loss, formula = POLICY[name]
     _assert_agree(_objective(loss=loss, temperature=temperature), lambda p: (p.v * formula(p)).sum())
@@ -182,8 +183,8 @@ KL: dict[str, tuple[dict[str, Any], Callable[[_Plain], Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("name", KL)
+@each("temperature", [1.0, 0.7])
+@each("name", KL)
 def test_kl_is_weighed_by_the_reduction_at_every_token(name: str, temperature: float) -> None:
     kl, formula = KL[name]
     objective = _objective(kl={"kind": "loss", **kl}, kl_coef=0.4, temperature=temperature)
@@ -252,7 +253,7 @@ def _kinds(union: Any) -> list[Any]:
     return [member() for member in get_args(get_args(union)[0]) if not issubclass(member, Custom)]
 
 
-@pytest.mark.parametrize("config", [*_kinds(LossConfig), *_kinds(AdvantageConfig)], ids=lambda config: config.kind)
+@each("config", [*_kinds(LossConfig), *_kinds(AdvantageConfig)])
 def test_the_keys_of_a_kind_are_the_keywords_of_its_function(config: Any) -> None:
     losses = {kind: loss.loss for kind, loss in RATIO_LOSSES.items()}
     tables = ((2, PATH_LOSSES), (3, losses), (1, GROUP_ADVANTAGES), (1, TOKEN_ADVANTAGES))

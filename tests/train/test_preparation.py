@@ -12,6 +12,7 @@ from swerve.config import RlStage
 from swerve.train.columns import Member, TokenTable
 from swerve.train.preparation import StepAdvantages, step_advantages
 from swerve.world import World
+from tests.cases import each
 
 TABLE = TokenTable.of([((1,), (1,) * length) for length in (2, 3, 4, 1)])
 REWARDS = [1.0, 0.0, 0.0, 0.0]
@@ -32,7 +33,7 @@ def _rows(step: StepAdvantages) -> list[list[float]]:
     return [row[:length].tolist() for row, length in zip(step.advantages, LENGTHS, strict=True)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "winner", "loser"),
     [
         ({"advantages": {"kind": "grpo", "eps": 1e-6}}, 1.4999970, -0.4999990),

@@ -10,9 +10,10 @@ from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.policies import MathGrading
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("gold", "answer", "same"),
     [
         ("42", "@@@", False),
@@ -171,7 +172,7 @@ def test_default_policies(gold: str, answer: str, same: bool) -> None:
     assert equivalent(gold, answer, MathGrading()) is same
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "gold", "answer", "same"),
     [
         ({"percent": "strict"}, r"50\%", "50", False),

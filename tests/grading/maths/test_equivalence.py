@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.maths.limits import LimitReached
 from swerve.grading.policies import MathGrading
 from swerve.rewards.maths import quick_math
 from swerve.types import Problem
+from tests.cases import each
 
 LINES = [line for line in Path(__file__).with_name("equivalence.txt").read_text(encoding="utf-8").splitlines() if line]
 ACCEPTED = [line.split(" === ") for line in LINES if " === " in line and not line.startswith("# ")]
@@ -23,13 +22,13 @@ def quick(gold: str, answer: str) -> float | None:
     return None if reward is None else reward.value
 
 
-@pytest.mark.parametrize(("gold", "answer"), ACCEPTED)
+@each(("gold", "answer"), ACCEPTED)
 def test_the_same_answer_is_accepted(gold: str, answer: str) -> None:
     assert equivalent(gold, answer, MathGrading())
     assert quick(gold, answer) in (1.0, None)
 
 
-@pytest.mark.parametrize(("gold", "answer"), REJECTED)
+@each(("gold", "answer"), REJECTED)
 def test_another_answer_is_not_accepted(gold: str, answer: str) -> None:
     try:
         accepted = equivalent(gold, answer, MathGrading())

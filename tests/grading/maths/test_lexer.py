@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from swerve.grading.maths.lexer import normalise, plain_words
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("−42", "-42"),  # noqa: RUF001

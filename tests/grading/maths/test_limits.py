@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from swerve.grading.maths.limits import LIMITS, LimitReached, check_limits
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "limit"),
     [
         ("1" * (LIMITS.characters + 1), "characters"),
@@ -32,7 +33,7 @@ def test_each_limit_is_named(text: str, limit: str) -> None:
         check_limits(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "2^6 3^5 5^4",

@@ -7,9 +7,10 @@ from swerve.grading.maths.limits import LimitReached
 from swerve.grading.maths.numeric import same_numerically
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NoValue, exact
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second", "same"),
     [
         ("(x+1)^2", "x^2+2x+1", True),

@@ -10,9 +10,10 @@ from swerve.grading.maths.expressions import Based, Call, Group, Matrix, NotPars
 from swerve.grading.maths.limits import LimitReached
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import exact
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("4 4/9", "40/9"),
@@ -57,7 +58,7 @@ def test_numbers(text: str, value: str) -> None:
     assert exact(parse(text)) == Fraction(value)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "@@@",

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from swerve.grading.maths.parser import parse
 from swerve.grading.maths.rationals import NeedsNumbers
 from swerve.grading.maths.real_sets import is_described, same_real_sets
+from tests.cases import each
 
 
 def same(first: str, second: str, *, numerically: bool = True) -> bool:
     return same_real_sets(parse(first), parse(second), numerically=numerically)
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second", "expected"),
     [
         (r"|2x-1| \le 3", "[-1, 2]", True),

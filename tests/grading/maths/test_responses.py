@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from swerve.grading.answers import find_answer
 from swerve.grading.maths.equivalence import equivalent
 from swerve.grading.policies import MathGrading
+from tests.cases import each
 
 POLICY = MathGrading(extraction=("boxed", "answer_tag", "hash", "phrase", "formula", "last_number", "last_line"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("gold", "text", "right"),
     [
         ("5", "Final Answer: The final answer is $5$. I hope it is correct.", True),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.probe.rollouts.token_categories import category_names, style_categories, token_categories, token_styles
+from tests.cases import each
 
 
 def by_words(text: str) -> list[tuple[str, str]]:
@@ -19,7 +19,7 @@ def pieces(*parts: str) -> list[str]:
     return token_categories("".join(parts), list(zip([0, *ends[:-1]], ends, strict=True)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("4 + 6 = 1 0", ["number", "math_symbol", "number", "math_symbol", "number", "number"]),
@@ -100,7 +100,7 @@ def style_words(text: str) -> list[str]:
     return [text[start:end] for (start, end), style in zip(spans, token_styles(text, spans), strict=True) if style]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("Okay , so x = 3", ["Okay", ","]),

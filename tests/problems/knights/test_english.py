@@ -20,6 +20,7 @@ from swerve.problems.knights.english import (
 )
 from swerve.problems.knights.generate import ROLE_PAIRS, UNCOMMON_NAMES
 from swerve.problems.knights.logic import Statement, parse_statements, solutions
+from tests.cases import each
 
 FACTS = [("telling-truth", 0), ("lying", 0), ("telling-truth", 1), ("lying", 1)]
 
@@ -74,7 +75,7 @@ def test_a_puzzle_in_the_phrasing_of_the_schema():
     assert render_puzzle(puzzle) == SMALL
 
 
-@pytest.mark.parametrize(
+@each(
     "sentence",
     [
         'According to Uma, "Raj is a knave".',
@@ -116,7 +117,7 @@ def test_flipped_words_are_read_from_the_text():
     assert parse_puzzle(flipped).statements[1] == ("->", ("telling-truth", 0), ("telling-truth", 1))
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "message"),
     [
         ("A very special", "An ordinary", "does not begin"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from swerve.problems.knights.english import answer_text
 from swerve.problems.knights.grade_k_and_k import grade_k_and_k, has_right_format, parse_answer
 from swerve.types import Problem
+from tests.cases import each
 
 NAMES = ("Zoey", "Owen", "Mia")
 ROLES = ("knight", "knave")
@@ -43,7 +44,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("answer", RIGHT)
+@each("answer", RIGHT)
 def test_right_answers(answer):
     reward = grade_k_and_k(problem(), completion(answer))
     assert (reward.value, reward.status) == (1.0, "graded")
@@ -66,7 +67,7 @@ def test_wrong_answers(answer):
     assert reward.parts == {"format": 1.0, "answer": -1.5, "correct": 0.0}
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         "Zoey is a knave, Owen is a knight",
@@ -116,7 +117,7 @@ FORMATS = [  # text, whether the format is right, value with scale=correct
 ]
 
 
-@pytest.mark.parametrize(("text", "right", "value"), FORMATS)
+@each(("text", "right", "value"), FORMATS)
 def test_format(text, right, value):
     assert has_right_format(text) == right
     reward = grade_k_and_k(problem(), text)
@@ -162,7 +163,7 @@ def test_a_prefix_that_the_model_was_given_belongs_to_the_text():
     assert grade_k_and_k(problem(), f" a {ANSWER}").value == 0.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         (answer_text(GOLD), 1.0),
@@ -174,7 +175,7 @@ def test_a_prefix_that_the_model_was_given_belongs_to_the_text():
         (f"<answer> {answer_text(GOLD)}", None),
     ],
 )
-@pytest.mark.parametrize("reading", ["plain", "logic_rl"])
+@each("reading", ["plain", "logic_rl"])
 def test_tags_may_be_optional(text, value, reading):
     assert grade_k_and_k(problem(grading={"tags": "optional", "reading": reading}), text).value == value
 
@@ -224,7 +225,7 @@ def test_values_of_the_parts_are_policies():
     assert grade_k_and_k(problem(grading=grading), ANSWER).value == -0.25
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "by_search", "plain"),
     [
         ("It is not true that Zoey is a knave, Owen is a knight, Mia is a knight", 3.0, -1.0),
@@ -324,11 +325,11 @@ def test_any_text_has_a_value_or_is_unparsed(pieces, grading):
         assert reward.value == sum(reward.parts.values())
 
 
-@pytest.mark.parametrize(
+@each(
     "unit",
     ["<answer>", "</answer>", "<think>", "Zoey ", "Zoey is ", "Zoey is a knight, ", " ", "(", "'", "is a knight "],
 )
-@pytest.mark.parametrize("reading", ["plain", "logic_rl"])
+@each("reading", ["plain", "logic_rl"])
 def test_a_long_text_takes_little_time(unit, reading):
     text = unit * (1_000_000 // len(unit))
     given_problem = problem(grading={"reading": reading, "tags": "optional"})

@@ -26,6 +26,7 @@ from swerve.problems.knights.knights_knaves import (
 from swerve.problems.knights.logic import join
 from swerve.rewards import grade
 from swerve.types import Problem
+from tests.cases import each
 
 FAMILY = KnightsKnaves(KnightsKnavesTask(num_train=400, num_heldout=400))
 QUESTION = "Zoe denies if Zoe knight then Max knight . Max says Zoe knave or not Max knight ."
@@ -104,7 +105,7 @@ def test_a_changed_role_is_rejected(problem: Problem, person: int) -> None:
     assert grade(problem, f"answer {' '.join(words)}").value == 0.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("index", "word", "marks"),
     [
         (1, "says", [(1, "says", "denies"), (21, "so", "fits")]),  # `so` only follows a denial

@@ -16,6 +16,7 @@ from swerve.problems.knights.logic import (
     structure_key,
     truth,
 )
+from tests.cases import each
 
 
 def statements_of(num_people: int, max_leaves: int = 6) -> st.SearchStrategy[Statement]:
@@ -84,7 +85,7 @@ def test_stored_text_is_read_back(statements):
     assert parse_statements(repr(statements)) == statements
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("__import__('os').system('true')", "characters that no statement has"),

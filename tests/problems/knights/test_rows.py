@@ -8,6 +8,7 @@ from swerve.errors import ArtifactError
 from swerve.formats.records import Record
 from swerve.problems.knights.english import parse_puzzle, render_puzzle
 from swerve.problems.knights.rows import prove_row, prove_source, row_problem
+from tests.cases import each
 
 RAJ_SAYS = "Uma is a sage or Raj is a sage"
 QUIZ = (
@@ -63,7 +64,7 @@ def test_the_text_alone_is_enough():
     assert problem.id == row_problem(record()).id
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "message"),
     [
         (

@@ -17,6 +17,7 @@ from swerve.problems.reasoning_gym.reasoning_gym import ReasoningGym
 from swerve.problems.reasoning_gym.scoring import OWN_SCORERS, decode_entry, grade_reasoning_gym
 from swerve.rewards import grade_all
 from swerve.types import Problem
+from tests.cases import each
 
 reasoning_gym = pytest.importorskip("reasoning_gym")
 
@@ -83,7 +84,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("dataset", "item", "right", "wrong", "tricky"), CASES)
+@each(("dataset", "item", "right", "wrong", "tricky"), CASES)
 def test_own_scorers(dataset, item, right, wrong, tricky) -> None:
     problem = _like(dataset, **item)
     assert grade_reasoning_gym(problem, item["answer"]).value == 1.0

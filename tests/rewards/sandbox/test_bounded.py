@@ -17,6 +17,7 @@ from swerve.rewards.sandbox.bounded import BoundedCallError, call_each
 from swerve.rewards.sandbox.confinement import GraderLimits
 from swerve.rewards.sandbox.pool import GraderPool
 from swerve.types import Problem
+from tests.cases import each
 
 LIMITS = GraderLimits(cpu_seconds=0.3, wall_seconds=5.0, memory_bytes=64 << 20)
 
@@ -60,7 +61,7 @@ ENDS: dict[str, tuple[Callable[[int], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "said"), ENDS.values(), ids=ENDS)
+@each(("function", "said"), ENDS.values())
 def test_the_first_item_that_fails_is_named_with_the_reason(function: Callable[[int], Any], said: str) -> None:
     wall = 0.5 if "wall" in said else 20.0
     cpu = 0.3 if "CPU" in said else 10.0

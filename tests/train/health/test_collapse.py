@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from swerve.config import CollapseConfig
 from swerve.train.health.collapse import Collapse, detect_collapse
+from tests.cases import each
 
 # Runs of the addition recipe's RL stage from its SFT checkpoint, 16 groups of 8 a step. Of each step: reward,
 # neg_logprob (nats per token), completion_length (tokens; the limit is 72), truncated_share, grad_norm.
@@ -203,7 +204,7 @@ def test_each_sign_is_reported_once_with_its_figures(changes, step, sign, messag
     assert detect_collapse(records[:step], CollapseConfig()).message == message
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"neg_logprob": 0.0},
@@ -212,9 +213,8 @@ def test_each_sign_is_reported_once_with_its_figures(changes, step, sign, messag
         {"completion_length": 700.0},
         {"truncated_share": 1.0},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("reward", [0.7, 1.0])
+@each("reward", [0.7, 1.0])
 def test_a_risen_reward_pays_for_the_change(changes, reward):
     assert reports(steps(reward=reward, **changes)) == []
 
