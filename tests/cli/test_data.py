@@ -73,25 +73,3 @@ def test_usage_errors_are_one_line(swerve: Swerve, arguments: list[str], message
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
-
-
-GOOD = {
-    "quiz": "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves "
-    'always lie. You meet 2 inhabitants: Zoey, and Owen. Zoey said, "Owen is a knave." Owen said that Zoey is a knave '
-    "and Owen is a knave. So who is a knight and who is a knave?",
-    "solution": [True, False],
-}
-
-
-def test_puzzles_are_proved_and_wrong_ones_named(swerve: Swerve, tmp_path: Path) -> None:
-    (tmp_path / "puzzles").mkdir()
-    (tmp_path / "puzzles" / "good.jsonl").write_text(json.dumps(GOOD) + "\n")
-    status, out, _ = swerve("data", "prove", "puzzles")
-    assert status == 0
-    assert "puzzles/good.jsonl: 1 puzzles (2: 1 by people)" in out
-    assert "1 have exactly one solution, proved from the text; 1 of 1 stored solutions" in out
-    (tmp_path / "puzzles" / "bad.jsonl").write_text(json.dumps({**GOOD, "solution": [False, True]}) + "\n")
-    status, out, err = swerve("data", "prove", "puzzles")
-    assert status == 1
-    assert "puzzles/bad.jsonl, line 1: solution: " in out
-    assert "1 defects in 2 sources, listed above" in err

@@ -21,7 +21,7 @@ import typer
 from swerve.cli.behaviours import behaviours
 from swerve.cli.bench import bench_app
 from swerve.cli.console import one_line
-from swerve.cli.data import list_tasks, prove_puzzles, show_problems, write_problems
+from swerve.cli.data import list_tasks, show_problems, write_problems
 from swerve.cli.data_files import export, import_responses, select
 from swerve.cli.eval_command import evaluate
 from swerve.cli.grade import grade
@@ -176,7 +176,6 @@ for _app, _name in ((recipes_app, "recipes"), (config_app, "config"), (bench_app
 data_app.command(name="list")(list_tasks)
 data_app.command(name="show")(show_problems)
 data_app.command(name="write")(write_problems)
-data_app.command(name="prove")(prove_puzzles)
 data_app.command(name="import")(import_responses)
 data_app.command(name="select")(select)
 data_app.command(name="export")(export)

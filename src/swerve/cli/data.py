@@ -1,4 +1,4 @@
-"""`swerve data list`, `show`, `write` and `prove`: list tasks, show and check their problems."""
+"""`swerve data list`, `show` and `write`: list tasks, show and write their problems."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import typer
 
 from swerve.cli.console import check_output, one_line, print_json, print_result, print_table, print_text
 from swerve.cli.options import Json
-from swerve.errors import ArtifactError, ConfigError, nearest
+from swerve.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from swerve.config import TaskConfig
-    from swerve.problems.knights.rows import ProofSummary
     from swerve.types import Problem
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="Kind of task (swerve data list), or a recipe.")]
@@ -27,8 +26,6 @@ TaskChanges = Annotated[
 Split = Annotated[str, typer.Option("--split", metavar="train|heldout", help="Which problems.")]
 
 _SPLITS = ("train", "heldout")
-_TABLES = (".json", ".jsonl", ".jsonl.gz", ".csv", ".parquet")
-_NUM_DEFECTS = 20
 
 
 def task_kinds() -> dict[str, Any]:
@@ -180,44 +177,3 @@ def _sources(task: TaskConfig) -> list[Path]:
     tasks = [part.task for part in task.parts] if isinstance(task, MixtureTask) else [task]
     specs = [spec for one in tasks for key in _SPLITS for spec in getattr(one, key, ())]
     return [parse_spec(spec).path for spec in specs]
-
-
-def prove_puzzles(
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders in the K-and-K schema.")],
-    as_json: Json = False,
-) -> None:
-    """Prove knights-and-knaves puzzles again: one solution, the one that is stored, from statements and text."""
-    from swerve.problems.knights.rows import prove_source
-
-    found = [(source, prove_source(source)) for source in _files(sources)]
-    lines = [line for source, proved in found for line in _proof_lines(source, proved)]
-    print_result([{"source": source, **asdict(proved)} for source, proved in found], "\n".join(lines), as_json=as_json)
-    num_wrong = sum(len(proved.problems) for _, proved in found)
-    if num_wrong:
-        raise ArtifactError(f"{num_wrong:,} defects in {len(found)} sources, listed above with their places")
-
-
-def _files(sources: Sequence[str]) -> list[str]:
-    """Return the sources, a folder in the place of its files unless one split of it is named."""
-    found: list[str] = []
-    for source in sources:
-        path = Path(source)
-        files = sorted(map(str, path.iterdir())) if path.is_dir() else [source]
-        found += [file for file in files if not path.is_dir() or file.endswith(_TABLES)]
-        if path.is_dir() and not any(file.endswith(_TABLES) for file in files):
-            raise ArtifactError(f"{source} has no file that ends in {', '.join(_TABLES)}")
-    return found
-
-
-def _proof_lines(source: str, proved: ProofSummary) -> list[str]:
-    people = ", ".join(f"{number}: {count}" for number, count in sorted(proved.by_people.items()))
-    lines = [
-        f"{source}: {proved.num_puzzles} puzzles ({people} by people)" if people else f"{source}: no puzzle was read",
-        f"  {proved.num_unique} have exactly one solution, proved from the text; "
-        f"{proved.num_solution_equal} of {proved.num_with_solution} stored solutions and "
-        f"{proved.num_statements_equal} of {proved.num_with_statements} stored statements are the same",
-    ]
-    lines += [f"  {one_line(problem)}" for problem in proved.problems[:_NUM_DEFECTS]]
-    if len(proved.problems) > _NUM_DEFECTS:
-        lines.append(f"  and {len(proved.problems) - _NUM_DEFECTS} more; --json has all")
-    return lines

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
+from swerve.problems.data_specs import read_source
 from swerve.problems.knights.english import parse_puzzle, render_puzzle
-from swerve.problems.knights.rows import prove_row, prove_source, row_problem
+from swerve.problems.knights.rows import prove_row, row_problem
 from tests.cases import each
 
 RAJ_SAYS = "Uma is a sage or Raj is a sage"
@@ -88,39 +87,19 @@ def test_a_row_that_does_not_hold_is_refused_by_its_place(changes, message):
         row_problem(record(**changes))
 
 
+def test_the_text_is_written_again_from_the_puzzle():
+    assert render_puzzle(parse_puzzle(QUIZ)) == QUIZ
+
+
 def test_statements_may_be_lists():
     statements = [["lying", 1], ["or", ["telling-truth", 0], ["telling-truth", 1]]]
     assert not prove_row(record(statements=statements)).differences
     assert prove_row(record(statements=statements[::-1])).differences.keys() == {"statements"}
 
 
-def test_a_source_is_proved_and_what_is_wrong_is_listed_by_place(tmp_path):
-    path = tmp_path / "puzzles.jsonl"
-    puzzle = parse_puzzle(QUIZ)
-    assert render_puzzle(puzzle) == QUIZ
-    rows = [
-        ROW,
-        {**ROW, "solution": [True, False]},
-        {"quiz": QUIZ},
-        {**ROW, "quiz": "What is 1 + 1?"},
-        {**ROW, "quiz": QUIZ.replace(RAJ_SAYS, "Raj is a fool")},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    summary = prove_source(str(path))
-    assert (summary.num_puzzles, summary.num_read, summary.num_unique) == (5, 4, 3)
-    assert (summary.num_with_solution, summary.num_solution_equal) == (4, 1)
-    assert (summary.num_with_statements, summary.num_statements_equal) == (4, 2)
-    assert summary.by_people == {2: 4}
-    assert [problem.split(": ")[0].rsplit(", ", 1)[1] for problem in summary.problems] == ["line 2", "line 4", "line 5"]
-    assert "solution: the proved one is: Uma is a fool, Raj is a sage" in summary.problems[0]
-
-
 @pytest.mark.parametrize("name", ["kk_logic_rl/5ppl_test.parquet", "kk_mem_kk_logic/test_flip_role.jsonl.gz"])
 def test_published_files_hold(shared_data, name):
     folder, file = name.split("/")
-    summary = prove_source(str(shared_data(folder) / file))
-    count = {"5ppl_test.parquet": 100, "test_flip_role.jsonl.gz": 700}[file]
-    assert summary.problems == ()
-    assert (
-        summary.num_puzzles == summary.num_unique == summary.num_solution_equal == summary.num_statements_equal == count
-    )
+    rows = [prove_row(row) for row in read_source(str(shared_data(folder) / file))]
+    assert len(rows) == {"5ppl_test.parquet": 100, "test_flip_role.jsonl.gz": 700}[file]
+    assert all(row.solution is not None and not row.differences for row in rows)

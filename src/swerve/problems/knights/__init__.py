@@ -3,7 +3,7 @@
 from swerve.problems.knights.english import Puzzle, RoleWords, answer_text, parse_puzzle, render_puzzle
 from swerve.problems.knights.generate import PERTURBATIONS, random_puzzle
 from swerve.problems.knights.logic import parse_statements, solutions, structure_key
-from swerve.problems.knights.rows import prove_source
+from swerve.problems.knights.rows import prove_row
 
 __all__ = [
     "PERTURBATIONS",
@@ -12,7 +12,7 @@ __all__ = [
     "answer_text",
     "parse_puzzle",
     "parse_statements",
-    "prove_source",
+    "prove_row",
     "random_puzzle",
     "render_puzzle",
     "solutions",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
-from swerve.problems.data_specs import read_source
 from swerve.problems.family import problem_id
 from swerve.problems.knights.english import Puzzle, answer_text, parse_puzzle
 from swerve.problems.knights.logic import as_statements, parse_statements, solutions
@@ -30,29 +28,6 @@ class ProvedRow:
     """Its only solution; None: it has none or several."""
     differences: Mapping[str, str]
     """Field -> what is wrong."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProofSummary:
-    """What was proved of a source's puzzles."""
-
-    num_puzzles: int
-    num_read: int
-    """Puzzles whose English text was read."""
-    num_unique: int
-    """Of those, puzzles with exactly one solution."""
-    num_with_solution: int
-    """Rows that store a solution."""
-    num_solution_equal: int
-    """Of those, rows whose solution is the proved one."""
-    num_with_statements: int
-    """Rows that store statements."""
-    num_statements_equal: int
-    """Of those, rows whose statements are the ones the text makes."""
-    by_people: Mapping[int, int] = field(default_factory=dict)
-    """Number of people -> puzzles read."""
-    problems: tuple[str, ...] = ()
-    """What is wrong, by place."""
 
 
 def prove_row(record: Record) -> ProvedRow:
@@ -116,40 +91,6 @@ def _comparable(name: str, stored: Any) -> Any:
     return stored
 
 
-def prove_source(spec: str, *, default_split: str | None = None) -> ProofSummary:
-    """Prove every puzzle of a source from its English text and compare it with what the source stores.
-
-    Args:
-        spec: `[split@]source[:config][#revision]`.
-        default_split: The split where the spec names none; None: the source must have only one.
-
-    Raises:
-        ConfigError: there is no such source or split.
-        ArtifactError: it cannot be read, or a row has no text.
-    """
-    return _summary((record, prove_row(record)) for record in read_source(spec, default_split=default_split))
-
-
-def _summary(rows: Iterable[tuple[Record, ProvedRow]]) -> ProofSummary:
-    counts: Counter[str] = Counter()
-    people: Counter[int] = Counter()
-    problems = []
-    for record, row in rows:
-        counts["num_puzzles"] += 1
-        counts["num_read"] += row.puzzle is not None
-        counts["num_unique"] += row.solution is not None
-        if row.puzzle is not None:
-            people[len(row.puzzle.names)] += 1
-        for name in ("solution", "statements"):
-            stored = record.values.get(name) is not None
-            equal = stored and row.solution is not None and name not in row.differences
-            counts[f"num_with_{name}"] += stored
-            counts[f"num_{name}_equal"] += equal
-        problems += [f"{record.place}: {name}: {difference}" for name, difference in row.differences.items()]
-    numbers = {field.name: counts[field.name] for field in fields(ProofSummary) if field.name.startswith("num_")}
-    return ProofSummary(**numbers, by_people=dict(sorted(people.items())), problems=tuple(problems))
-
-
 def row_problem(record: Record) -> Problem:
     """Return a row as a problem, proved from its text.
 
@@ -162,8 +103,7 @@ def row_problem(record: Record) -> Problem:
     if row.puzzle is None or row.solution is None or row.differences:
         name, difference = next(iter(row.differences.items()))
         raise ArtifactError(
-            f"{record.place}: the field {name!r} does not hold: {difference}; correct or remove the row "
-            "(swerve data prove lists all such rows)"
+            f"{record.place}: the field {name!r} does not hold: {difference}; correct or remove the row"
         )
     variant = record.values.get("variant")
     return puzzle_problem(
