@@ -132,6 +132,8 @@ def find_answer(text: str, finders: Sequence[str], *, after_thinking: bool = Tru
     said = final_text(text, after_thinking=after_thinking)
     if said is None:
         return None
+
+    # The first form that is in the text decides, also where it holds nothing.
     for name in finders:
         answer = FINDERS[name](said)
         if answer is not None:
@@ -152,7 +154,7 @@ def readings(text: str, finders: Sequence[str], *, after_thinking: bool = True) 
     while answer and answer not in steps and len(steps) < _MOST_STEPS:
         steps.append(answer)
         further = (find(answer) for find in AUTO.values())
-        answer = next((one.strip() for one in further if one is not None and one.strip() not in steps), None)
+        answer = next((step.strip() for step in further if step is not None and step.strip() not in steps), None)
     return tuple(steps)
 
 
@@ -194,10 +196,14 @@ def gold_answer(gold: str) -> str:
     'all $n$ with $n > 2$'
     """
     text = gold.rpartition("</think>")[2]
+
+    # A mark says where the answer is.
     for find in (_boxed, _answer_tag, _hash):
         marked = find(text)
         if marked is not None:
             return marked.strip()
+
+    # Of a sentence, the formulas that it ends with; a condition is part of the answer.
     formulas = _formulas(text)
     outside = _outside(text, formulas)
     prose = " ".join(outside)
@@ -206,6 +212,8 @@ def gold_answer(gold: str) -> str:
     if not formulas or outside[-1].strip(" .*\n"):
         stated = _phrase(text)
         return stated.strip() if stated is not None and _DIGIT.search(stated) else gold
+
+    # The last formulas that follow one another are one answer, where the words before them state it.
     first = len(formulas) - 1
     while first and _connects(text, formulas[first - 1][1], formulas[first][0]):
         first -= 1
@@ -227,11 +235,11 @@ def _closing_braces(text: str) -> dict[int, int]:
 
 def _boxes(text: str) -> list[_Span]:
     """Return the outermost closed boxes; of a box that holds nothing but a box, the content is the inner one's."""
-    found = list(_BOX.finditer(text))
-    closing = _closing_braces(text) if found else {}
+    openings = list(_BOX.finditer(text))
+    closing = _closing_braces(text) if openings else {}
     outer: list[tuple[int, int]] = []
     content: list[tuple[int, int]] = []
-    for match in found:
+    for match in openings:
         span = _box_content(text, match.end(), closing)
         if span is None:
             continue
@@ -282,7 +290,7 @@ def _joined(text: str, spans: Sequence[_Span]) -> str | None:
     first = len(spans) - 1
     while first > len(spans) - _MOST_JOINED and first and _connects(text, spans[first - 1][1], spans[first][0]):
         first -= 1
-    between = [text[one[1] : other[0]] for one, other in pairwise(spans[first:])]
+    between = [text[span[1] : following[0]] for span, following in pairwise(spans[first:])]
     joint = " or " if any(map(_OR.search, between)) else ", "
     return joint.join(dict.fromkeys(content.strip() for _, _, content in spans[first:]))
 
@@ -374,15 +382,21 @@ def _phrase(text: str) -> str | None:
     match = _last_match(_PHRASE, text)
     if match is None:
         return None
+
+    # What is said after the answer was taken back counts instead.
     later = _said_later(text[match.end() :])
     if later is not None:
         return later
+
+    # Without a formula right behind the phrase, the rest of the sentence is the answer.
     rest = text[match.end() : match.end() + _LONGEST_PHRASE].lstrip().removeprefix("}").lstrip()
     formulas = _formulas(rest)
     if not formulas or formulas[0][0] != 0:
         end = _SENTENCE_END.search(rest)
         sentence = _SAYING.split(rest[: end.start()] if end else rest)[-1].strip(" *_`")
         return _held(sentence) if len(_words(sentence)) <= _MOST_WORDS or stated_value(sentence) else None
+
+    # Formulas that follow one another are one answer.
     last = 0
     while last + 1 < len(formulas) and _connects(rest, formulas[last][1], formulas[last + 1][0]):
         last += 1

@@ -57,5 +57,5 @@ class GraderEntry:
         """Import the function for easy cases, where there is one."""
         if self.quick is None:
             return None
-        found: Callable[[Problem, str], Reward | None] = getattr(importlib.import_module(self.module), self.quick)
-        return found
+        quick: Callable[[Problem, str], Reward | None] = getattr(importlib.import_module(self.module), self.quick)
+        return quick

@@ -149,7 +149,7 @@ def _stated_number(sentence: str) -> re.Match[str] | None:
     chosen = stated[0] if stated else numbers[0] if numbers[0].start() == 0 else numbers[-1]
     place = numbers.index(chosen)
     beside = pairwise(numbers[max(0, place - 1) : place + 2])
-    is_list = any(_JOINT.fullmatch(sentence[one.end() : other.start()]) for one, other in beside)
+    is_list = any(_JOINT.fullmatch(sentence[adjunct.end() : other.start()]) for adjunct, other in beside)
     return None if is_list else chosen
 
 

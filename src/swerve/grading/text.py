@@ -70,6 +70,7 @@ def grade_choice(problem: Problem, text: str) -> Reward:
     >>> grade_choice(problem, r"\boxed{B} or \boxed{C}").value
     0.0
     """
+    # A mark's content decides; without a mark the label that the last line begins with.
     stated = find_answer(text, ("boxed", "answer_tag", "phrase"))
     choice = _choice(stated) if stated is not None else _label(find_answer(text, ("last_line",)) or "")
     if choice is None:

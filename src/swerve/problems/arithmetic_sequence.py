@@ -113,6 +113,8 @@ class ArithmeticSequence(WalkedFamily, SolvedFamily):
         modulus = self._task.max_number
         question = f"{first} , {second} : {modulus} , {count}"
         asked = {"first": first, "second": second, "modulus": modulus, "num_terms": count}
+
+        # The two given terms begin the answer where the task asks for them.
         given = [first, second] if self._task.restate else []
         answer = " ".join(map(str, [*given, *next_terms(question)]))
         problem = Problem(

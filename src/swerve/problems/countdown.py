@@ -221,20 +221,24 @@ def grade_countdown(problem: Problem, text: str) -> Reward:
         target, use_all = int(problem.metadata["target"]), bool(problem.metadata.get("use_all", True))
     except (KeyError, TypeError, ValueError) as error:
         return Reward(value=None, status="error", detail=f"the problem's metadata lacks numbers or target ({error})")
+
+    # The stated expression, without `= target` after it.
     stated = find_answer(text, STATED)
     if stated is None:
         return Reward(value=None, status="unparsed")
     try:
-        found = parse_arithmetic(_without_target(stated, target))
+        expression = parse_arithmetic(_without_target(stated, target))
     except ArithmeticLimitError as error:
         return Reward(value=None, status="timeout", extracted=stated, detail=str(error))
     except ParseError:
-        found = None
+        expression = None
+
+    # Which numbers it uses, and what it is worth.
     parts = dict.fromkeys(("expression", "numbers", "target"), 0.0)
-    if found is not None:
-        used, given = Counter(found.numbers), Counter(numbers)
+    if expression is not None:
+        used, given = Counter(expression.numbers), Counter(numbers)
         is_allowed = used == given if use_all else used <= given
-        parts = {"expression": 1.0, "numbers": float(is_allowed), "target": float(found.value == target)}
+        parts = {"expression": 1.0, "numbers": float(is_allowed), "target": float(expression.value == target)}
     return graded(all(parts.values()), stated, parts)
 
 

@@ -91,8 +91,8 @@ def _readings(text: str) -> Iterator[DataSpec]:
 
 
 def _cut(text: str, mark: str) -> tuple[str, str | None]:
-    before, found, after = text.rpartition(mark)
-    return (before, after) if found else (text, None)
+    before, is_there, after = text.rpartition(mark)
+    return (before, after) if is_there else (text, None)
 
 
 def read_source(spec: str, *, default_split: str | None = None) -> Iterable[Record]:
@@ -110,19 +110,21 @@ def read_source(spec: str, *, default_split: str | None = None) -> Iterable[Reco
         ArtifactError: a file cannot be read.
         MissingExtraError: the package `datasets` is needed and missing.
     """
-    found = parse_spec(spec)
-    if os.path.isdir(found.path):
-        return _read_folder(found, found.split or default_split)
-    if os.path.exists(found.path):
-        _refuse_part(found, "split", f"{found.path} is one file")
-        _refuse_part(found, "config", f"{found.path} is one file")
-        _refuse_part(found, "revision", f"{found.path} is a file, which has no revisions")
-        return iter_records(found.path)
-    if found.is_on_hub:
+    source = parse_spec(spec)
+
+    # What exists here comes before a name on the hub.
+    if os.path.isdir(source.path):
+        return _read_folder(source, source.split or default_split)
+    if os.path.exists(source.path):
+        _refuse_part(source, "split", f"{source.path} is one file")
+        _refuse_part(source, "config", f"{source.path} is one file")
+        _refuse_part(source, "revision", f"{source.path} is a file, which has no revisions")
+        return iter_records(source.path)
+    if source.is_on_hub:
         return read_hub_dataset(
-            found.source, split=found.split or default_split, config=found.config, revision=found.revision
+            source.source, split=source.split or default_split, config=source.config, revision=source.revision
         )
-    raise _missing(found)
+    raise _missing(source)
 
 
 def check_source(spec: str) -> None:
@@ -131,9 +133,9 @@ def check_source(spec: str) -> None:
     Raises:
         ConfigError: there is no such source.
     """
-    found = parse_spec(spec)
-    if not (found.is_on_hub or os.path.exists(found.path)):
-        raise _missing(found)
+    source = parse_spec(spec)
+    if not (source.is_on_hub or os.path.exists(source.path)):
+        raise _missing(source)
 
 
 def _missing(spec: DataSpec) -> ConfigError:
@@ -150,6 +152,8 @@ def _refuse_part(spec: DataSpec, part: str, reason: str) -> None:
 
 def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
     _refuse_part(spec, "revision", f"{spec.path} is a folder, which has no revisions")
+
+    # A config is a subfolder.
     root = spec.path
     if spec.config is not None:
         folders = [folder.name for folder in root.iterdir() if folder.is_dir()]
@@ -159,11 +163,15 @@ def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
                 f"{nearest(spec.config, folders)}"
             )
         root = root / spec.config
+
+    # Data sets that `save_to_disk` wrote say so by these files.
     if (root / "state.json").is_file():
         _refuse_part(spec, "split", f"{root} is one saved data set")
         return read_saved_dataset(root, split=None)
     if (root / "dataset_dict.json").is_file():
         return read_saved_dataset(root, split=split)
+
+    # All other folders hold files, by name or subfolder one split each.
     splits = _splits(root)
     if split is None and len(splits) == 1:
         split = next(iter(splits))
@@ -174,19 +182,19 @@ def _read_folder(spec: DataSpec, split: str | None) -> Iterable[Record]:
 
 def _splits(root: Path) -> dict[str, list[Path]]:
     """Return the data files of each split of a folder; files before subfolders before those under `data/`."""
-    found: dict[str, list[Path]] = {}
+    files_by_split: dict[str, list[Path]] = {}
     for folder in (root, root / "data"):
         here: dict[str, list[Path]] = {}
         for path in _data_files(folder):
             here.setdefault(_split_of(path), []).append(path)
-        subfolders = sorted(one for one in folder.iterdir() if one.is_dir()) if folder.is_dir() else []
+        subfolders = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         for subfolder in subfolders:
             files = _data_files(subfolder)
             if files and subfolder.name != "data":
                 here.setdefault(subfolder.name, files)
         for split, paths in here.items():
-            found.setdefault(split, paths)
-    return found
+            files_by_split.setdefault(split, paths)
+    return files_by_split
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -266,7 +274,7 @@ def read_hub_dataset(name: str, *, split: str | None, config: str | None, revisi
     """
     datasets = _datasets(f"reading '{name}' from the hub")
     try:
-        found = datasets.load_dataset(name, config, split=split, revision=revision)
+        dataset = datasets.load_dataset(name, config, split=split, revision=revision)
     except ValueError as error:  # an unknown split or config; its message lists the known ones
         raise ConfigError(f"data set '{name}' cannot be read as asked: {_one_line(error)}") from None
     except (OSError, datasets.exceptions.DatasetsError) as error:
@@ -275,7 +283,7 @@ def read_hub_dataset(name: str, *, split: str | None, config: str | None, revisi
             "without a network, fetch it where there is one (hf download --repo-type dataset --local-dir FOLDER "
             f"{name}) and write the folder in place of the name"
         ) from None
-    return _rows(found, split, name if config is None else f"{name}:{config}")
+    return _rows(dataset, split, name if config is None else f"{name}:{config}")
 
 
 def read_saved_dataset(folder: Path, *, split: str | None) -> list[Record]:
@@ -292,10 +300,10 @@ def read_saved_dataset(folder: Path, *, split: str | None) -> list[Record]:
     """
     datasets = _datasets(f"reading {folder}, written by save_to_disk,")
     try:
-        found = datasets.load_from_disk(str(folder))
+        dataset = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{folder} cannot be read as a saved data set: {_one_line(error)}") from None
-    return _rows(found, split, str(folder))
+    return _rows(dataset, split, str(folder))
 
 
 def _datasets(purpose: str) -> ModuleType:
@@ -307,19 +315,19 @@ def _datasets(purpose: str) -> ModuleType:
     return module
 
 
-def _rows(found: Any, split: str | None, name: str) -> list[Record]:
-    if isinstance(found, Mapping):  # all splits by name
-        if split is None and len(found) == 1:
-            split = next(iter(found))
-        if split not in found:
-            names = ", ".join(sorted(found))
-            asked = f"no split {split!r}" if split else f"{len(found)} splits"
+def _rows(dataset: Any, split: str | None, name: str) -> list[Record]:
+    if isinstance(dataset, Mapping):  # all splits by name
+        if split is None and len(dataset) == 1:
+            split = next(iter(dataset))
+        if split not in dataset:
+            names = ", ".join(sorted(dataset))
+            asked = f"no split {split!r}" if split else f"{len(dataset)} splits"
             raise ConfigError(
-                f"data set '{name}' has {asked} ({names}); write SPLIT@{name}{nearest(split or '', list(found))}"
+                f"data set '{name}' has {asked} ({names}); write SPLIT@{name}{nearest(split or '', list(dataset))}"
             )
-        found = found[split]
+        dataset = dataset[split]
     place = f"{split}@{name}" if split else name
-    return [Record(f"{place}, row {number}", dict(row)) for number, row in enumerate(found, start=1)]
+    return [Record(f"{place}, row {number}", dict(row)) for number, row in enumerate(dataset, start=1)]
 
 
 def _one_line(error: BaseException) -> str:

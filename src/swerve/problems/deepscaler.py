@@ -63,6 +63,8 @@ class DeepScaler(ReadFamily[DeepScalerTask]):
         question = text_of(record, "problem", "question")
         if has_value(record, "context"):
             question = f"{text_of(record, 'context').rstrip()}\n\n{question}"
+
+        # The gold answer stands in one of two fields, a context before the question.
         field = "final_answer" if has_value(record, "final_answer") else "answer"
         answers = list_of_texts(record, field, _cleaned)
         if not answers:
@@ -70,6 +72,8 @@ class DeepScaler(ReadFamily[DeepScalerTask]):
         solution = next(iter(list_of_texts(record, "solution")), None)
         kind = _set_of(record)
         metadata = {name: record.values[name] for name in _FACTS if has_value(record, name)}
+
+        # Minerva's golds answer several parts of a question; only the asked one is judged.
         asked = answer_of_asked_part(question, answers, solution or "") if kind == "Minerva" else None
         if asked is not None:
             metadata[_GIVEN_ANSWER] = answers[0]
@@ -166,7 +170,7 @@ def answer_of_asked_part(question: str, answers: Iterable[str], solution: str) -
 
 def _answer_key(answer: str) -> str:
     r"""Return what `4.4 \times 10^{7}` and `4.4e7`, `\frac{x}{2}` and `x / 2` share."""
-    text = _POWER_OF_TEN.sub(lambda found: f"e{found[1] or found[2]}", _PYTHON.sub("", answer))
+    text = _POWER_OF_TEN.sub(lambda power: f"e{power[1] or power[2]}", _PYTHON.sub("", answer))
     return _FORM.sub("", _FRACTION.sub(r"\1/\2", text))
 
 

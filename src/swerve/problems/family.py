@@ -137,14 +137,14 @@ def distinct_problems(draws: Iterator[Problem | None], count: int, *, split: Spl
     Raises:
         ConfigError: 1,000 draws in a row gave nothing new; `too_few` says what to do.
     """
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     fruitless = 0
-    while len(found) < count:
+    while len(problems) < count:
         problem = next(draws)
-        new = problem is not None and problem.id not in found
+        new = problem is not None and problem.id not in problems
         fruitless = 0 if new else fruitless + 1
         if problem is not None and new:
-            found[problem.id] = problem
+            problems[problem.id] = problem
         if fruitless == _MAX_FRUITLESS_DRAWS:
-            raise ConfigError(f"found only {len(found)} distinct problems for task.num_{split}={count}; {too_few}")
-    return list(found.values())
+            raise ConfigError(f"found only {len(problems)} distinct problems for task.num_{split}={count}; {too_few}")
+    return list(problems.values())

@@ -52,6 +52,8 @@ class Gsm8k(ReadFamily[Gsm8kTask]):
         gold = _gold(record, final)
         if gold is None:
             return None
+
+        # Calculator marks are counted and taken out of the written solution.
         num_steps = len(_CALCULATION.findall(rationale))
         steps = f"{num_steps} step{'' if num_steps == 1 else 's'}"
         written = _CALCULATION.sub("", rationale).strip()
@@ -76,7 +78,7 @@ def _parts(record: Record) -> tuple[str, str]:
         return text_of(record, "answer") if has_value(record, "answer") else "", list_of_texts(record, "final_answer")[
             0
         ]
-    answers = [one for one in list_of_texts(record, "answer") if _NUMBER.fullmatch(one.replace(",", ""))]
+    answers = [answer for answer in list_of_texts(record, "answer") if _NUMBER.fullmatch(answer.replace(",", ""))]
     return "", answers[0] if answers else ""
 
 

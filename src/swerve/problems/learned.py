@@ -31,14 +31,18 @@ def read_learned(
     path = parse_spec(spec).path
     if path.suffix == ".txt":
         return _read_text(path, spec, held_out, note), []
+
+    # Records of plain text: none that holds a held-out question.
     records = list(read_source(spec, default_split="train"))
     if all(record.values.keys() == {"text"} for record in records):
         texts = [str(record.values["text"] or "") for record in records]
         kept = [record for record, text in zip(records, texts, strict=True) if not held_out.found_in(text)]
         _note_left_out(spec, len(records) - len(kept), len(records), note)
         return kept, []
+
+    # Responses: none that is asked a held-out question.
     responses = responses_of(path, records)
-    asked = [one for one in responses if not any(map(held_out.asked_in, one.problem.texts))]
+    asked = [response for response in responses if not any(map(held_out.asked_in, response.problem.texts))]
     _note_left_out(spec, len(responses) - len(asked), len(responses), note)
     return [], asked
 
@@ -49,7 +53,7 @@ def _read_text(path: Path, spec: str, held_out: HeldOut, note: Callable[[str], N
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{path} cannot be read as UTF-8 text: {error}") from None
     paragraphs = text.split("\n\n")
-    kept = [one for one in paragraphs if not held_out.found_in(one)]
+    kept = [paragraph for paragraph in paragraphs if not held_out.found_in(paragraph)]
     _note_left_out(spec, len(paragraphs) - len(kept), len(paragraphs), note)
     return [Record(str(path), {"text": "\n\n".join(kept)})]
 

@@ -57,6 +57,8 @@ class Math(ReadFamily[MathTask]):
         given = next(iter(list_of_texts(record, "answer")), "") or last_boxed(solution or "")
         if not given:
             return None
+
+        # Level and subject are what evaluation reports by.
         level = _level(record)
         unique_id = record.values.get("unique_id")
         subject = record.values.get("subject") or record.values.get("type")
@@ -80,8 +82,8 @@ class Math(ReadFamily[MathTask]):
         """
         subjects, levels = self._subjects(problems), self._task.levels
         return [
-            ("levels", lambda one: not levels or one.difficulty in levels),
-            ("subjects", lambda one: not subjects or one.metadata.get("subject") in subjects),
+            ("levels", lambda problem: not levels or problem.difficulty in levels),
+            ("subjects", lambda problem: not subjects or problem.metadata.get("subject") in subjects),
         ]
 
     def _subjects(self, problems: Iterable[Problem]) -> set[str]:
@@ -107,10 +109,10 @@ def _level(record: Record) -> int | None:
     value = record.values.get("level")
     if value is None or value == "Level ?":
         return None
-    found = _LEVEL.fullmatch(number_text(value)) if isinstance(value, str | int | float) else None
-    if found is None:
+    level = _LEVEL.fullmatch(number_text(value)) if isinstance(value, str | int | float) else None
+    if level is None:
         raise ArtifactError(f"{record.place}: the level is {value!r}; expected 1 to 5, 'Level 1' to 'Level 5' or null")
-    return int(found[1])
+    return int(level[1])
 
 
 def last_boxed(text: str) -> str:

@@ -81,7 +81,7 @@ class Quota:
         passes, place = divmod(number, self._total)
         if place:
             self.part(place - 1)
-        return passes * self._shares[part] + sum(one == part for one, _ in self._dealt[:place])
+        return passes * self._shares[part] + sum(dealt == part for dealt, _ in self._dealt[:place])
 
     def _deal(self) -> None:
         number, scale = len(self._dealt) + 1, max(1, 2 * len(self._shares) - 2)
@@ -153,7 +153,7 @@ class Mixture:
     def _parts(self, split: Split, seed: int) -> list[list[Problem]]:
         if (split, seed) not in self._known:
             drawn = [self._drawn(number, split, seed) for number in range(len(self._families))]
-            held = [one for part in self._parts("heldout", seed) for one in part] if split == "train" else []
+            held = [problem for part in self._parts("heldout", seed) for problem in part] if split == "train" else []
             self._known[split, seed] = self._apart(split, drawn, HeldOut(held))
         return self._known[split, seed]
 
@@ -165,15 +165,15 @@ class Mixture:
 
     def _apart(self, split: Split, drawn: Sequence[Sequence[Problem]], held_out: HeldOut) -> list[list[Problem]]:
         """Return the parts' problems without those that are held out, each where it comes first."""
-        ids = Counter(one.id for part in drawn for one in part)
+        ids = Counter(problem.id for part in drawn for problem in part)
         seen: set[str] = set()
         parts: list[list[Problem]] = []
         for number, (label, problems) in enumerate(zip(self._labels, drawn, strict=True)):
             kept: list[Problem] = []
-            for one in problems:
-                if (content := question_key(one.question)) not in seen and not held_out.asked_in(one.question):
+            for problem in problems:
+                if (content := question_key(problem.question)) not in seen and not held_out.asked_in(problem.question):
                     seen.add(content)
-                    kept.append(_marked(one, number, label, unique=ids[one.id] == 1))
+                    kept.append(_marked(problem, number, label, unique=ids[problem.id] == 1))
             if not kept:
                 raise ConfigError(
                     f"task.parts.{number} ({label}) has no {split} problem that is in no other part; leave the part out"
@@ -191,8 +191,8 @@ class Mixture:
     def weighted_parts(self, problems: Sequence[Problem]) -> list[tuple[str, float, list[Problem]]]:
         """Return the label, weight and problems of each part that has some of these."""
         parts: list[list[Problem]] = [[] for _ in self._families]
-        for one in problems:
-            parts[_part(one)].append(one)
+        for problem in problems:
+            parts[_part(problem)].append(problem)
         return [entry for entry in zip(self._labels, self._weights, parts, strict=True) if entry[2]]
 
     def family_of(self, problem: Problem) -> ProblemFamily:

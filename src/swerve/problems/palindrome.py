@@ -127,6 +127,8 @@ def grade_palindrome(problem: Problem, text: str) -> Reward:
     stated = find_answer(text, STATED)
     if stated is None:
         return Reward(value=None, status="unparsed")
+
+    # Letters are separated as in the gold answer; the case of ASCII letters does not count.
     spaced = " " in problem.answer
     letters = tuple(stated.split()) if spaced else tuple(stated)
     if stated.isascii():

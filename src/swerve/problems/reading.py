@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from abc import ABC, abstractmethod
 from array import array
@@ -428,36 +429,40 @@ def _filtered(splits: dict[Split, _Rows], conditions: Sequence[Condition]) -> tu
 
 
 def _checked_conditions(where: FilterConfig, problems: Iterable[Problem]) -> list[Condition]:
-    if where.kinds:
-        _check_kinds(where, problems)
-    return _conditions(where)
+    """Return the conditions of a filter.
 
-
-def _check_kinds(where: FilterConfig, problems: Iterable[Problem]) -> None:
-    known = sorted({problem.kind for problem in problems})
-    for kind in where.kinds:
-        if kind not in known:
-            raise ConfigError(
-                f"task.where.kinds has {kind!r}, which no problem is of; there are {', '.join(known) or 'none'}"
-                f"{nearest(kind, known)}"
-            )
-
-
-def _conditions(where: FilterConfig) -> list[Condition]:
+    Raises:
+        ConfigError: no problem is of a kind that it asks for.
+        ArtifactError: a source of `exclude` cannot be read.
+    """
     low, high, chars = where.min_difficulty, where.max_difficulty, where.max_question_chars
-    found: list[Condition] = []
+    conditions: list[Condition] = []
+
+    def is_within(problem: Problem, least: float, most: float) -> bool:
+        return problem.difficulty is not None and least <= problem.difficulty <= most
+
+    # A problem without a difficulty meets no bound of it.
     if low is not None:
-        found.append((f"min_difficulty={low}", lambda one: one.difficulty is not None and one.difficulty >= low))
+        conditions.append((f"min_difficulty={low}", lambda problem: is_within(problem, low, math.inf)))
     if high is not None:
-        found.append((f"max_difficulty={high}", lambda one: one.difficulty is not None and one.difficulty <= high))
+        conditions.append((f"max_difficulty={high}", lambda problem: is_within(problem, -math.inf, high)))
+
     if where.kinds:
-        found.append(("kinds", lambda one: one.kind in where.kinds))
+        known = sorted({problem.kind for problem in problems})
+        for kind in where.kinds:
+            if kind not in known:
+                raise ConfigError(
+                    f"task.where.kinds has {kind!r}, which no problem is of; there are {', '.join(known) or 'none'}"
+                    f"{nearest(kind, known)}"
+                )
+        conditions.append(("kinds", lambda problem: problem.kind in where.kinds))
+
     if chars is not None:
-        found.append((f"max_question_chars={chars}", lambda one: len(one.question) <= chars))
+        conditions.append((f"max_question_chars={chars}", lambda problem: len(problem.question) <= chars))
     if where.exclude:
         excluded = read_question_keys(where.exclude)
-        found.append(("exclude", lambda one: question_key(one.question) not in excluded))
-    return found
+        conditions.append(("exclude", lambda problem: question_key(problem.question) not in excluded))
+    return conditions
 
 
 MATHS = GraderEntry(

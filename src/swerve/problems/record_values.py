@@ -64,11 +64,11 @@ def list_of_texts(record: Record, name: str, clean: Callable[[str], str] = str.s
         ArtifactError: it is something else.
     """
     value = record.values.get(name)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for text in () if value is None else map(clean, texts_in(record, name, value)):
-        found.setdefault("".join(text.split()), text)
-    found.pop("", None)
-    return tuple(found.values())
+        texts.setdefault("".join(text.split()), text)
+    texts.pop("", None)
+    return tuple(texts.values())
 
 
 def texts_in(record: Record, name: str, value: Any) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def texts_in(record: Record, name: str, value: Any) -> tuple[str, ...]:
         ArtifactError: it is something else.
     """
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float) for one in values):
+    if not all(isinstance(entry, str | int | float) for entry in values):
         raise _wrong(record, name, value, "a text, a number or a list of them")
     return tuple(map(number_text, values))
 
@@ -106,7 +106,7 @@ def missing_field(record: Record, name: str, *, fix: str = "") -> ArtifactError:
     state = "has no value for the field" if name in record.values else "has no field"
     return ArtifactError(
         f"{record.place} {state} {name!r}; it has {', '.join(record.values) or 'none'}"
-        f"{nearest(name, [one for one in record.values if one != name])}{fix}"
+        f"{nearest(name, [field for field in record.values if field != name])}{fix}"
     )
 
 

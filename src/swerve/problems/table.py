@@ -98,11 +98,14 @@ class Table(ReadFamily[TableTask]):
         Raises:
             ArtifactError: a field is missing or wrong; the message names the record's fields.
         """
+        # Problems that swerve wrote, and rows of Logic-RL, say themselves how they are read.
         if is_problem_record(record.values):
             problem = read_problem(record.values, record.place)
             return replace(problem, grader=self._task.grader or problem.grader)
         if record.values.get("data_source") == _LOGIC_RL and self._task.grader is None:
             return row_problem(record)
+
+        # Question and gold answer; a reward file can do without a gold.
         question_field, answer_field = self._field(record, "question"), self._field(record, "answer")
         if not has_value(record, question_field):
             raise missing_field(record, question_field, fix="; task.fields says which field is the question")
@@ -113,6 +116,8 @@ class Table(ReadFamily[TableTask]):
         if not answers and grader != _PYTHON:
             return None
         question = text_of(record, question_field)
+
+        # Everything else may be absent.
         others = list_of_texts(record, self._field(record, "alternatives"))
         solution = self._field(record, "solution")
         return Problem(

@@ -94,10 +94,13 @@ def find_marks(walk: Walk, text: str) -> list[StepMark]:
     marks = []
     step: Slot | None = next(walk)
     for match in _WORD.finditer(text):
+        # The trace has ended, and the text has not.
         if step is None:
             marks.append(StepMark(start=match.start(), end=match.end(), expected=""))
             break
         word = match.group()
+
+        # A wrong value is followed; a word that breaks the structure ends the reading.
         if word != step.expected:
             marks.append(StepMark(start=match.start(), end=match.end(), expected=step.expected))
             if word not in step.choices:

@@ -74,12 +74,12 @@ def grading_of(problems: Iterable[Problem]) -> list[list[Any]]:
         key = json.dumps([name, dict(problem.grading)], sort_keys=True, default=str)
         if key not in seen:
             seen[key] = _grading(name, problem.grading)
-    return [found for _, found in sorted(seen.items())]
+    return [grading for _, grading in sorted(seen.items())]
 
 
 def problems_digest(problems: Sequence[Problem]) -> str:
     """Return the SHA-256 of problems in their order, and of all that grading them depends on; see `grading_of`."""
-    asked = [problem_record(replace(one, begun=None)) for one in problems]  # whatever the model's template
+    asked = [problem_record(replace(problem, begun=None)) for problem in problems]  # whatever the model's template
     records = json.dumps([asked, grading_of(problems)], sort_keys=True)
     return hashlib.sha256(records.encode()).hexdigest()
 
@@ -104,6 +104,8 @@ def _check(name: str, grading: Mapping[str, Any]) -> None:
         if not isinstance(file, str):
             raise ConfigError("the grader python needs a file; set task.reward_file")
         check_reward_file(Path(file))
+
+    # Policies: known names first, then their values.
     model = GRADERS[name].policies
     if model is None:
         return

@@ -245,9 +245,9 @@ class AtomReader(TokenReader, ABC):
     def _takes_inverse(self) -> bool:
         """Take the exponent of an inverse function, `f^{-1}(x)`."""
         tokens = [token.text for token in self._tokens[self._position : self._position + 6]]
-        found = tokens == ["^", "{", "-", "1", "}", "("]
-        self._position += 5 * found
-        return found
+        is_there = tokens == ["^", "{", "-", "1", "}", "("]
+        self._position += 5 * is_there
+        return is_there
 
     def _takes_prime(self) -> bool:
         if self._takes("'"):
@@ -378,6 +378,8 @@ class AtomReader(TokenReader, ABC):
     def _matrix(self, environment: str) -> Node:
         if environment not in (*vocabulary.MATRICES, "vmatrix", "cases"):
             raise NotParsed(f"unknown environment {environment!r}")
+
+        # Entries end with `&`, rows with a double backslash.
         rows: list[tuple[Node, ...]] = []
         row = [self._relation()]
         token = None
@@ -391,6 +393,8 @@ class AtomReader(TokenReader, ABC):
                 row = [self._relation()]
                 continue
             break
+
+        # One double backslash may stand before the end.
         if token.text == "\\\\":
             token = self._next()
         if token.kind != "end" or len({len(entries) for entries in rows}) != 1:

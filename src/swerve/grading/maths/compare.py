@@ -137,6 +137,8 @@ class _Comparison:
         if not isinstance(node, Relation):
             return None, node
         sides, operators = node.sides, node.operators
+
+        # `exact approx decimal`: the decimal says the same as what stands before it.
         if operators[-1] == "approx":
             left = sides[0] if len(sides) == 2 else Relation(operators[:-1], sides[:-1])
             if len(sides) == 2 and shapes.is_name(sides[0]):
@@ -144,9 +146,13 @@ class _Comparison:
             return self._named_value(left, alone=alone) if self._is_roughly(sides[-2], sides[-1]) else (None, node)
         if set(operators) != {"="}:
             return None, node
+
+        # The name stands first from here on.
         if len(sides) == 2 and shapes.is_name(sides[1]) and not shapes.is_name(sides[0]):
             sides = (sides[1], sides[0])
         name, values = (sides[0], sides[1:]) if shapes.is_name(sides[0]) and sides[0] != sides[1] else (None, sides)
+
+        # Steps that still have variables lead to the value and need not be equal to it.
         if alone and len(sides) > 2 and not variables(values[-1]):
             values = tuple(value for value in values if not variables(value))
         elif name is None and not alone and any(variables(value) for value in values):

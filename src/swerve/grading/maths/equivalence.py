@@ -71,6 +71,7 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
     >>> equivalent(r"\frac{1}{2}", "0.5", MathGrading()), equivalent("(1, 2)", "(2, 1)", MathGrading())
     (True, False)
     """
+    # What is written the same is the same, unless it divides by zero.
     limits = LIMITS if numerically else QUICK_LIMITS
     if len(answer) > limits.characters and answer != gold:
         raise LimitReached(f"characters: {len(answer)} > {limits.characters}")
@@ -79,11 +80,15 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         return False
     if gold.strip() == answer.strip() or _is_same_text(gold_text, answer_text):
         return not _DIVIDES_BY_ZERO.search(answer_text)
+
+    # The last step of the answer is compared; `P(...) =` is a name.
     _check_sizes(answer_text, limits)
     _check_sizes(gold_text, limits)
     if not _ARROW.search(gold_text):
         answer_text = _last_step(answer_text)
     gold_text, answer_text = (_PROBABILITY.sub("P =", text) for text in (gold_text, answer_text))
+
+    # Choices and times have rules of their own.
     verdict = _same_choice(gold_text, answer_text)
     if verdict is None:
         verdict = _same_time(gold_text, answer_text)
@@ -91,6 +96,8 @@ def equivalent(gold: str, answer: str, policy: MathGrading, *, numerically: bool
         return verdict
     if _same_formula(gold_text, answer_text, policy, numerically) or _same_words(gold_text, answer_text):
         return True
+
+    # An operation that is not evaluated leaves the question open.
     for text in (answer_text, gold_text):
         operation = _NOT_EVALUATED.search(text)
         if operation and _is_not_evaluated(text):

@@ -337,9 +337,9 @@ class TokenReader:
         return token is not None and token.kind in ("sign", "command") and token.text in texts
 
     def _takes(self, *texts: str) -> bool:
-        found = self._sees(*texts)
-        self._position += found
-        return found
+        is_there = self._sees(*texts)
+        self._position += is_there
+        return is_there
 
     def _expect(self, *texts: str) -> str:
         if not self._sees(*texts):
@@ -348,9 +348,9 @@ class TokenReader:
 
     def _takes_braced(self, command: str) -> bool:
         tokens = self._tokens[self._position : self._position + 3]
-        found = [token.text for token in tokens] == ["{", command, "}"]
-        self._position += 3 * found
-        return found
+        is_there = [token.text for token in tokens] == ["{", command, "}"]
+        self._position += 3 * is_there
+        return is_there
 
     @contextmanager
     def _deeper(self) -> Iterator[None]:

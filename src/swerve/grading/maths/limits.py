@@ -99,12 +99,16 @@ def _check_nesting(text: str, limits: Limits) -> None:
     after_group = False
     for match in _MARK.finditer(text):
         mark, start = match[0], match.start()
+
+        # A caret raises what stands right before it: the last exponent, or a new base.
         if mark in ("^", "**"):
             operand = _SPACES if after_group else _OPERAND
             chained = exponent_start is not None and operand.fullmatch(text, exponent_start, start)
             tower = tower + 1 if chained else base + 1
             _at_most("exponents of exponents", tower, limits.tower)
             exponent_start, after_group = match.end(), False
+
+        # Brackets right after a caret are its exponent; all others begin at the present height.
         elif mark in _OPENING:
             follows_caret = exponent_start is not None and not after_group
             is_exponent = follows_caret and _SIGN.fullmatch(text, exponent_start or 0, start) is not None

@@ -275,6 +275,7 @@ def same_numerically(first: Node, second: Node, log: str = "either") -> bool:
     >>> same_numerically(parse("(x+1)^2"), parse("x^2+2x+1")), same_numerically(parse("|x|"), parse("x"))
     (True, False)
     """
+    # Either reading of `log` may make the two equal.
     return any(_same_with(first, second, natural) for natural in _log_readings(first, second, log))
 
 
@@ -352,8 +353,8 @@ class _Agreement:
 
 def variables(*nodes: Node) -> list[str]:
     """Return the names of the variables in trees, sorted; undefined functions are none."""
-    found: frozenset[str] = frozenset().union(*(expressions.symbols(node) for node in nodes))
-    return sorted(name for name in found if not name.startswith("function ") and name not in _NOT_NUMBERS)
+    names: frozenset[str] = frozenset().union(*(expressions.symbols(node) for node in nodes))
+    return sorted(name for name in names if not name.startswith("function ") and name not in _NOT_NUMBERS)
 
 
 def _has_function(*nodes: Node) -> bool:
@@ -385,10 +386,13 @@ def _value_pair(
 ) -> tuple[Any, Any, int]:
     digits = least
     while True:
-        one, other = (value_at(node, names, point, digits, natural_log) for node in (first, second))
-        needed = digits if one is None or other is None else least + _more_digits(one, other, digits)
+        first_value, second_value = (value_at(node, names, point, digits, natural_log) for node in (first, second))
+        if first_value is None or second_value is None:
+            needed = digits
+        else:
+            needed = least + _more_digits(first_value, second_value, digits)
         if needed <= digits:
-            return one, other, digits
+            return first_value, second_value, digits
         if needed > _MOST_DIGITS:
             raise LimitReached(f"digits of a value > {_MOST_DIGITS}")
         digits = needed

@@ -40,6 +40,7 @@ def parse(text: str, *, thousands: bool = True) -> Node:
     >>> parse(r"x \in [2, \infty)").operators
     ('in',)
     """
+    # `]0, 1[` is written as other brackets write it.
     if _OUTWARD.search(text):
         text = _BETWEEN.sub(_inward, text)
     parser = _Parser(tokenize(text, thousands=thousands))
@@ -96,17 +97,17 @@ class _Parser(AtomReader):
         return items[0] if len(items) == 1 else Group("", items), seen
 
     def _separators(self) -> list[str]:
-        found: list[str] = []
+        separators: list[str] = []
         while (token := self.token) is not None:
             word = token.text.strip(" ,").casefold()
             if token.kind == "sign" and token.text in (",", ";"):
-                found.append(token.text)
+                separators.append(token.text)
             elif token.kind in ("word", "text") and word in vocabulary.STRONG:
-                found.append(word)
+                separators.append(word)
             else:
                 break
             self._position += 1
-        return found
+        return separators
 
     def _relation(self) -> Node:
         sides = [self._ratio()]
@@ -161,6 +162,7 @@ class _Parser(AtomReader):
         bottom: list[Node] = []
         last = top
         while True:
+            # Each factor goes over or under the line; `bmod` takes all that was read so far.
             if self._takes(*vocabulary.TIMES):
                 last = top
                 last.append(self._signed_factor())
@@ -282,9 +284,9 @@ class _Parser(AtomReader):
 
     def _takes_word(self, words: tuple[str, ...]) -> bool:
         token = self.token
-        found = token is not None and token.kind in ("word", "text") and token.text.casefold() in words
-        self._position += found
-        return found
+        is_there = token is not None and token.kind in ("word", "text") and token.text.casefold() in words
+        self._position += is_there
+        return is_there
 
     def _multiplier(self) -> int | None:
         token = self.token
@@ -298,6 +300,7 @@ class _Parser(AtomReader):
         parts: list[str] = []
         words = 0
         while (token := self.token) is not None:
+            # Letters are units only in a text command, and where they are no variable of the value.
             if token.texted and token.text in vocabulary.LETTER_UNITS and not expressions.symbols(value):
                 parts.append(vocabulary.LETTER_UNITS[token.text])
             elif _can_be_unit(token, is_first=not parts):
@@ -305,6 +308,8 @@ class _Parser(AtomReader):
                 if words > vocabulary.MOST_UNIT_WORDS:
                     raise NotParsed("more words than a unit has")
                 parts.append(expressions.unit_text(token.text))
+
+            # An exponent and a divisor belong to the unit before them.
             elif parts and token.text == "^" and self._ahead(1) is not None:
                 self._position += 1
                 parts[-1] += f"^{expressions.whole_number(self._argument())}"

@@ -65,6 +65,8 @@ def same_real_sets(first: Node, second: Node, *, numerically: bool, limits: Limi
     names = {name for node in (first, second) for name in [_variable(node)] if name is not None}
     if len(names) > 1:
         return False
+
+    # Between neighbouring bounds membership does not change: one sample of each stretch says all.
     reader = _Reader(names.pop() if names else "", numerically, limits, {})
     try:
         bounds = sorted({*reader.bounds(first), *reader.bounds(second)})
@@ -84,8 +86,10 @@ def _variable(node: Node) -> str | None:
     if isinstance(node, Relation):
         names = [name for name in variables(node) if not name.startswith("mathbb ")]
         return names[0] if len(names) == 1 else ""
-    found = {name for part in children(node) for name in [_variable(part)] if name is not None}
-    return None if not found else found.pop() if len(found) == 1 else ""
+    variables_of_parts = {_variable(part) for part in children(node)} - {None}
+    if not variables_of_parts:
+        return None
+    return variables_of_parts.pop() if len(variables_of_parts) == 1 else ""
 
 
 def _samples(bounds: Sequence[Fraction]) -> Iterator[Fraction]:
@@ -107,6 +111,7 @@ class _Reader:
 
     def bounds(self, node: Node) -> Iterator[Fraction]:
         """Yield all numbers where membership can change."""
+        # Where relations cross, where intervals end, and the same of the parts of what is joined.
         match node:
             case Symbol(name="mathbb R" | "emptyset"):
                 return

@@ -106,7 +106,7 @@ def as_set(node: Node) -> Node | None:
 def has_several_variables(nodes: Iterable[Node]) -> bool:
     """Return whether the inequalities among trees bound different variables, as `x < 1` and `1 < y < 2` do."""
     sides = [node.sides for node in nodes if isinstance(node, Relation)]
-    return len({found[1] if len(found) == 3 or not is_name(found[0]) else found[0] for found in sides}) > 1
+    return len({side[1] if len(side) == 3 or not is_name(side[0]) else side[0] for side in sides}) > 1
 
 
 def _interval(relation: Relation) -> Node | None:
@@ -175,16 +175,22 @@ def folded(node: Node) -> Node:
     if not isinstance(node, Call) or node.name not in ("+", "*", "/", "neg", "group"):
         return node
     args = list(map(folded, node.args))
+
+    # Neighbouring matrices are multiplied first.
     if node.name == "*":
         args = product_of_neighbours(args)
         if len(args) == 1:
             return args[0]
     matrices = [arg for arg in args if isinstance(arg, Matrix)]
+
+    # Matrices of one shape are added entry by entry.
     if node.name == "+" and len(matrices) == len(args) and len({shape(matrix) for matrix in matrices}) == 1:
         rows = zip(*(matrix.rows for matrix in matrices), strict=True)
         return Matrix(tuple(tuple(Call("+", entries) for entries in zip(*row, strict=True)) for row in rows))
     if node.name == "+" or len(matrices) != 1:
         return node
+
+    # The only matrix takes the numbers beside it into its entries.
     rest = next(index for index, arg in enumerate(args) if isinstance(arg, Matrix))
     if node.name == "/" and rest == 1:
         return node

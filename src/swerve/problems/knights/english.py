@@ -78,6 +78,7 @@ def render_puzzle(puzzle: Puzzle) -> str:
     You meet 2 inhabitants: Ann, and Bob. Ann asserted: "Bob is a knave". Bob told you that Ann is not a knave. So who \
 is a knight and who is a knave?
     """
+    # Everybody's claim in the order of speaking, each in its phrasing.
     truthful, lying = f"{puzzle.roles.truthful}s", f"{puzzle.roles.lying}s"
     claims = " ".join(
         PHRASINGS[puzzle.phrasing[person]].format(
@@ -182,8 +183,8 @@ def parse_puzzle(text: str) -> Puzzle:
 def _roles(head: re.Match[str], tail: re.Match[str]) -> RoleWords:
     roles = RoleWords(truthful=head["truthful"].lower(), lying=head["lying"])
     if roles.truthful == roles.lying or any(
-        {found[first], found[second]} != {roles.truthful, roles.lying}
-        for found, first, second in ((head, "first", "second"), (tail, "truthful", "lying"))
+        {part[first], part[second]} != {roles.truthful, roles.lying}
+        for part, first, second in ((head, "first", "second"), (tail, "truthful", "lying"))
     ):
         raise ValueError(f"the words for the two roles differ within the text: {roles.truthful}, {roles.lying}, ...")
     return roles
@@ -200,6 +201,7 @@ def _names(text: str, count: int) -> tuple[str, ...]:
 
 
 def _told(body: str, names: tuple[str, ...], roles: RoleWords) -> Puzzle:
+    # Sentence by sentence: who speaks, and what is claimed.
     reader = _ClaimReader(names, roles)
     people = {name: person for person, name in enumerate(names)}
     statements: dict[int, Statement] = {}
@@ -215,6 +217,8 @@ def _told(body: str, names: tuple[str, ...], roles: RoleWords) -> Puzzle:
         statements[person] = reader.read(claim["claim"])
         phrasing[person] = number
         position = claim.end() + 1
+
+    # Everybody speaks once.
     if len(statements) != len(names):
         silent = ", ".join(name for person, name in enumerate(names) if person not in statements)
         raise ValueError(f"no claim of {silent} is found")

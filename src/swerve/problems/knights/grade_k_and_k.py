@@ -84,11 +84,14 @@ def grade_k_and_k(problem: Problem, text: str) -> Reward:
 
 
 def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
+    # The format and who is said to be what.
     format_right = policy.tags == "optional" or has_right_format(text)
     answer = _answer_in(text, tags_needed=policy.tags == "required")
     read = _read_by_search if policy.reading == "logic_rl" else _read_plain
     said = read(answer, gold) if answer else None
     right = said == gold.people
+
+    # Each of the two has its value.
     correct = float(right and format_right)
     scored = {
         "format": policy.format_right if format_right else policy.format_wrong,
@@ -99,6 +102,8 @@ def _judged(text: str, gold: _Gold, policy: KAndKGrading) -> Reward:
         else policy.answer_wrong,
     }
     parts = {**scored, "correct": correct}
+
+    # A scale that pays parts has a value for every text; the other has none without an answer.
     extracted = None if said is None else answer_text(said)
     if policy.scale == "parts":
         value, answered = sum(scored.values()), said is not None
@@ -166,6 +171,7 @@ def parse_answer(text: str, names: Sequence[str], roles: Sequence[str]) -> dict[
     >>> parse_answer("Owen is a knight, so Zoey is a knave", ("Zoey", "Owen"), ("knight", "knave")) is None
     True
     """
+    # Each token is a name, a role, or may be skipped; any other ends the reading.
     reader = _Reader(names, roles)
     tokens = _TOKEN.findall(_LATEX.sub(" ", text).casefold())
     position = 0
@@ -249,8 +255,8 @@ def _read_by_search(answer: str, gold: _Gold) -> dict[str, str] | None:
     )
     said = {}
     for name in gold.people:
-        found = re.search(rf"\b{re.escape(name)}\b\s+is\s+(?:{roles})\b", answer, re.IGNORECASE)
-        if found is None:
+        claim = re.search(rf"\b{re.escape(name)}\b\s+is\s+(?:{roles})\b", answer, re.IGNORECASE)
+        if claim is None:
             return None
-        said[name] = found[0].split()[-1].lower()
+        said[name] = claim[0].split()[-1].lower()
     return said

@@ -137,7 +137,7 @@ class KAndK(SolvedFamily):
         """Return the structures of all held-out puzzles of the sources, also of those that are not used."""
         everything = self._task.model_copy(update={"num_heldout": None})
         problems = _ReadPuzzles(everything).problems("heldout", seed=0)
-        return frozenset(structure_key(parse_statements(one.metadata["statements"])) for one in problems)
+        return frozenset(structure_key(parse_statements(puzzle.metadata["statements"])) for puzzle in problems)
 
     def _draws(
         self, split: Split, num_people: int, excluded: frozenset[str], rng: random.Random
@@ -171,7 +171,7 @@ class _ReadPuzzles(ReadFamily[KAndKTask]):
     def conditions(self, problems: Iterable[Problem]) -> list[Condition]:
         """Return the condition of the task's numbers of people."""
         people = self._task.people
-        return [(f"people={list(people)}", lambda one: one.difficulty in people)]
+        return [(f"people={list(people)}", lambda problem: problem.difficulty in people)]
 
 
 def _after_prefix(problem: Problem) -> Problem:

@@ -205,11 +205,11 @@ def all_structures(num_people: int) -> tuple[tuple[str, Claims], ...]:
     >>> len(all_structures(2))
     3852
     """
-    found: dict[str, Claims] = {}
+    puzzles: dict[str, Claims] = {}
     for puzzle in product(all_claims(num_people), repeat=num_people):
         if len(find_solutions(puzzle)) == 1:
-            found.setdefault(structure(puzzle), puzzle)
-    return tuple(sorted(found.items()))
+            puzzles.setdefault(structure(puzzle), puzzle)
+    return tuple(sorted(puzzles.items()))
 
 
 _NAMES = ("Ann", "Bob", "Eve", "Kim", "Max", "Zoe")
@@ -262,9 +262,9 @@ def _walk_literal(literal: Statement, names: tuple[str, ...]) -> _ColumnWalk:
 
 def _walk_result(connective: str, first: _Column, second: _Column) -> _ColumnWalk:
     stated: list[str] = []
-    for one, two in zip(first, second, strict=True):
-        right = _truth(join(CONNECTIVES[connective], one == "T", two == "T", 1) == 1)
-        stated.append((yield slot(right, _TRUTH, _MISREADINGS.get((connective, one, two)), slips=True)))
+    for left, right in zip(first, second, strict=True):
+        joined = _truth(join(CONNECTIVES[connective], left == "T", right == "T", 1) == 1)
+        stated.append((yield slot(joined, _TRUTH, _MISREADINGS.get((connective, left, right)), slips=True)))
     return tuple(stated)
 
 
@@ -301,8 +301,8 @@ def _walk(puzzle: Claims, names: tuple[str, ...]) -> Walk:
     left = yield from _walk_column(_truth(set(column) == {"T"}) for column in zip(*fits, strict=True))
     yield fixed("answer")
     cases = _cases(len(names))
-    found = cases[left.index("T") if "T" in left else -1]
-    for name, state in zip(names, found, strict=True):
+    roles = cases[left.index("T") if "T" in left else -1]
+    for name, state in zip(names, roles, strict=True):
         yield fixed(name)
         yield slot("knight" if state == "T" else "knave", _ROLE_WORDS)
 
@@ -398,11 +398,11 @@ class KnightsKnaves(WalkedFamily, GeneratedFamily[KnightsKnavesTask]):
         return self._problem(puzzle, names, structure(puzzle))
 
     def _problem(self, puzzle: Claims, names: tuple[str, ...], text: str) -> Problem:
-        found = find_solutions(puzzle)
+        fitting = find_solutions(puzzle)
         question = render_claims(puzzle, names)
-        if len(found) != 1:
-            raise ValueError(f"{len(found)} solutions instead of one: {question!r}")
-        roles = ("knight" if knight else "knave" for knight in found[0])
+        if len(fitting) != 1:
+            raise ValueError(f"{len(fitting)} solutions instead of one: {question!r}")
+        roles = ("knight" if knight else "knave" for knight in fitting[0])
         return Problem(
             id=problem_id(self.name, question),
             family=self.name,

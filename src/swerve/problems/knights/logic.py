@@ -202,6 +202,7 @@ def structure_key(statements: Sequence[Statement]) -> str:
     >>> structure_key(first) == structure_key(second)
     True
     """
+    # Colours begin equal; each round mixes in what a person says and what is said of the person.
     normal = [_normal(statement) for statement in statements]
     about = [{leaf[1] for leaf in leaves(statement)} for statement in normal]
     colours = [""] * len(normal)

@@ -47,7 +47,7 @@ class _Search:
         cases = self._role(person, truthful)
         for other, role in self.known.items():
             cases &= self._role(other, role)
-        ordered = (person, *(one for one in range(self._size) if one != person))
+        ordered = (person, *(someone for someone in range(self._size) if someone != person))
         return next((speaker for speaker in ordered if not cases & self._fits[speaker]), None)
 
     def _unknown(self) -> list[int]:

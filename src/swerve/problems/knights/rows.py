@@ -43,15 +43,17 @@ def prove_row(record: Record) -> ProvedRow:
         puzzle = parse_puzzle(text)
     except ValueError as error:
         return ProvedRow(puzzle=None, solution=None, differences={"quiz": str(error)})
-    found = solutions(puzzle.statements)
-    if len(found) != 1:
-        return ProvedRow(puzzle=puzzle, solution=None, differences={"quiz": f"it has {len(found)} solutions"})
-    return ProvedRow(puzzle=puzzle, solution=found[0], differences=_differences(record.values, puzzle, found[0]))
+    fitting = solutions(puzzle.statements)
+    if len(fitting) != 1:
+        return ProvedRow(puzzle=puzzle, solution=None, differences={"quiz": f"it has {len(fitting)} solutions"})
+    return ProvedRow(puzzle=puzzle, solution=fitting[0], differences=_differences(record.values, puzzle, fitting[0]))
 
 
 def _differences(values: Mapping[str, Any], puzzle: Puzzle, solution: Sequence[bool]) -> dict[str, str]:
     """Return what is wrong with the stored fields: field -> what the text says instead."""
     roles = puzzle.roles
+
+    # What each stored field should be by the text, and how a difference is told.
     lines = answer_text(puzzle.told(solution)).split(", ")
     proved = f"the proved one is: {', '.join(lines)}"
     by_text: Mapping[str, tuple[Any, str]] = {
@@ -64,7 +66,9 @@ def _differences(values: Mapping[str, Any], puzzle: Puzzle, solution: Sequence[b
         "solution": (list(solution), proved),
         "solution_text_format": ([f"({number}) {line}" for number, line in enumerate(lines, start=1)], proved),
     }
-    found = {}
+
+    # Compared where the row has the field.
+    differences = {}
     for name, (expected, difference) in by_text.items():
         if values.get(name) is not None:
             try:
@@ -72,8 +76,8 @@ def _differences(values: Mapping[str, Any], puzzle: Puzzle, solution: Sequence[b
             except ValueError as error:
                 same, difference = False, str(error)
             if not same:
-                found[name] = difference
-    return found
+                differences[name] = difference
+    return differences
 
 
 def _comparable(name: str, stored: Any) -> Any:
@@ -100,6 +104,8 @@ def row_problem(record: Record) -> Problem:
         ArtifactError: the text cannot be read, has not exactly one solution, or a stored field differs from it.
     """
     row = prove_row(record)
+
+    # A wrong gold answer is never trained on.
     if row.puzzle is None or row.solution is None or row.differences:
         name, difference = next(iter(row.differences.items()))
         raise ArtifactError(

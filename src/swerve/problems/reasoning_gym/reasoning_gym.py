@@ -148,8 +148,8 @@ def _factory() -> ModuleType:
         from reasoning_gym import factory
     except ImportError:
         raise MissingExtraError("reasoning-gym", "reasoning-gym", "the task reasoning_gym") from None
-    found: ModuleType = factory
-    return found
+    module: ModuleType = factory
+    return module
 
 
 def _check_options(task: ReasoningGymTask) -> None:
@@ -165,6 +165,8 @@ def _check_options(task: ReasoningGymTask) -> None:
             f"task.dataset {task.dataset!r} is no data set of reasoning-gym{nearest(task.dataset, known)}; there are "
             f"{len(known)}, such as {', '.join(sorted(known)[:5])}; for several of them at once use a task mixture"
         )
+
+    # The options are those of the data set's own configuration, but for what the run chooses.
     allowed = [field.name for field in fields(_factory().DATASETS[task.dataset][1]) if field.name not in _OURS]
     for option in task.options:
         if option in _OURS:

@@ -44,6 +44,8 @@ def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
     answer = find_answer(text, STATED_WHOLE)
     if answer is None:
         return Reward(value=None, status="unparsed")
+
+    # The item is rebuilt, and the data set's scorer (or ours) judges the answer.
     metadata = problem.metadata
     entry = {"question": problem.question, **decode_entry(metadata["entry"])}
     dataset = _dataset(problem)
@@ -55,6 +57,8 @@ def grade_reasoning_gym(problem: Problem, text: str) -> Reward:
         return _failed("error", answer, str(error))
     if not math.isfinite(score):
         return _failed("error", answer, f"the scorer of the data set returned {score}")
+
+    # A score above 1 is a fault of the scorer.
     threshold = problem.grading.get("threshold", _THRESHOLD)
     return replace(graded(threshold <= score <= 1.0 + _ROUNDING, answer, {"score": score}), detail=detail)
 
@@ -140,13 +144,13 @@ class UnreadableItemError(Exception):
 def _countdown(_: Any, answer: str, entry: Mapping[str, Any]) -> float:
     metadata = entry["metadata"]
     try:
-        found = parse_arithmetic(answer, signs=True)
+        expression = parse_arithmetic(answer, signs=True)
     except ArithmeticLimitError:
         raise
     except ParseError:
         return 0.01
     # puzzle24 has no target: it is always 24
-    right = sorted(found.numbers) == sorted(metadata["numbers"]) and found.value == metadata.get("target", 24)
+    right = sorted(expression.numbers) == sorted(metadata["numbers"]) and expression.value == metadata.get("target", 24)
     return 1.0 if right else 0.05
 
 

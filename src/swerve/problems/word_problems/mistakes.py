@@ -98,7 +98,7 @@ class _Reader:
         event = steps[self.done]
         if written != event and written in steps[self.done + 1 :]:
             kind = DROPPED
-        elif written != event and written.number in [one.number for one in self.story.events if not one.sign]:
+        elif written != event and written.number in [event.number for event in self.story.events if not event.sign]:
             kind = EXTRA
         expected = {"value": str(self.value), "sign": event.sign, "number": str(event.number)}
         for piece in pieces:
@@ -130,35 +130,36 @@ class _Reader:
     def _mark_number(self, start: int, written: str, expected: str, kind: str) -> None:
         """Mark a wrong number from its first wrong digit on; one that ends too early at the place behind it."""
         pairs = enumerate(zip(written, expected, strict=False))
-        same = next((place for place, (one, other) in pairs if one != other), min(len(written), len(expected)))
+        same = next((place for place, (digit, right) in pairs if digit != right), min(len(written), len(expected)))
         self._mark(start + same, max(start + len(written), start + same + 1), expected[same:] or "the end", kind)
 
 
 def _pieces(sentence: str, at: int, written: re.Match[str]) -> Iterator[_Piece]:
     """Return what a step states, in the order of the text."""
     value, sign, number, result = written.groups()
-    found = [
+    pieces = [
         _Piece(*written.span(1), "value", value.lstrip("0") or "0"),
         _Piece(*written.span(2), "sign", _SIGN_OF[sign]),
         _Piece(*written.span(3), "number", number.lstrip("0") or "0"),
         _Piece(*written.span(4), "result", result),
     ]
+
+    # The words around the sum say sign and number again.
     for match in _PHRASES.finditer(sentence):
         groups = {name: text for name, text in match.groupdict().items() if text is not None}
         for name, text in groups.items():
             span = match.span(name)
             if name.startswith(("plus", "minus")):
-                found.append(_Piece(*span, "number", text))
+                pieces.append(_Piece(*span, "number", text))
             elif name.startswith("sign"):
                 is_plus = any(other.startswith("plus") for other in groups)
-                found.append(_Piece(*span, "sign", "+" if is_plus else "-"))
+                pieces.append(_Piece(*span, "sign", "+" if is_plus else "-"))
             else:
-                found.append(_Piece(*span, "sign", "/" if name == "half" else "*"))
+                pieces.append(_Piece(*span, "sign", "/" if name == "half" else "*"))
                 factor = "2" if name == "half" or text == "twice" else text.split()[0]
-                found.append(_Piece(*span, "number", factor))
-    return (
-        piece._replace(start=piece.start + at, end=piece.end + at) for piece in sorted(found, key=lambda one: one[:2])
-    )
+                pieces.append(_Piece(*span, "number", factor))
+    pieces.sort(key=lambda piece: (piece.start, piece.end))
+    return (piece._replace(start=piece.start + at, end=piece.end + at) for piece in pieces)
 
 
 def find_mistakes(story: Story, text: str) -> list[StepMark]:

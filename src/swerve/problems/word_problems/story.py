@@ -28,8 +28,8 @@ class Event(NamedTuple):
         """
         if self.sign == "/":
             return value // self.number if self.number and value % self.number == 0 else None
-        found = {"+": value + self.number, "-": value - self.number, "*": value * self.number}
-        return found.get(self.sign, value)
+        results = {"+": value + self.number, "-": value - self.number, "*": value * self.number}
+        return results.get(self.sign, value)
 
 
 class Story(NamedTuple):
@@ -144,6 +144,7 @@ def written_solution(story: Story, rng: random.Random) -> str:
     openings = ("{M} starts with {v}.", "At first {M} has {v} {N}.", "We begin with {v} {N}.")
     sentences = [rng.choice(openings).format(M=owner, v=value, N=story.things)]
     for event in story.steps:
+        # The sum in signs or words, said before or after what happens, or alone.
         result = event.after(value)
         sign, equals = rng.choice([(event.sign, "=")] * 2 + [(SIGN_WORDS[event.sign], "is"), (event.sign, "makes")])
         sum_ = f"{value} {sign} {event.number} {equals} {result}"

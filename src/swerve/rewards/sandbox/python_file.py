@@ -101,6 +101,8 @@ def _reward_from(returned: object) -> Reward:
     if not isinstance(returned, Mapping):
         value = _number(returned)
         return Reward(value=value, status="unparsed" if value is None else "graded")
+
+    # A mapping says each part of the reward; every one is checked before any is used.
     if "value" not in returned or not set(returned) <= set(_KEYS):
         raise ValueError(f"a mapping with {', '.join(map(repr, returned))}; 'value' is needed, {_KEYS[1:]} are allowed")
     value, parts, extracted = _number(returned["value"]), returned.get("parts") or {}, returned.get("extracted")
@@ -159,14 +161,14 @@ def check_reward_file(path: Path | str) -> None:
 
 def _binding(statements: list[ast.stmt]) -> ast.stmt | None:
     """Return the statement at the module's level that gives the name `reward` its last value."""
-    found = None
+    binding = None
     for statement in statements:
         if _FUNCTION in _names_bound(statement):
-            found = statement
+            binding = statement
         for block in ("body", "orelse", "finalbody"):
             if isinstance(statement, ast.If | ast.Try | ast.With):
-                found = _binding(getattr(statement, block, [])) or found
-    return found
+                binding = _binding(getattr(statement, block, [])) or binding
+    return binding
 
 
 def _names_bound(statement: ast.stmt) -> set[str]:

@@ -75,6 +75,7 @@ def judge(entry: GraderEntry, problem: Problem, text: str, limits: GraderLimits)
         MemoryError: the memory limit was reached.
     """
     try:
+        # What a problem needs is prepared outside the answer's budget of time.
         grader = entry.load()
         prepare = getattr(sys.modules[grader.__module__], "prepare_for_problem", None)
         if prepare is not None:
