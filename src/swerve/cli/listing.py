@@ -37,7 +37,10 @@ def list_recipes(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         print_json(entries)
         return
-    rows = [(one["name"], one["command"], ", ".join(one["profiles"]) or "-", one["description"]) for one in entries]
+    rows = [
+        (entry["name"], entry["command"], ", ".join(entry["profiles"]) or "-", entry["description"])
+        for entry in entries
+    ]
     print_table(("RECIPE", "COMMAND", "PROFILES", "WHAT IT IS"), rows)
 
 
@@ -71,7 +74,7 @@ def show_recipe(
             f"--command '{command}' is not known{nearest(str(command), RECIPE_USES)} ({', '.join(RECIPE_USES)})"
         )
     uses = [one for one in RECIPE_USES if command in (None, one)]
-    print_text(recipe_text(name, next((one for one in uses if name in shipped_recipes(one)), uses[0])))
+    print_text(recipe_text(name, next((use for use in uses if name in shipped_recipes(use)), uses[0])))
 
 
 @config_app.command(name="show")
@@ -185,7 +188,7 @@ def describe_run(path: Path) -> dict[str, Any]:
         entry["date"] = datetime.fromtimestamp(run.config_path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M")
         entry["status"] = "killed" if status == "training" and not run.is_held() else status
         stages = load_config(run.config_path).stages
-        entry["stages"], entry["num_steps"] = [one.label for one in stages], sum(one.steps for one in stages)
+        entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
         records = read_metrics(run.metrics_path)
         entry["last_step"] = records[-1]["step"] if records else None
         return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
@@ -195,7 +198,7 @@ def describe_run(path: Path) -> dict[str, Any]:
 
 def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
     """Return the largest value of a metric with the label of its step; None: it was never measured."""
-    found = [one for one in records if isinstance(one.get(name), int | float)]
+    found = [record for record in records if isinstance(record.get(name), int | float)]
     best = max(found, key=lambda one: one[name], default=None)
     return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
 
@@ -206,9 +209,9 @@ def _best_accuracy(path: Path, records: Sequence[Mapping[str, Any]]) -> dict[str
     from swerve.artifacts.run import RunDirectory
 
     of_checkpoints = [
-        {"stage": one.stage, "stage_step": one.stage_step, "eval_accuracy": one.accuracy.mean}
-        for one in read_evaluations(RunDirectory(path))
-        if one.accuracy is not None
+        {"stage": evaluation.stage, "stage_step": evaluation.stage_step, "eval_accuracy": evaluation.accuracy.mean}
+        for evaluation in read_evaluations(RunDirectory(path))
+        if evaluation.accuracy is not None
     ]
     return _best([*of_checkpoints, *records], "eval_accuracy")
 

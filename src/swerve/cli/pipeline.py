@@ -186,7 +186,7 @@ def run_eval(run: str, overrides: Sequence[str], *, form: str | None, as_json: b
 
     def describe(run: RunDirectory, result: Sequence[Evaluation]) -> str:
         if form is None:
-            courses = [one.described() for one in stage_courses(read_metrics(run.metrics_path))]
+            courses = [course.described() for course in stage_courses(read_metrics(run.metrics_path))]
             return "\n".join([*evaluation_lines(read_evaluations(run)), *courses])
         from swerve.cli.sample import comparison_text
         from swerve.eval.evaluate_models import compare_checkpoints
@@ -276,7 +276,7 @@ def _words(given: Sequence[str]) -> tuple[str, ...]:
 
 def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
     """Write the report of a run, a probe, a study, files of samples, or of several runs compared, from artifacts."""
-    more = [one for one in overrides if "=" not in one or Path(one).exists()]
+    more = [override for override in overrides if "=" not in override or Path(override).exists()]
     study = find_study(run)
     sample_files = _sample_files(Path(run))
     if out is not None and (sample_files or study or not more):

@@ -104,7 +104,7 @@ def find_study(name: str) -> Path | None:
     """
     marks = ("run.json", "study.json", "study.yaml")
     places = (Path(name), RUNS / name, RUNS / "studies" / name)
-    found = next((one for one in places if any((one / mark).is_file() for mark in marks)), None)
+    found = next((place for place in places if any((place / mark).is_file() for mark in marks)), None)
     if found is None or (found / "run.json").is_file():
         return None
     if not (found / "study.json").is_file():
@@ -235,7 +235,7 @@ def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
     if selector not in _INITIAL or Path(name).exists() or (colon and not run_name):
         return None
     found = find_run(run_name) if colon else run
-    if found is None or selector in {one.stage for one in found.checkpoints()}:
+    if found is None or selector in {checkpoint.stage for checkpoint in found.checkpoints()}:
         return None
     from swerve.train.initial import initial_model
 

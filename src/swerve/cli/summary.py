@@ -59,7 +59,9 @@ def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool =
     """Return a line per checkpoint under a heading; with `last_of_stage` only the last checkpoint of each stage."""
     if not evaluations:
         return [f"Held-out accuracy: {NOT_MEASURED}."]
-    shown = list({one.stage: one for one in evaluations}.values()) if last_of_stage else evaluations
+    shown = (
+        list({evaluation.stage: evaluation for evaluation in evaluations}.values()) if last_of_stage else evaluations
+    )
     heading = f"Held-out problems: {evaluations[-1].num_problems}, answered greedily (intervals in brackets)."
     lines = [_accuracy_line(one, reward_is_fraction=rewards_are_fractions(evaluations)) for one in shown]
     return [heading, *lines, *_sampling_line(shown), *_failure_line(shown)]
@@ -80,19 +82,23 @@ def _sampling_line(evaluations: Sequence[Evaluation]) -> list[str]:
     k = largest_k(evaluations)
     if k < MANY_SAMPLES:
         return []
-    found = [f"{one_line(one.checkpoint)} {_interval(one.pass_at(k))}" for one in evaluations if one.sampled(k)]
+    found = [
+        f"{one_line(evaluation.checkpoint)} {_interval(evaluation.pass_at(k))}"
+        for evaluation in evaluations
+        if evaluation.sampled(k)
+    ]
     return [f"One of {k} samples is right (pass@{k}): {', '.join(found)}."]
 
 
 def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
     """Say how many completions were not graded: any that the grader gave up on, and texts without an answer if many."""
     found = []
-    for one in evaluations:
-        num = {**dict.fromkeys(_FAILURES, 0), **one.statuses, "unanswered": one.num_unanswered}
-        total = sum(one.statuses.values())
+    for evaluation in evaluations:
+        num = {**dict.fromkeys(_FAILURES, 0), **evaluation.statuses, "unanswered": evaluation.num_unanswered}
+        total = sum(evaluation.statuses.values())
         if num["timeout"] + num["error"] or num["unanswered"] >= max(1, _MIN_UNANSWERED * total):
             parts = [f"{num[key]} {words}" for key, words in _FAILURES.items() if num[key]]
-            found.append(f"{one_line(one.checkpoint)} {', '.join(parts)}, of {total}")
+            found.append(f"{one_line(evaluation.checkpoint)} {', '.join(parts)}, of {total}")
     return [f"Completions without an answer or a verdict, which count as wrong: {'; '.join(found)}."] if found else []
 
 
@@ -153,11 +159,11 @@ def _change(probe: ProbeSummary) -> str:
 def _divergence_line(probe: ProbeSummary) -> str:
     """Say how far the final checkpoint is from the reference, beside what was there before and what is noise."""
     final = probe.at_final(probe.divergences)
-    pairs = [*([] if final is None else [final]), *(one for one in probe.pairs if one.reference == probe.baseline)]
+    pairs = [*([] if final is None else [final]), *(pair for pair in probe.pairs if pair.reference == probe.baseline)]
     means = [
-        f"{one.checkpoint} against {one.reference} {mean.mean:.2g}{_unreliable(mean)}"
-        for one in pairs
-        if (mean := one.of(probe.divergence)) is not None
+        f"{pair.checkpoint} against {pair.reference} {mean.mean:.2g}{_unreliable(mean)}"
+        for pair in pairs
+        if (mean := pair.of(probe.divergence)) is not None
     ]
     if not means:
         return f"Mean divergence: {NOT_MEASURED}."
@@ -173,7 +179,7 @@ def _unreliable(mean: SkewedMean) -> str:
 
 
 def _spike_lines(probe: ProbeSummary) -> list[str]:
-    spikes = [one for one in probe.spikes if one.checkpoint == probe.final]
+    spikes = [spike for spike in probe.spikes if spike.checkpoint == probe.final]
     if not spikes:
         return [f"Where the spikes fall: {NOT_MEASURED}."]
     if spikes[0].num_rollouts == 0:

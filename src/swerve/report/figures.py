@@ -25,7 +25,7 @@ class WrittenFigures:
 
 def figure_specs() -> dict[str, FigureSpec]:
     """Return every figure that a run or a probe can have, by name."""
-    return {name: spec for one in topics() for name, spec in one.figures.items()}
+    return {name: spec for topic in topics() for name, spec in topic.figures.items()}
 
 
 def check_names(what: str, given: Iterable[str], allowed: Collection[str]) -> None:
@@ -71,7 +71,7 @@ def write_all_figures(
     """Write the figures whose numbers were measured; see `write_run_figures`."""
     specs = {name: spec for name, spec in figure_specs().items() if not names or name in names}
     drawings = {name: list(spec.draw(inputs)) for name, spec in specs.items()}
-    written = write_figures((one for each in drawings.values() for one in each), directory, formats)
+    written = write_figures((one for drawing in drawings.values() for one in drawing), directory, formats)
     for suffix in (*FORMATS, "csv"):
         for path in directory.glob(f"*.{suffix}"):
             if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's

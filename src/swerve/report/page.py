@@ -63,31 +63,31 @@ def write_page(run: RunDirectory, *, options: ReportConfig) -> Path:
 
 def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
     """Return the curves over training, in order; one that was not measured has no points."""
-    return tuple(chart for one in topics() if one.charts for chart in one.charts(inputs))
+    return tuple(chart for topic in topics() if topic.charts for chart in topic.charts(inputs))
 
 
 def all_sections(inputs: ReportInputs) -> tuple[Section, ...]:
     """Return the sections after the rollouts, in order; without a probe they say what was not measured."""
-    found = (one.section(inputs) for one in topics() if one.section)
+    found = (topic.section(inputs) for topic in topics() if topic.section)
     return tuple(one for one in found if one is not None)
 
 
 def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
     """Return what the run shows, a claim per sentence, by heading; headings without any are left out."""
-    groups = ((name, write) for one in topics() for name, write in one.sentences.items())
+    groups = ((name, write) for topic in topics() for name, write in topic.sentences.items())
     found = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
     return {name: sentences for name, sentences in found.items() if sentences}
 
 
 def all_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
     """Return the headline numbers; one that is missing says so."""
-    return tuple(one.tile(inputs) for one in topics() if one.tile)
+    return tuple(topic.tile(inputs) for topic in topics() if topic.tile)
 
 
 def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
     """Return the whole page of a run as text."""
     charts, sections = all_charts(inputs), all_sections(inputs)
-    inside = [part.chart for one in sections for part in one.parts if isinstance(part, ChartPart)]
+    inside = [part.chart for section in sections for part in section.parts if isinstance(part, ChartPart)]
     drawn = [chart for chart in (*charts, *inside) if chart.measured]
     viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
     return fill_template(
@@ -179,7 +179,10 @@ def chart_data(chart: Chart) -> Mapping[str, Any]:
         "curves": [
             {
                 "name": curve.name,
-                **{key: [None if one is None else compact(getattr(one, key)) for one in curve.points] for key in keys},
+                **{
+                    key: [None if point is None else compact(getattr(point, key)) for point in curve.points]
+                    for key in keys
+                },
             }
             for curve in chart.curves
         ],

@@ -78,7 +78,7 @@ class ReportInputs:
     @property
     def confidence(self) -> float | None:
         """Level of the intervals of evaluations and probe; None where they differ or do not say."""
-        levels = {one.confidence for one in self.evaluations}
+        levels = {evaluation.confidence for evaluation in self.evaluations}
         if self.summary is not None:
             levels.add(self.summary.confidence)
         return levels.pop() if len(levels) == 1 else None
@@ -137,7 +137,7 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
 def missing_inputs(run: RunDirectory) -> list[str]:
     """Return a line for each evaluation, and the probe's summary, that is missing though there are files beside it."""
     evaluated = any((run.path / "eval").glob("step_*"))
-    paths = [run.evaluation_path(one) for one in run.checkpoints() if one.scheduled and evaluated]
+    paths = [run.evaluation_path(checkpoint) for checkpoint in run.checkpoints() if checkpoint.scheduled and evaluated]
     lines = [f"{path} is missing; make it with: swerve eval {run.quoted}" for path in paths if not path.is_file()]
     summary = run.probe_path / "summary.json"
     if not summary.is_file() and any(run.probe_path.glob("*.parquet")):
@@ -147,13 +147,13 @@ def missing_inputs(run: RunDirectory) -> list[str]:
 
 def _check_same_weights(run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None) -> None:
     """Raise ArtifactError if the parts belong to different weights or settings."""
-    if any(one.settings != evaluations[0].settings for one in evaluations):
+    if any(evaluation.settings != evaluations[0].settings for evaluation in evaluations):
         raise ArtifactError(
             f"the evaluations of {run.path} were made with different settings; run swerve eval {run.quoted}"
         )
     probed = {} if summary is None or summary.is_imported else summary.weights_sha256
-    known = [(one.label, one.weights_sha256) for one in run.checkpoints()]
-    for label, weights in [*known, *((one.checkpoint, one.weights_sha256) for one in evaluations)]:
+    known = [(checkpoint.label, checkpoint.weights_sha256) for checkpoint in run.checkpoints()]
+    for label, weights in [*known, *((evaluation.checkpoint, evaluation.weights_sha256) for evaluation in evaluations)]:
         if label in probed and probed[label] != weights:
             raise ArtifactError(
                 f"the probe of {run.path} is of other weights of {label}; run swerve probe {run.quoted} again"
@@ -181,7 +181,10 @@ def _read_tables(run: RunDirectory, summary: ProbeSummary) -> ProbeTables:
 def _final_completions(
     run: RunDirectory, evaluations: Sequence[Evaluation], summary: ProbeSummary | None
 ) -> dict[str, FinalCompletion]:
-    final = next((one for one in evaluations if summary is not None and one.checkpoint == summary.final), None)
+    final = next(
+        (evaluation for evaluation in evaluations if summary is not None and evaluation.checkpoint == summary.final),
+        None,
+    )
     if final is None or not (path := run.path / "eval" / f"{final.file_name}.parquet").is_file():
         return {}
     rows = read_table(path, EVALUATION_SCHEMA).select(["problem_id", "text", "extracted"]).to_pylist()
@@ -192,15 +195,15 @@ def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dic
     """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
     found: dict[str, Estimate] = {}
     largest = 0
-    for one in evaluations:
-        path = run.path / "eval" / "samples" / f"{one.file_name}.parquet"
-        if not path.is_file() or one.confidence is None:
+    for evaluation in evaluations:
+        path = run.path / "eval" / "samples" / f"{evaluation.file_name}.parquet"
+        if not path.is_file() or evaluation.confidence is None:
             continue
         answers = right_answers(read_table(path, SAMPLES_SCHEMA))
         largest = max(largest, *map(len, answers.values()), 0)
-        estimate = mean_interval([float(len(each)) for each in answers.values()], confidence=one.confidence)
+        estimate = mean_interval([float(len(answer)) for answer in answers.values()], confidence=evaluation.confidence)
         if estimate is not None:
-            found[one.checkpoint] = estimate
+            found[evaluation.checkpoint] = estimate
     return found if largest > 1 else {}
 
 

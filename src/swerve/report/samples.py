@@ -49,7 +49,7 @@ def write_samples_page(
         title=title,
         run_name=title,
         data={"charts": [], "viewer": None},
-        tiles=[_tile(one) for one in comparison.headlines().values()][:_MAX_TILES],
+        tiles=[_tile(headline) for headline in comparison.headlines().values()][:_MAX_TILES],
         findings={"Outcome": tuple(_sentences(comparison))},
         sections=[one for one in (section("samples", "Samples", panels, short="Samples"),) if one is not None],
         provenance=[pair for file in files for pair in _provenance(file)],

@@ -138,14 +138,14 @@ def _seed_change(one: StudyDifference) -> str:
 
 def _findings(study: Study) -> dict[str, list[str]]:
     collapsed = [
-        f"{one.num_collapsed} of {one.num_runs} runs of {one.name} collapsed, the first at step "
-        f"{count(one.first_collapse)}."
-        for one in study.variants
-        if one.num_collapsed
+        f"{variant.num_collapsed} of {variant.num_runs} runs of {variant.name} collapsed, the first at step "
+        f"{count(variant.first_collapse)}."
+        for variant in study.variants
+        if variant.num_collapsed
     ]
     bad = [f"{run.variant}, seed {run.seed}: {run.reason}." for run in study.runs if run.reason is not None]
     headline = study.measures[0] if study.measures else None
-    said = [_sentence(one) for one in study.differences if one.measure == headline]
+    said = [_sentence(difference) for difference in study.differences if difference.measure == headline]
     can = [detectable_words(study.detectable)] if study.detectable and len(study.variants) > 1 else []
     return {"Outcome": [*said, *can], "Collapse": collapsed, "Not counted": bad}
 
@@ -202,17 +202,17 @@ def _difference_cells(one: StudyDifference | None) -> tuple[str, ...]:
 def headline_table(study: Study) -> list[list[str]]:
     """Return the table of the headline measure, the heading first; what does not apply is empty."""
     if not study.measures:
-        return [["Variant", "Runs"], *([one.name, count(one.num_runs)] for one in study.variants)]
+        return [["Variant", "Runs"], *([variant.name, count(variant.num_runs)] for variant in study.variants)]
     headline = study.measures[0]
     rows = [
         [
-            one.name,
-            count(one.num_runs),
-            _mean_cell(study.mean_of(headline, one.name)),
-            *_difference_cells(study.difference_of(headline, one.name)),
-            count(one.num_collapsed),
+            variant.name,
+            count(variant.num_runs),
+            _mean_cell(study.mean_of(headline, variant.name)),
+            *_difference_cells(study.difference_of(headline, variant.name)),
+            count(variant.num_collapsed),
         ]
-        for one in study.variants
+        for variant in study.variants
     ]
     title = _title(headline)
     heading = ["Variant", "Runs", title, *_DIFFERENCE_HEADER, "Collapsed"]
@@ -223,7 +223,8 @@ def measures_table(study: Study) -> list[list[str]]:
     """Return the table of all measures, a variant each row, the heading first."""
     heading = ["Variant", *(_title(name) for name in study.measures)]
     rows = [
-        [one.name, *(_mean_cell(study.mean_of(name, one.name)) for name in study.measures)] for one in study.variants
+        [variant.name, *(_mean_cell(study.mean_of(name, variant.name)) for name in study.measures)]
+        for variant in study.variants
     ]
     return _compact([heading, *rows])
 
@@ -278,13 +279,20 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
         wide=True,
     )
     for unit, read in (("seeds", _seeds_of), ("problems", _problems_of)):
-        found = [(one, value) for one in study.differences if one.measure == headline and (value := read(one))]
+        found = [
+            (difference, value)
+            for difference in study.differences
+            if difference.measure == headline and (value := read(difference))
+        ]
         yield panel(f"Difference from {baseline} over {unit}", _dots(headline, found))
     yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
     if study.kinds:
         table = _table("kinds", "Greedy accuracy by kind of problem, means over seeds", kinds_table(study))
         yield panel("On which problems?", table, note=_KINDS, wide=True)
-    rows = [[f"{_title(one.measure)}: {one.variant}", *_difference_cells(one)] for one in study.differences]
+    rows = [
+        [f"{_title(difference.measure)}: {difference.variant}", *_difference_cells(difference)]
+        for difference in study.differences
+    ]
     heading = ["Measure and variant", *_DIFFERENCE_HEADER]
     table = _table("differences", f"Differences from {baseline} in all measures", [heading, *rows], folded=True)
     yield panel("", measured_columns(table), wide=True)
@@ -350,8 +358,8 @@ def _chart_part(chart: Chart) -> ChartPart:
 
 def _runs(study: Study) -> Iterator[Panel | None]:
     changes = [
-        [one.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in one.changes.items()) or "-"]
-        for one in study.variants
+        [variant.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.changes.items()) or "-"]
+        for variant in study.variants
     ]
     yield panel(
         "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True
@@ -388,7 +396,7 @@ def write_study_figures(
         ConfigError: there is no such figure or format.
         DiskFullError: no room.
     """
-    drawings = {one.name: one for one in study_drawings(study)}
+    drawings = {drawing.name: drawing for drawing in study_drawings(study)}
     check_names("--figures", names, drawings)
     check_names("--format", formats, FORMATS)
     return write_figures((one for name, one in drawings.items() if not names or name in names), folder, formats)
@@ -402,10 +410,10 @@ def study_drawings(study: Study) -> tuple[Drawing, ...]:
 def _comparison_drawing(study: Study) -> Iterator[Drawing]:
     headline = study.measures[0] if study.measures else None
     found = [
-        (one.variant, unit, value)
-        for one in study.differences
-        for unit, value in (("seeds", one.over_seeds), ("problems", one.over_problems))
-        if one.measure == headline and value is not None
+        (difference.variant, unit, value)
+        for difference in study.differences
+        for unit, value in (("seeds", difference.over_seeds), ("problems", difference.over_problems))
+        if difference.measure == headline and value is not None
     ]
     if headline and found:
         rows = [(f"{variant}, over {unit}", value) for variant, unit, value in found]

@@ -68,7 +68,7 @@ def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
         question: the variants and what is compared.
         runs: of each variant and seed one at most; those without an evaluation count nowhere.
     """
-    measured = [one for one in runs if one.run.measured]
+    measured = [run for run in runs if run.run.measured]
     measures = [name for name in question.measures or MEASURES if any(name in one.run.values for one in measured)]
     return Study(
         swerve_version=__version__,
@@ -78,9 +78,9 @@ def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
         seeds=question.seeds,
         confidence=question.confidence,
         variants=tuple(_variant(name, changes, runs) for name, changes in question.changes.items()),
-        runs=tuple(one.run for one in runs),
-        means=tuple(one for name in measures for one in _means(question, name, measured)),
-        differences=tuple(one for name in measures for one in _differences(question, name, measured)),
+        runs=tuple(run.run for run in runs),
+        means=tuple(mean for name in measures for mean in _means(question, name, measured)),
+        differences=tuple(difference for name in measures for difference in _differences(question, name, measured)),
         curves=tuple(_curves(question, runs)),
         detectable=tuple(detectable(question, runs, num_problems=0)) if measured else (),
         kinds=tuple(_kinds(question, measured)),
@@ -102,9 +102,9 @@ def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[Measure
 def _values(measure: str, variant: str, runs: Sequence[Measured]) -> dict[int, float]:
     """Return a measure of a variant by seed."""
     return {
-        one.run.seed: one.run.values[measure]
-        for one in runs
-        if one.run.variant == variant and measure in one.run.values
+        run.run.seed: run.run.values[measure]
+        for run in runs
+        if run.run.variant == variant and measure in run.run.values
     }
 
 
@@ -134,10 +134,10 @@ def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterat
 
 def _kinds(question: Question, runs: Sequence[Measured]) -> Iterator[StudyKind]:
     """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
-    found = {"start": {one.run.seed: one.run.start_by_kind for one in runs}}
-    found |= {name: {one.run.seed: one.run.by_kind for one in runs if one.run.variant == name}
+    found = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
+    found |= {name: {run.run.seed: run.run.by_kind for run in runs if run.run.variant == name}
               for name in question.changes}  # fmt: skip
-    for kind in dict.fromkeys(kind for one in runs for kind in one.run.by_kind):
+    for kind in dict.fromkeys(kind for run in runs for kind in run.run.by_kind):
         for variant, by_seed in found.items():
             values = [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]
             if values:
@@ -185,7 +185,7 @@ class _Pairs:
 
 
 def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[Measured]) -> _Pairs:
-    values = {(one.run.variant, one.run.seed): one.by_problem.get(measure, {}) for one in runs}
+    values = {(run.run.variant, run.run.seed): run.by_problem.get(measure, {}) for run in runs}
     pairs = _Pairs([], [], [])
     for (name, seed), after in values.items():
         before = values.get((baseline, seed), {}) if name == variant else {}
@@ -217,7 +217,7 @@ def _over_problems(question: Question, measure: str, variant: str, runs: Sequenc
 def _curves(question: Question, runs: Sequence[Measured]) -> Iterator[StudyCurve]:
     for metric in CURVES:
         for variant in question.changes:
-            own = [one.curves.get(metric, {}) for one in runs if one.run.variant == variant]
+            own = [run.curves.get(metric, {}) for run in runs if run.run.variant == variant]
             by_step = {step: [one[step] for one in own if step in one] for step in sorted(set().union(*own))}
             if by_step:
                 yield StudyCurve(
@@ -265,7 +265,9 @@ def _problem_variance(pairs: _Pairs) -> float:
 
 
 def _detectable(unit: Any, num: int, variances: Sequence[float], assumed: float) -> Detectable:
-    known = [one for one in variances if one > 0]  # pairs that are all alike do not say how far others would be apart
+    known = [
+        variance for variance in variances if variance > 0
+    ]  # pairs that are all alike do not say how far others would be apart
     sd = math.sqrt(fmean(known)) if known else assumed
     return Detectable(
         measure="accuracy",

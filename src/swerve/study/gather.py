@@ -151,10 +151,10 @@ def study_csv(study: Study) -> str:
     stream = io.StringIO()
     write = csv.writer(stream, lineterminator="\n").writerow
     write(_CSV)
-    for one in study.means:
-        interval = one.over_seeds
-        row: list[Any] = [one.measure, one.variant, one.num_seeds, one.mean, *_ends(interval)]
-        change = study.difference_of(one.measure, one.variant)
+    for mean in study.means:
+        interval = mean.over_seeds
+        row: list[Any] = [mean.measure, mean.variant, mean.num_seeds, mean.mean, *_ends(interval)]
+        change = study.difference_of(mean.measure, mean.variant)
         if change is None:
             row += [""] * (len(_CSV) - len(row))
         else:

@@ -55,7 +55,7 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
     except ArtifactError as error:
         return _nothing(StudyRun(**here, state="failed", reason=str(error)))
     done = failure is None and (status == "collapsed" or (status == "trained" and last is not None))
-    collapse = next((one for one in metrics if one.collapse is not None), None)
+    collapse = next((metric for metric in metrics if metric.collapse is not None), None)
     found = StudyRun(
         **here,
         state=_state(status, failure, done=done),
@@ -120,7 +120,7 @@ def _values(
         found["empty_thinking"] = form.dummy_thinking_share
     if last.statuses:
         found["unanswered"] = last.num_unanswered / sum(last.statuses.values())
-    greedy = [one for one in evaluations if one.accuracy is not None]
+    greedy = [evaluation for evaluation in evaluations if evaluation.accuracy is not None]
     if greedy:
         best = max(greedy, key=lambda one: one.accuracy.mean if one.accuracy else 0.0)
         assert best.accuracy is not None
@@ -128,7 +128,7 @@ def _values(
             found["first_accuracy"] = evaluations[0].accuracy.mean
         found |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
     for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
-        recorded = [value for one in metrics if (value := getattr(one, key)) is not None]
+        recorded = [value for metric in metrics if (value := getattr(metric, key)) is not None]
         if recorded:
             found[measure] = recorded[-1]
     return found
@@ -155,6 +155,9 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    found = {name: {one.step: read(one) for one in evaluations} for name, read in _OF_EVALUATIONS.items()}
-    found |= {name: {one.step: getattr(one, key) for one in metrics} for name, key in _OF_METRICS.items()}
+    found = {
+        name: {evaluation.step: read(evaluation) for evaluation in evaluations}
+        for name, read in _OF_EVALUATIONS.items()
+    }
+    found |= {name: {metric.step: getattr(metric, key) for metric in metrics} for name, key in _OF_METRICS.items()}
     return {name: {step: one for step, one in values.items() if one is not None} for name, values in found.items()}

@@ -155,7 +155,7 @@ class Job:
     def _is_evaluated(self) -> bool:
         """Whether every checkpoint that the recipe asks for has an evaluation of these weights under its settings."""
         try:
-            found = {one.step: one for one in read_evaluations(self.run)}
+            found = {evaluation.step: evaluation for evaluation in read_evaluations(self.run)}
         except ArtifactError:
             return False
         wanted = self.config.evaluation_settings

@@ -84,9 +84,11 @@ class Chart:
 def stages(evaluations: Sequence[Evaluation]) -> tuple[Stage, ...]:
     """Return the stages of training, as far as evaluated checkpoints tell where they are."""
     ends = {
-        one.stage: Stage(name=one.stage, start=one.step - one.stage_step, end=one.step)
-        for one in evaluations
-        if one.step
+        evaluation.stage: Stage(
+            name=evaluation.stage, start=evaluation.step - evaluation.stage_step, end=evaluation.step
+        )
+        for evaluation in evaluations
+        if evaluation.step
     }
     return tuple(ends.values())
 
@@ -100,13 +102,15 @@ def over_checkpoints(
     unit: Unit,
 ) -> Chart:
     """Return the chart of what evaluations measured, by the name of each curve."""
-    drawn = [Curve(name=name, points=tuple(read(one) for one in evaluations)) for name, read in curves.items()]
+    drawn = [
+        Curve(name=name, points=tuple(read(evaluation) for evaluation in evaluations)) for name, read in curves.items()
+    ]
     return Chart(
         id=id,
         title=title,
         unit=unit,
-        labels=tuple(one.checkpoint for one in evaluations),
-        steps=tuple(one.step for one in evaluations),
+        labels=tuple(evaluation.checkpoint for evaluation in evaluations),
+        steps=tuple(evaluation.step for evaluation in evaluations),
         x_title="global step",
         # A curve that was never measured (a family without a step checker) has no line and no legend entry.
         curves=tuple(curve for curve in drawn if curve.measured),

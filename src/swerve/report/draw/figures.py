@@ -386,10 +386,10 @@ def error_bars(
     axes: Axes, places: Sequence[float], estimates: Sequence[Estimate], *, across: bool, **look: Any
 ) -> None:
     """Draw estimates with their intervals; `across`: the estimates are on the x axis."""
-    means = [one.mean for one in estimates]
+    means = [estimate.mean for estimate in estimates]
     errors = [
-        [max(0.0, one.mean - one.low) for one in estimates],
-        [max(0.0, one.high - one.mean) for one in estimates],
+        [max(0.0, estimate.mean - estimate.low) for estimate in estimates],
+        [max(0.0, estimate.high - estimate.mean) for estimate in estimates],
     ]
     style: dict[str, Any] = {"fmt": "o", "color": COLOURS[0], "markersize": 5, "capsize": 3, "linewidth": 1.5, **look}
     if across:

@@ -108,14 +108,14 @@ def case_studies(inputs: ReportInputs) -> Iterator[CaseStudy]:
         return
     tables = headline_rows(inputs.tables, reference=summary.reference, method=summary.spike_method)
     sequences = _chosen(inputs.problems, summary, tables)
-    rows = RolloutRows.of(tables, [one["sequence_id"] for one in sequences])
+    rows = RolloutRows.of(tables, [sequence["sequence_id"] for sequence in sequences])
     names: list[str] = []
-    for one in sequences:
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", one["problem_id"]).strip("-.")[:60] or "problem"
+    for sequence in sequences:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", sequence["problem_id"]).strip("-.")[:60] or "problem"
         names.append(name)
         if (repeat := names.count(name)) > 1:
             name = f"{name}-{repeat}"
-        found = CaseStudy(name=name, summary=summary, sequence=one, rows=rows, words=tuple(rows.words(one)))
+        found = CaseStudy(name=name, summary=summary, sequence=sequence, rows=rows, words=tuple(rows.words(sequence)))
         if found.final:
             yield found
 

@@ -109,12 +109,12 @@ _TESTED = {"all": "Over all positions tested", "different_tokens": "Among those 
 
 def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
-    if all(one.spearman is None for one in entry.selectors):
+    if all(selector.spearman is None for selector in entry.selectors):
         return ""
     found = [
-        (selector_word(one.selector), one.spearman)
-        for one in entry.selectors
-        if one.spearman is not None and one.p_adjusted is not None and one.p_adjusted <= rate
+        (selector_word(selector.selector), selector.spearman)
+        for selector in entry.selectors
+        if selector.spearman is not None and selector.p_adjusted is not None and selector.p_adjusted <= rate
     ]
     where = _TESTED[entry.positions]
     if entry.policy == "checkpoint":
@@ -161,14 +161,14 @@ def _section(inputs: ReportInputs) -> Section | None:
 
 def _effects(selections: Sequence[SwapSelection], summary: ProbeSummary) -> Iterator[tuple[str, Estimate]]:
     """Yield the measured effects on success, first of the checkpoint's token against another at the same place."""
-    for one in selections:
-        name = SELECTIONS[one.selection]
-        if one.headline is not None:
-            yield f"{name}, token of {summary.final} against another", one.headline
-        if one.effect is not None:
-            yield f"{name}, token of {summary.final}", one.effect
-        if one.alternative_effect is not None:
-            yield f"{name}, another token", one.alternative_effect
+    for selection in selections:
+        name = SELECTIONS[selection.selection]
+        if selection.headline is not None:
+            yield f"{name}, token of {summary.final} against another", selection.headline
+        if selection.effect is not None:
+            yield f"{name}, token of {summary.final}", selection.effect
+        if selection.alternative_effect is not None:
+            yield f"{name}, another token", selection.alternative_effect
 
 
 def _effect_panels(summary: ProbeSummary, swaps: Swaps) -> Iterator[Panel | None]:
@@ -207,19 +207,19 @@ def _effect_table(
 ) -> Table:
     rows = tuple(
         (
-            SELECTIONS[one.selection],
-            percent(one.reference.success),
-            percent(one.checkpoint.success),
-            percent(one.alternative.success),
-            points_interval(one.effect),
-            points_interval(one.alternative_effect),
-            points_interval(one.checkpoint_minus_alternative),
-            f"{count(one.num_positions - one.num_different)} of {count(one.num_positions)}",
-            points_interval(one.different_tokens.effect),
-            points_interval(one.headline),
-            *_p_values(one.test),
+            SELECTIONS[selection.selection],
+            percent(selection.reference.success),
+            percent(selection.checkpoint.success),
+            percent(selection.alternative.success),
+            points_interval(selection.effect),
+            points_interval(selection.alternative_effect),
+            points_interval(selection.checkpoint_minus_alternative),
+            f"{count(selection.num_positions - selection.num_different)} of {count(selection.num_positions)}",
+            points_interval(selection.different_tokens.effect),
+            points_interval(selection.headline),
+            *_p_values(selection.test),
         )
-        for one in selections
+        for selection in selections
     )
     final = summary.final
     header = (
@@ -241,12 +241,12 @@ def _effect_table(
 def _difference_table(differences: Sequence[SwapDifference], *, id: str) -> Table:
     rows = tuple(
         (
-            f"spike minus {one.control}",
-            count(one.num_pairs),
-            points_interval(one.difference),
-            *_p_values(one.test),
+            f"spike minus {difference.control}",
+            count(difference.num_pairs),
+            points_interval(difference.difference),
+            *_p_values(difference.test),
         )
-        for one in differences
+        for difference in differences
     )
     header = ("Effect", "Pairs", "Difference", *_P_VALUES)
     caption = "Spikes against their controls (points)"
@@ -269,20 +269,26 @@ def _prediction_panels(summary: ProbeSummary) -> Iterator[Panel | None]:
 
 
 def _prediction_rows(entry: Prediction) -> Iterator[DotRow]:
-    for one in entry.selectors:
-        if one.spearman is not None:
-            yield dot_row(named(SELECTORS, one.selector), signed_interval(one.spearman), one.spearman, 0.0, low=-1.0)
+    for selector in entry.selectors:
+        if selector.spearman is not None:
+            yield dot_row(
+                named(SELECTORS, selector.selector),
+                signed_interval(selector.spearman),
+                selector.spearman,
+                0.0,
+                low=-1.0,
+            )
 
 
 def _prediction_table(entry: Prediction, *, id: str) -> Table:
     rows = tuple(
         (
-            named(SELECTORS, one.selector),
-            signed_interval(one.spearman),
-            p_value(None if one.spearman is None else one.spearman.p_value),
-            p_value(one.p_adjusted),
+            named(SELECTORS, selector.selector),
+            signed_interval(selector.spearman),
+            p_value(None if selector.spearman is None else selector.spearman.p_value),
+            p_value(selector.p_adjusted),
         )
-        for one in entry.selectors
+        for selector in entry.selectors
     )
     header = ("Score", "Rank correlation with the size of the effect", "p", "Adjusted p")
     return Table(id=id, caption="Scores against effects", header=header, rows=rows, folded=True)

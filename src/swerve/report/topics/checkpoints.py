@@ -66,17 +66,17 @@ def _evaluation_table(evaluations: Sequence[Evaluation]) -> Table:
     reward = percent_interval if rewards_are_fractions(evaluations) else number_interval
     rows = tuple(
         (
-            one.checkpoint,
-            count(one.step),
-            percent_interval(one.accuracy),
-            reward(one.mean_reward),
-            percent_interval(one.trace_right),
-            number_interval(one.num_tokens),
-            number_interval(one.entropy),
-            percent(one.truncated),
-            count(one.failures),
+            evaluation.checkpoint,
+            count(evaluation.step),
+            percent_interval(evaluation.accuracy),
+            reward(evaluation.mean_reward),
+            percent_interval(evaluation.trace_right),
+            number_interval(evaluation.num_tokens),
+            number_interval(evaluation.entropy),
+            percent(evaluation.truncated),
+            count(evaluation.failures),
         )
-        for one in evaluations
+        for evaluation in evaluations
     )
     header = (
         "Checkpoint", "Step", "Greedy accuracy", "Sampled reward", "Fully right traces", "Tokens", "Entropy (nats)",
@@ -95,7 +95,7 @@ _OUTCOMES = {
 
 def _outcome_table(evaluations: Sequence[Evaluation]) -> Table | None:
     """Return what graders said of the completions; None where all were graded, or nothing tells."""
-    shown = [one for one in evaluations if one.statuses]
+    shown = [evaluation for evaluation in evaluations if evaluation.statuses]
     counts = {one.checkpoint: {**one.statuses, "unanswered": one.num_unanswered} for one in shown}
     names = [name for name in _OUTCOMES if name == "graded" or any(each.get(name) for each in counts.values())]
     if len(names) == 1:
@@ -123,8 +123,8 @@ def _counted(num: int, total: int) -> str:
 def _reason_panel(metrics: Iterable[StepMetrics]) -> Panel | None:
     """Return why rollouts of training have no verdict, the most frequent reasons first."""
     reasons: Counter[str] = Counter()
-    for one in metrics:
-        reasons.update(one.error_details or {})
+    for metric in metrics:
+        reasons.update(metric.error_details or {})
     table = Table(
         id="reasons",
         caption="Limits that were reached and failures of the grader",
@@ -146,7 +146,7 @@ _SAMPLING_TERMS = {
 
 def _sampling_panel(inputs: ReportInputs) -> Panel | None:
     """Return what several samples of a problem are worth; None where there was at most one sample."""
-    ks = sorted({one.k for entry in inputs.evaluations for one in entry.by_num_samples})
+    ks = sorted({sample.k for entry in inputs.evaluations for sample in entry.by_num_samples})
     if not ks or ks[-1] < 2:
         return None
     most = ks[-1]
@@ -204,13 +204,14 @@ _RESPONSES = (
 
 def _mistake_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
     """Return the kinds of first mistakes, where a step checker tells kinds apart."""
-    kinds = list(dict.fromkeys(kind for one in evaluations for kind in one.first_mistakes))
+    kinds = list(dict.fromkeys(kind for evaluation in evaluations for kind in evaluation.first_mistakes))
     table = Table(
         id="mistakes",
         caption="First mistakes in the greedy completions, by kind",
         header=("Checkpoint", *kinds),
         rows=tuple(
-            (one.checkpoint, *(count(one.first_mistakes.get(kind, 0)) for kind in kinds)) for one in evaluations
+            (evaluation.checkpoint, *(count(evaluation.first_mistakes.get(kind, 0)) for kind in kinds))
+            for evaluation in evaluations
         ),
     )
     return panel("What goes wrong first?", table) if kinds else None
@@ -218,7 +219,11 @@ def _mistake_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
 
 def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
     """Return what greedy responses look like, without metrics that are 0 throughout; only the format may be."""
-    forms = {one.checkpoint: one.responses.model_dump() for one in evaluations if one.responses is not None}
+    forms = {
+        evaluation.checkpoint: evaluation.responses.model_dump()
+        for evaluation in evaluations
+        if evaluation.responses is not None
+    }
     kept = []
     for key, name, meaning in _RESPONSES:
         values = [form[key] for form in forms.values()]
@@ -248,7 +253,7 @@ Grouped = Callable[[Evaluation], Mapping[str, Scores]]
 
 def _kind_panel(inputs: ReportInputs, grouped: Grouped, *, title: str, id: str, column: str) -> Panel | None:
     """Return accuracy by part of a mixture or by kind of problem: reference against final, and every checkpoint."""
-    shown = [(one.checkpoint, scores) for one in inputs.evaluations if (scores := grouped(one))]
+    shown = [(evaluation.checkpoint, scores) for evaluation in inputs.evaluations if (scores := grouped(evaluation))]
     kinds = sorted({kind for _, scores in shown for kind in scores}, key=by_number)
     if len(kinds) < 2:
         return None
@@ -315,7 +320,7 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
 
 def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     """Yield the accuracy by kind of problem, the kinds in the order of the numbers in their names."""
-    shown = [one for one in inputs.evaluations if one.by_kind]
+    shown = [evaluation for evaluation in inputs.evaluations if evaluation.by_kind]
     kinds = sorted({kind for one in shown for kind in one.by_kind}, key=by_number)
     scores = [(one, kind, one.by_kind[kind]) for one in shown for kind in kinds if kind in one.by_kind]
     if len(kinds) > 1 and any(found.accuracy is not None for _, _, found in scores):
@@ -338,8 +343,10 @@ def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
 
 def _draw_kinds(axes: Axes, *, evaluations: Sequence[Evaluation], kinds: Sequence[str]) -> None:
     series = {
-        one.checkpoint: [one.by_kind[kind].accuracy if kind in one.by_kind else None for kind in kinds]
-        for one in evaluations
+        evaluation.checkpoint: [
+            evaluation.by_kind[kind].accuracy if kind in evaluation.by_kind else None for kind in kinds
+        ]
+        for evaluation in evaluations
     }
     side_by_side(axes, kinds, series, colours=shades(len(series)))
     axes.set_ylim(0, 1.02)

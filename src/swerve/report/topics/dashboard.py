@@ -31,7 +31,7 @@ _NUM_PANELS = 6
 
 
 def _drawings(inputs: ReportInputs) -> Iterator[Drawing]:
-    specs = {name: spec for one in topics() for name, spec in one.figures.items()}
+    specs = {name: spec for topic in topics() for name, spec in topic.figures.items()}
     found = [drawing for name in _MAIN for drawing in specs[name].draw(inputs)][:_NUM_PANELS]
     if len(found) > 1:
         columns = min(3, len(found))

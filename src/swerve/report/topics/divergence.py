@@ -87,7 +87,7 @@ def divergence_table(summary: ProbeSummary) -> Table:
         caption="Divergence by checkpoint",
         note=f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
         header=("Checkpoint", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the reference"),
-        rows=tuple((one.checkpoint, *_means(one)) for one in summary.divergences),
+        rows=tuple((divergence.checkpoint, *_means(divergence)) for divergence in summary.divergences),
     )
 
 
@@ -100,7 +100,7 @@ def pair_panel(summary: ProbeSummary) -> Panel | None:
         note="The reference against its baseline, from before the stage, and each checkpoint against the one before. "
         f"Means over the tokens of the headline population, in nats. {floor_note(summary)}".strip(),
         header=("Pair", *DIVERGENCE_NAMES.values(), "Entropy", "Entropy of the second"),
-        rows=tuple((f"{one.checkpoint} against {one.reference}", *_means(one)) for one in pairs),
+        rows=tuple((f"{pair.checkpoint} against {pair.reference}", *_means(pair)) for pair in pairs),
     )
     return panel("How far did each part of training go?", table, wide=True)
 
@@ -120,17 +120,17 @@ def _charts(inputs: ReportInputs) -> Iterator[Chart]:
 
 
 def _chart(inputs: ReportInputs, entries: Sequence[DivergenceMeans], *, id: str, title: str) -> Chart:
-    axis = step_axis(inputs, [one.checkpoint for one in entries])
+    axis = step_axis(inputs, [entry.checkpoint for entry in entries])
     rows = axis.sort(entries)
     return Chart(
         id=id,
         title=title,
         unit="nats",
-        labels=tuple(one.checkpoint for one in rows),
+        labels=tuple(row.checkpoint for row in rows),
         steps=axis.steps,
         x_title=axis.title,
         curves=tuple(
-            Curve(name=name, points=tuple(one.of(key) for one in rows)) for key, name in DIVERGENCE_NAMES.items()
+            Curve(name=name, points=tuple(row.of(key) for row in rows)) for key, name in DIVERGENCE_NAMES.items()
         ),
         stages=stages(inputs.evaluations) if axis.title == "global step" else (),
         command="swerve probe RUN",
@@ -176,15 +176,17 @@ def _baseline_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
         return
     pairs = (*summary.baseline_pairs, final)
     rows = (
-        {"checkpoint": one.checkpoint, "reference": one.reference, "divergence": key, **numbers(one.of(key))}
-        for one in pairs
+        {"checkpoint": pair.checkpoint, "reference": pair.reference, "divergence": key, **numbers(pair.of(key))}
+        for pair in pairs
         for key in DIVERGENCE_NAMES
     )
     yield Drawing(name="baseline_comparison", draw=partial(_draw_baseline, pairs=pairs), rows=tuple(rows))
 
 
 def _draw_baseline(axes: Axes, *, pairs: Sequence[DivergenceMeans]) -> None:
-    series = {f"{one.checkpoint} against {one.reference}": [one.of(key) for key in DIVERGENCE_NAMES] for one in pairs}
+    series = {
+        f"{pair.checkpoint} against {pair.reference}": [pair.of(key) for key in DIVERGENCE_NAMES] for pair in pairs
+    }
     means = [value.mean for values in series.values() for value in values if value is not None]
     if means and min(means) > 0 and max(means) > _MANY_TIMES * min(means):
         axes.set_yscale("log")

@@ -104,13 +104,13 @@ def dose_panel(summary: ProbeSummary) -> Panel | None:
 
 
 def _dose_table(entry: CrossSamplingDirection, summary: ProbeSummary, *, id: str) -> Table:
-    budgets = sorted({point.budget for one in entry.selectors for point in one.points})
+    budgets = sorted({point.budget for selector in entry.selectors for point in selector.points})
     rows = []
-    for one in entry.selectors:
-        recovered = {point.budget: point.recovered for point in one.points}
-        over = "\N{EN DASH}" if one.selector == "random" else signed_interval(one.auc_over_random)
+    for selector in entry.selectors:
+        recovered = {point.budget: point.recovered for point in selector.points}
+        over = "\N{EN DASH}" if selector.selector == "random" else signed_interval(selector.auc_over_random)
         cells = (percent_interval(recovered.get(budget)) for budget in budgets)
-        rows.append((named(SELECTORS, one.selector), number_interval(one.auc), over, *cells))
+        rows.append((named(SELECTORS, selector.selector), number_interval(selector.auc), over, *cells))
     return Table(
         id=id,
         caption=f"{direction_title(entry.direction, summary)}: fraction of the gap recovered",
@@ -126,13 +126,13 @@ def _dose_charts(summary: ProbeSummary) -> tuple[Chart, ...]:
 
     The lines across are the two ends: the base, from which every curve starts, and the other model.
     """
-    return tuple(_dose_chart(one, summary) for one in _directions(summary))
+    return tuple(_dose_chart(direction, summary) for direction in _directions(summary))
 
 
 def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
     names = summary.reference, summary.final
     base, other = names if entry.direction == "checkpoint_into_reference" else names[::-1]
-    curves = [(named(SELECTORS, one.selector), _dose_points(one, entry.base)) for one in entry.selectors]
+    curves = [(named(SELECTORS, selector.selector), _dose_points(selector, entry.base)) for selector in entry.selectors]
     steps = sorted({x for _, places in curves for x in places})
     ends = ((base, entry.base), (other, entry.other))
     return Chart(
@@ -151,7 +151,7 @@ def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
 
 def _dose_points(selector: CrossSamplingSelector, base: Estimate | None) -> dict[float, Estimate]:
     found = {} if base is None else {0.0: base}
-    return found | {one.share_swapped: one.accuracy for one in selector.points if one.accuracy is not None}
+    return found | {point.share_swapped: point.accuracy for point in selector.points if point.accuracy is not None}
 
 
 def pivot_panel(summary: ProbeSummary) -> Panel | None:

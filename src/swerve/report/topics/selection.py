@@ -54,7 +54,10 @@ def _population(summary: ProbeSummary) -> str:
 
 def _imported(summary: ProbeSummary) -> str:
     responses = summary.responses or Responses()
-    parts = [f"{count(one.num_rollouts)} {population_title(one.population, summary)}" for one in summary.populations]
+    parts = [
+        f"{count(population.num_rollouts)} {population_title(population.population, summary)}"
+        for population in summary.populations
+    ]
     kinds = f" ({'; '.join(parts)})" if parts else ""
     return (
         f"{count(responses.num_responses)} responses to {count(summary.num_problems)} problems were read from "
@@ -78,11 +81,11 @@ def _mcnemar(summary: ProbeSummary) -> str:
 def _populations(summary: ProbeSummary) -> str:
     """Compare the headline population's divergence with those of the others."""
     means: dict[str, Estimate] = {}
-    for one in summary.populations:
-        entry = summary.at_final(one.divergences)
+    for population in summary.populations:
+        entry = summary.at_final(population.divergences)
         mean = None if entry is None else entry.of(summary.divergence)
         if mean is not None:
-            means[one.population] = mean
+            means[population.population] = mean
     own = means.pop(summary.population, None)
     if own is None or not means:
         return ""
@@ -192,14 +195,14 @@ def _selection_note(summary: ProbeSummary) -> str:
 
 def _population_panel(summary: ProbeSummary) -> Panel | None:
     rows = []
-    for one in summary.populations:
-        means, name = summary.at_final(one.divergences), population_title(one.population, summary)
+    for population in summary.populations:
+        means, name = summary.at_final(population.divergences), population_title(population.population, summary)
         rows.append(
             (
-                f"{name} (headline)" if one.population == summary.population else name,
-                one.source,
-                count(one.num_rollouts),
-                count(one.num_correct),
+                f"{name} (headline)" if population.population == summary.population else name,
+                population.source,
+                count(population.num_rollouts),
+                count(population.num_correct),
                 *(number_interval(None if means is None else means.of(key)) for key in DIVERGENCE_NAMES),
             )
         )

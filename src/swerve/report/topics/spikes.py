@@ -86,7 +86,7 @@ def _top_spikes(summary: ProbeSummary) -> str:
 
 def _areas(selectors: Iterable[SelectorRecovery]) -> list[tuple[str, Estimate]]:
     """Return the area under the ROC curve of each selector that has one."""
-    return [(one.selector, one.auc) for one in selectors if one.auc is not None]
+    return [(selector.selector, selector.auc) for selector in selectors if selector.auc is not None]
 
 
 def _selectors(summary: ProbeSummary) -> str:
@@ -205,12 +205,12 @@ def _selector_panel(summary: ProbeSummary) -> Panel | None:
         return None
     rows = tuple(
         (
-            named(SELECTORS, one.selector),
-            number_interval(one.auc),
-            number_interval(one.auc_first),
-            number_interval(one.average_precision),
+            named(SELECTORS, selector.selector),
+            number_interval(selector.auc),
+            number_interval(selector.auc_first),
+            number_interval(selector.average_precision),
         )
-        for one in recovery.selectors
+        for selector in recovery.selectors
     )
     return panel(
         "Which score ranks wrong steps above the other tokens?",
@@ -285,7 +285,7 @@ def _null_table(summary: ProbeSummary) -> Table | None:
         found = summary.false_discoveries(divergence, method)
         return number_interval(None if found is None else found.per_1000_tokens)
 
-    methods = dict.fromkeys(method for one in null.false_discoveries.values() for method in one)
+    methods = dict.fromkeys(method for discovery in null.false_discoveries.values() for method in discovery)
     return Table(
         id="null",
         caption="Spikes per 1,000 tokens in the null pair",
@@ -301,16 +301,16 @@ def spike_table(summary: ProbeSummary) -> Table:
         return _spike_numbers(summary)
     rows = tuple(
         (
-            one.checkpoint,
-            DIVERGENCE_NAMES[one.divergence],
-            count(one.num_rollouts),
-            count(one.num_spikes),
-            percent_interval(one.top_on_first_wrong),
-            percent(one.chance_first_wrong),
-            percent_interval(one.top_on_wrong),
-            percent(one.chance_wrong),
+            spike.checkpoint,
+            DIVERGENCE_NAMES[spike.divergence],
+            count(spike.num_rollouts),
+            count(spike.num_spikes),
+            percent_interval(spike.top_on_first_wrong),
+            percent(spike.chance_first_wrong),
+            percent_interval(spike.top_on_wrong),
+            percent(spike.chance_wrong),
         )
-        for one in summary.spikes
+        for spike in summary.spikes
     )
     return Table(
         id="spikes",
@@ -330,7 +330,7 @@ def _spike_numbers(summary: ProbeSummary) -> Table:
         hits = summary.spike_hits(label, divergence)
         return count(None if hits is None else hits.num_spikes)
 
-    labels = dict.fromkeys(one.checkpoint for one in summary.spikes)
+    labels = dict.fromkeys(spike.checkpoint for spike in summary.spikes)
     return Table(
         id="spike-numbers",
         caption="Spikes by checkpoint",
@@ -369,10 +369,10 @@ def _density_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     summary = inputs.summary
     if summary is None or not summary.spike_densities:
         return
-    densities = [one for one in summary.spike_densities if one.per_1000_tokens is not None]
-    methods = {one.method for one in densities}
+    densities = [density for density in summary.spike_densities if density.per_1000_tokens is not None]
+    methods = {density.method for density in densities}
     method = next((one for one in (summary.spike_method, "absolute", "calibrated") if one in methods), None)
-    shown = [one for one in densities if one.method == method]
+    shown = [density for density in densities if density.method == method]
     if method is None or not shown:
         return
     labels = list(dict.fromkeys(one.checkpoint for one in shown))
@@ -401,12 +401,12 @@ def _density_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
 
 
 def _density_rows(summary: ProbeSummary, densities: Iterable[SpikeDensity]) -> Iterator[Row]:
-    for one in densities:
-        null = summary.false_discoveries(one.divergence, one.method)
+    for density in densities:
+        null = summary.false_discoveries(density.divergence, density.method)
         yield {
-            **one.model_dump(include={"checkpoint", "region", "divergence", "method", "threshold", "num_tokens"}),
-            "num_spikes": one.num_spikes,
-            **{f"{key}_per_1000_tokens": value for key, value in numbers(one.per_1000_tokens).items()},
+            **density.model_dump(include={"checkpoint", "region", "divergence", "method", "threshold", "num_tokens"}),
+            "num_spikes": density.num_spikes,
+            **{f"{key}_per_1000_tokens": value for key, value in numbers(density.per_1000_tokens).items()},
             "null_per_1000_tokens": None if null is None or null.per_1000_tokens is None else null.per_1000_tokens.mean,
         }
 
@@ -436,7 +436,7 @@ def _draw_areas(axes: Axes, *, areas: list[tuple[str, Estimate]], final: str) ->
 def _null_rates(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
     """Return each method's spikes per 1,000 tokens in the null pair, and those at the final checkpoint."""
     rules = () if summary.recovery is None else summary.recovery.spikes
-    real = {one.method: summary.spikes_per_1000(one) for one in rules if one.divergence == summary.divergence}
+    real = {rule.method: summary.spikes_per_1000(rule) for rule in rules if rule.divergence == summary.divergence}
     rates = []
     for method, name in METHODS.items():
         found = summary.false_discoveries(summary.divergence, method)

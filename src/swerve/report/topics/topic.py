@@ -64,4 +64,4 @@ def of_probe(write: Callable[[ProbeSummary], Iterable[Found]]) -> Callable[[Repo
 
 def of_chart(charts: Callable[[ReportInputs], Iterable[Chart]], id: str) -> Callable[[ReportInputs], Iterable[Drawing]]:
     """Return what draws one of the page's charts as a figure."""
-    return lambda inputs: (chart_drawing(one) for one in charts(inputs) if one.id == id and one.measured)
+    return lambda inputs: (chart_drawing(chart) for chart in charts(inputs) if chart.id == id and chart.measured)

@@ -183,9 +183,9 @@ def _onset_bars(summary: ProbeSummary) -> tuple[Bar, ...]:
     if biographies is None or not {"wrong_steps", "others"} <= biographies.tokens.keys():
         return ()
     groups = biographies.tokens["wrong_steps"], biographies.tokens["others"]
-    if not all(one.num_tokens for one in groups) or not any(one.num_moved for one in groups):
+    if not all(group.num_tokens for group in groups) or not any(group.num_moved for group in groups):
         return ()
-    onsets = ([onset.num_tokens / max(1, one.num_moved) for onset in one.onset_steps] for one in groups)
+    onsets = ([onset.num_tokens / max(1, group.num_moved) for onset in group.onset_steps] for group in groups)
     return tuple(
         Bar(
             name=label,
@@ -241,8 +241,8 @@ def _biography_panel(summary: ProbeSummary) -> Panel | None:
 
 def _correlate_panel(summary: ProbeSummary) -> Panel | None:
     entries = summary.correlates or ()
-    final = [one for one in entries if one.checkpoint == summary.final]
-    others = [one for one in entries if one.checkpoint != summary.final]
+    final = [entry for entry in entries if entry.checkpoint == summary.final]
+    others = [entry for entry in entries if entry.checkpoint != summary.final]
     return panel(
         "What goes with the divergence of a rollout?",
         _correlate_table(final, id="correlates", caption=f"Correlates at {summary.final}", folded=False),
@@ -256,14 +256,14 @@ def _correlate_panel(summary: ProbeSummary) -> Panel | None:
 def _correlate_table(entries: Sequence[Correlate], *, id: str, caption: str, folded: bool) -> Table:
     rows = tuple(
         (
-            f"{one.level}: {named(CORRELATES, one.correlate)}",
-            *((one.checkpoint,) if folded else ()),
-            one.source,
-            count(one.num),
-            signed_interval(one.estimate),
-            p_value(one.p_adjusted),
+            f"{entry.level}: {named(CORRELATES, entry.correlate)}",
+            *((entry.checkpoint,) if folded else ()),
+            entry.source,
+            count(entry.num),
+            signed_interval(entry.estimate),
+            p_value(entry.p_adjusted),
         )
-        for one in entries
+        for entry in entries
     )
     header = ("Correlate", *(("Checkpoint",) if folded else ()), "Text of", "Number", "Correlation", "Adjusted p")
     return Table(id=id, caption=caption, header=header, rows=rows, folded=folded)
@@ -332,7 +332,7 @@ def _signal_panel(summary: ProbeSummary) -> Panel | None:
 def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     if bars := _onset_bars(summary):
         rows: list[Row] = [
-            {"checkpoint": one.name, "wrong_steps_percent": one.first, "others_percent": one.second} for one in bars
+            {"checkpoint": bar.name, "wrong_steps_percent": bar.first, "others_percent": bar.second} for bar in bars
         ]
         yield Drawing(name="onset", draw=partial(_draw_onset, bars=bars), rows=tuple(rows))
 

@@ -111,9 +111,9 @@ def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: 
 def _stages(metrics: Sequence[StepMetrics]) -> tuple[Stage, ...]:
     """Return where the stages are, and within a stage its phases."""
     found: dict[str, Stage] = {}
-    for one in metrics:
-        name = one.stage if one.phase is None else f"{one.stage}, phase {one.phase}"
-        found[name] = Stage(name=name, start=found[name].start if name in found else one.step - 1, end=one.step)
+    for metric in metrics:
+        name = metric.stage if metric.phase is None else f"{metric.stage}, phase {metric.phase}"
+        found[name] = Stage(name=name, start=found[name].start if name in found else metric.step - 1, end=metric.step)
     return tuple(found.values())
 
 
@@ -168,8 +168,8 @@ def _collapses(inputs: ReportInputs) -> Iterator[str]:
 def _ungraded(inputs: ReportInputs) -> str:
     """Say for how many completions the grader could not judge the answer."""
     statuses: Counter[str] = Counter()
-    for one in inputs.evaluations:
-        statuses.update(one.statuses)
+    for evaluation in inputs.evaluations:
+        statuses.update(evaluation.statuses)
     if not statuses["timeout"] and not statuses["error"]:
         return ""
     return (

@@ -43,9 +43,10 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
 
 def _regions(summary: ProbeSummary) -> str:
     found = [
-        (REGIONS[one.region], fraction, one.share_tokens)
-        for one in summary.regions
-        if one.checkpoint == summary.final and (fraction := one.share_divergence.get(summary.divergence)) is not None
+        (REGIONS[region.region], fraction, region.share_tokens)
+        for region in summary.regions
+        if region.checkpoint == summary.final
+        and (fraction := region.share_divergence.get(summary.divergence)) is not None
     ]
     if not found:
         return ""
@@ -122,7 +123,7 @@ def _category_panel(summary: ProbeSummary | None) -> Panel | None:
 
 
 def _final_categories(summary: ProbeSummary) -> list[CategoryShare]:
-    found = [one for one in summary.categories if one.checkpoint == summary.final]
+    found = [category for category in summary.categories if category.checkpoint == summary.final]
     return sorted(found, key=lambda one: -(one.share_divergence or 0.0))
 
 
@@ -130,28 +131,28 @@ def _bars(categories: list[CategoryShare]) -> tuple[Bar, ...]:
     """Return each category's fraction of the divergence and of the tokens."""
     return tuple(
         Bar(
-            name=one.category.replace("_", " "),
-            first=round(100 * one.share_divergence, 2),
-            second=round(100 * one.share_tokens, 2),
-            label=f"{percent(one.share_divergence)} of divergence, {percent(one.share_tokens)} of tokens",
+            name=category.category.replace("_", " "),
+            first=round(100 * category.share_divergence, 2),
+            second=round(100 * category.share_tokens, 2),
+            label=f"{percent(category.share_divergence)} of divergence, {percent(category.share_tokens)} of tokens",
         )
-        for one in categories
-        if one.share_divergence is not None
+        for category in categories
+        if category.share_divergence is not None
     )
 
 
 def _category_table(summary: ProbeSummary, categories: list[CategoryShare]) -> Table:
     rows = tuple(
         (
-            one.category.replace("_", " "),
-            count(one.num_tokens),
-            percent(one.share_tokens),
-            percent(one.share_divergence),
-            count(one.num_spikes),
-            percent(one.spike_rate),
-            percent(one.base_rate),
+            category.category.replace("_", " "),
+            count(category.num_tokens),
+            percent(category.share_tokens),
+            percent(category.share_divergence),
+            count(category.num_spikes),
+            percent(category.spike_rate),
+            percent(category.base_rate),
         )
-        for one in categories
+        for category in categories
     )
     return Table(
         id="categories",
@@ -166,15 +167,15 @@ def _region_table(summary: ProbeSummary) -> Table:
     key = summary.divergence
     rows = tuple(
         (
-            REGIONS[one.region],
-            percent(one.share_tokens),
-            percent_interval(one.share_divergence.get(key)),
-            number_interval(one.mean.get(key)),
-            percent(one.spike_rate.get(key)),
-            percent(one.base_rate.get(key)),
+            REGIONS[region.region],
+            percent(region.share_tokens),
+            percent_interval(region.share_divergence.get(key)),
+            number_interval(region.mean.get(key)),
+            percent(region.spike_rate.get(key)),
+            percent(region.base_rate.get(key)),
         )
-        for one in summary.regions
-        if one.checkpoint == summary.final
+        for region in summary.regions
+        if region.checkpoint == summary.final
     )
     return Table(
         id="regions",
@@ -275,8 +276,8 @@ def _entropy_places(summary: ProbeSummary) -> Table:
     entry = None if summary.entropy is None else summary.at_final(summary.entropy.means)
     places: list[tuple[str, EntropyChange]] = []
     if entry is not None:
-        places += [(f"third {REGIONS[one.region]}", one) for one in entry.regions]
-        places += [(f"category {one.category.replace('_', ' ')}", one) for one in entry.categories]
+        places += [(f"third {REGIONS[region.region]}", region) for region in entry.regions]
+        places += [(f"category {category.category.replace('_', ' ')}", category) for category in entry.categories]
     return Table(
         id="entropy-places",
         caption=f"Entropy at {summary.final}, by third and category",
@@ -317,7 +318,7 @@ def _category_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
 def _draw_categories(
     axes: Axes, *, categories: Sequence[str], series: Mapping[str, Sequence[SkewedMean | None]]
 ) -> None:
-    side_by_side(axes, [one.replace("_", " ") for one in categories], series, colours=shades(len(series)))
+    side_by_side(axes, [category.replace("_", " ") for category in categories], series, colours=shades(len(series)))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("nats per token")
     set_title(axes, "Mean forward KL by category of the token")
@@ -328,15 +329,15 @@ def _entropy_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     summary = inputs.summary
     means = () if summary is None or summary.entropy is None else summary.entropy.means
     parts: list[dict[str, EntropyChange]] = [
-        {"all tokens": one, **{f"{REGIONS[region.region]} third": region for region in one.regions}} for one in means
+        {"all tokens": mean, **{f"{REGIONS[region.region]} third": region for region in mean.regions}} for mean in means
     ]
-    axis = step_axis(inputs, [one.checkpoint for one in means])
+    axis = step_axis(inputs, [mean.checkpoint for mean in means])
     names = dict.fromkeys(name for each in parts for name in each)
     chart = Chart(
         id="entropy_reduction",
         title="Entropy lost against the reference, on the same tokens",
         unit="nats",
-        labels=axis.sort([one.checkpoint for one in means]),
+        labels=axis.sort([mean.checkpoint for mean in means]),
         steps=axis.steps,
         x_title=axis.title,
         curves=tuple(
