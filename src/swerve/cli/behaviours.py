@@ -141,10 +141,10 @@ def _evenly(labels: Sequence[Summary]) -> list[Summary]:
 
 
 def _at(label: Summary, path: str) -> Any:
-    found: Any = label
+    value: Any = label
     for key in path.split("."):
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def _line(words: str, means: Sequence[Mapping[str, float] | None], unit: str, intervals: bool) -> list[str]:

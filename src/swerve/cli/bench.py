@@ -72,6 +72,8 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
         rows = list(zip(*columns, strict=True))
     else:
         rows = list(_read_lines(path))
+
+    # One sequence a line, each checked before the first is measured.
     sequences: list[TokenSequence] = []
     left = sys.maxsize if max_tokens is None else max_tokens
     for number, (prompt, completion) in enumerate(rows, start=1):
@@ -107,7 +109,7 @@ def _parse_line(line: str, place: str) -> TokenSequence:
         raise ArtifactError(f"{place} lacks {' and '.join(missing)}; each line needs {' and '.join(_COLUMNS)}")
     for name in _COLUMNS:
         ids = record[name]
-        if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+        if not isinstance(ids, list) or not all(type(id) is int and id >= 0 for id in ids):
             raise ArtifactError(f"{place}: {name} must be a list of token ids")
     return record["prompt_ids"], record["completion_ids"]
 
@@ -213,6 +215,8 @@ def bench_estimators(
     progress = console_progress(sys.stderr)
     policy, other = resolve_checkpoint(checkpoint), resolve_checkpoint(reference)
     sequences = read_sequences(rollouts, max_tokens=settings.max_tokens)
+
+    # What the figures depend on stands beside them.
     audit = {
         "schema_version": _SCHEMA_VERSION,
         "versions": {"swerve": __version__, **{name: importlib.metadata.version(name) for name in _PACKAGES}},
@@ -223,6 +227,7 @@ def bench_estimators(
     }
     from swerve.report.estimators import write_estimator_figure
 
+    # Written into the run of the policy, where it is of one.
     directory = out or (policy.run.path / "estimators" if policy.run else Path("estimators"))
     write_json(directory / "estimators.json", audit)
     paths = [directory / "estimators.json", *write_estimator_figure(audit, directory)]

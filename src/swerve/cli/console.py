@@ -71,7 +71,7 @@ def check_output(option: str, path: Path, *, ending: str, read: Iterable[Path | 
     """
     if path.is_dir():
         raise ConfigError(f"{option} {path} is a directory; give the name of a file")
-    if path.exists() and any(one is not None and one.exists() and path.samefile(one) for one in read):
+    if path.exists() and any(given is not None and given.exists() and path.samefile(given) for given in read):
         raise ConfigError(f"{option} {path} is a file that is read; give another name")
     if path.exists() and not path.is_file():  # a device would be replaced by a file of its name
         raise ConfigError(f"{option} {path} is not an ordinary file; give the name of one")

@@ -73,7 +73,7 @@ def show_recipe(
         raise ConfigError(
             f"--command '{command}' is not known{nearest(str(command), RECIPE_USES)} ({', '.join(RECIPE_USES)})"
         )
-    uses = [one for one in RECIPE_USES if command in (None, one)]
+    uses = [use for use in RECIPE_USES if command in (None, use)]
     print_text(recipe_text(name, next((use for use in uses if name in shipped_recipes(use)), uses[0])))
 
 
@@ -123,6 +123,8 @@ def check_config(
     if probe := _shipped_probe(recipe, overrides or ()):
         print_result({"valid": True, "out": probe.out}, f"{recipe}: valid, a recipe of swerve probe", as_json=as_json)
         return
+
+    # Everything that training checks before its first step; code of the user's own is loaded.
     config = with_steps(load_config(recipe, overrides or ()))
     if has_custom(config):
         from swerve.train.stages.custom_parts import load_custom_parts
@@ -132,11 +134,13 @@ def check_config(
     from swerve.train.checks import check_recipe
 
     check_recipe(config, is_here=memory is None)
+
+    # What a person should know of it: its digest, what presets leave out, and the memory it takes.
     digest = config_hash(config)
     notes = preset_notes(config.stages)
     needed, line = _memory(config, memory, processes)
-    found = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes, "memory": needed}
-    print_result(found, "\n".join([f"{recipe}: valid, configuration {digest}", *notes, line]), as_json=as_json)
+    summary = {"valid": True, "name": config.name, "config_hash": digest, "notes": notes, "memory": needed}
+    print_result(summary, "\n".join([f"{recipe}: valid, configuration {digest}", *notes, line]), as_json=as_json)
 
 
 def _memory(config: Config, available_gb: float | None, processes: int) -> tuple[dict[str, Any] | None, str]:
@@ -189,6 +193,8 @@ def describe_run(path: Path) -> dict[str, Any]:
         entry["status"] = "killed" if status == "training" and not run.is_held() else status
         stages = load_config(run.config_path).stages
         entry["stages"], entry["num_steps"] = [stage.label for stage in stages], sum(stage.steps for stage in stages)
+
+        # The best of all steps, and how far the run has come.
         records = read_metrics(run.metrics_path)
         entry["last_step"] = records[-1]["step"] if records else None
         return {**entry, "accuracy": _best_accuracy(path, records), "reward": _best(records, "reward")}
@@ -198,8 +204,8 @@ def describe_run(path: Path) -> dict[str, Any]:
 
 def _best(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
     """Return the largest value of a metric with the label of its step; None: it was never measured."""
-    found = [record for record in records if isinstance(record.get(name), int | float)]
-    best = max(found, key=lambda one: one[name], default=None)
+    known = [record for record in records if isinstance(record.get(name), int | float)]
+    best = max(known, key=lambda record: record[name], default=None)
     return None if best is None else {"value": best[name], "at": f"{best['stage']}-{best['stage_step']}"}
 
 
@@ -242,7 +248,7 @@ def list_runs(
 ) -> None:
     """List runs, the newest last: date, status, stages, steps, best held-out accuracy and best mean reward."""
     entries = [describe_run(path.parent) for path in sorted(directory.glob("*/run.json"))]
-    entries.sort(key=lambda one: one["date"] or "")
+    entries.sort(key=lambda entry: entry["date"] or "")
     if as_json:
         print_json(entries)
         return

@@ -88,6 +88,8 @@ def run_train(
         )
     else:
         config = load_config(recipe, overrides)
+
+    # A job that torchrun started again continues by itself.
     there, progress = RunDirectory(run_path(config, out)), main_progress()
     if not resume and there.is_of_this_job():
         or_start = True
@@ -228,11 +230,14 @@ def run_export(source: str, out: Path, *, dtype: str | None, max_shard_size: str
     from swerve.models.model_card import Origin
 
     try:
-        found = export_model(Origin.of(folder), out, dtype=dtype, max_shard_size=max_shard_size)
+        exported = export_model(Origin.of(folder), out, dtype=dtype, max_shard_size=max_shard_size)
     except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted; nothing was written to {out}", signal_number=2) from None
-    lines = [f"{found.num_parameters:,} parameters in {found.dtype}: {out}", f"weights SHA-256: {found.weights_sha256}"]
-    print_result(found, "\n".join(lines), as_json=as_json)
+    lines = [
+        f"{exported.num_parameters:,} parameters in {exported.dtype}: {out}",
+        f"weights SHA-256: {exported.weights_sha256}",
+    ]
+    print_result(exported, "\n".join(lines), as_json=as_json)
 
 
 def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], formats: str | None, as_json: bool) -> None:
@@ -248,6 +253,8 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
     from swerve.report.figures import missing_lines, write_run_figures
 
     names, chosen = _words(rest), tuple(FORMATS) if formats is None else _words([formats])
+
+    # A study has figures of its own.
     study = find_study(name)
     if study is not None:
         if problems:
@@ -258,20 +265,22 @@ def run_figures(name: str, rest: Sequence[str], *, problems: Sequence[str], form
         paths = write_study_figures(read_study(study), study / "report" / "figures", names, formats=chosen)
         print_result({"figures": list(map(str, paths)), "missing": {}}, "\n".join(map(str, paths)), as_json=as_json)
         return
+
+    # Figures whose numbers were not measured are named, each with what would measure them.
     run = find_run(name)
-    found = write_run_figures(run, names, problems=problems, formats=chosen)
-    lines = missing_lines(found.missing, run)
-    if not found.figures:
+    written = write_run_figures(run, names, problems=problems, formats=chosen)
+    lines = missing_lines(written.missing, run)
+    if not written.figures:
         raise ArtifactError("; ".join(lines))
     for line in lines:
         main_progress().note(line)
-    result = {"figures": [str(path) for path in found.figures], "missing": dict(found.missing)}
+    result = {"figures": [str(path) for path in written.figures], "missing": dict(written.missing)}
     print_result(result, "\n".join(result["figures"]), as_json=as_json)
 
 
 def _words(given: Sequence[str]) -> tuple[str, ...]:
     """Return words that stand one by one or with commas between them."""
-    return tuple(word for one in given for word in one.split(",") if word)
+    return tuple(word for text in given for word in text.split(",") if word)
 
 
 def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json: bool) -> None:
@@ -286,7 +295,7 @@ def run_report(run: str, overrides: Sequence[str], *, out: Path | None, as_json:
     elif study is not None:
         report_study(study, as_json=as_json)
     elif more:
-        paths = [find_run(one).path for one in (run, *more)]
+        paths = [find_run(place).path for place in (run, *more)]
         report_runs(paths, out or paths[0].parent / _compared(paths), as_json=as_json)
     else:
         _report_run(find_run(run), overrides, as_json=as_json)
@@ -313,19 +322,19 @@ def _sample_files(path: Path) -> list[Path]:
     """Return a file of samples, or those in a folder; none where a path is something else."""
     if (path / "run.json").is_file():
         return []
-    return [one for one in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(one)]
+    return [file for file in ([path] if path.is_file() else sorted(path.glob("*.parquet"))) if is_samples_file(file)]
 
 
 def _report_samples(
     path: Path, files: Sequence[Path], more: Sequence[str], rest: Sequence[str], *, as_json: bool
 ) -> None:
     """Write the page of files of samples: in their folder, or beside the first file."""
-    options = load_settings(ProbeSettings, [one for one in rest if one not in more]).report
+    options = load_settings(ProbeSettings, [file for file in rest if file not in more]).report
     from swerve.cli.sample import comparison_text
     from swerve.eval.comparison import compare, pooled_outcomes
     from swerve.report.samples import write_samples_page
 
-    read = [read_samples(one) for one in (*files, *map(Path, more))]
+    read = [read_samples(file) for file in (*files, *map(Path, more))]
     comparison = compare([outcomes for file in read for outcomes in pooled_outcomes(file)])
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)

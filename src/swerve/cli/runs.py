@@ -104,14 +104,14 @@ def find_study(name: str) -> Path | None:
     """
     marks = ("run.json", "study.json", "study.yaml")
     places = (Path(name), RUNS / name, RUNS / "studies" / name)
-    found = next((place for place in places if any((place / mark).is_file() for mark in marks)), None)
-    if found is None or (found / "run.json").is_file():
+    folder = next((place for place in places if any((place / mark).is_file() for mark in marks)), None)
+    if folder is None or (folder / "run.json").is_file():
         return None
-    if not (found / "study.json").is_file():
+    if not (folder / "study.json").is_file():
         raise ArtifactError(
-            f"the study {found} was not compared yet; do it with: swerve study {shlex.quote(str(found))} --gather"
+            f"the study {folder} was not compared yet; do it with: swerve study {shlex.quote(str(folder))} --gather"
         )
-    return found
+    return folder
 
 
 def load_run_config(directory: RunDirectory, overrides: Sequence[str]) -> Config:
@@ -188,7 +188,9 @@ def resolve_checkpoint(name: str) -> NamedFolder:
         run = find_run(run_name)
         checkpoint = run.select_checkpoint(selector)
         return NamedFolder(name=checkpoint.label, path=checkpoint.path, run=run)
-    run_path = next((one for one in (path, RUNS / path) if (one / "run.json").is_file()), None)
+
+    # What is named is no checkpoint: say what would be one.
+    run_path = next((place for place in (path, RUNS / path) if (place / "run.json").is_file()), None)
     if run_path is not None:
         known = ", ".join(entry.label for entry in RunDirectory(run_path).checkpoints()) or "none"
         raise CheckpointError(f"{name} is a run; name one of its checkpoints as {name}:SELECTOR (it has {known})")
@@ -234,12 +236,12 @@ def _initial_model(name: str, run: RunDirectory | None) -> Path | str | None:
     run_name, colon, selector = name.rpartition(":")
     if selector not in _INITIAL or Path(name).exists() or (colon and not run_name):
         return None
-    found = find_run(run_name) if colon else run
-    if found is None or selector in {checkpoint.stage for checkpoint in found.checkpoints()}:
+    origin = find_run(run_name) if colon else run
+    if origin is None or selector in {checkpoint.stage for checkpoint in origin.checkpoints()}:
         return None
     from swerve.train.initial import initial_model
 
-    return initial_model(load_run_config(found, ()), found)
+    return initial_model(load_run_config(origin, ()), origin)
 
 
 def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
@@ -264,7 +266,7 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     try:
         folder = resolve_checkpoint(name)
     except CheckpointError as error:
-        if ":" in name or any((one / "run.json").is_file() for one in (path, RUNS / path)):
+        if ":" in name or any((place / "run.json").is_file() for place in (path, RUNS / path)):
             raise  # a run was meant
         raise CheckpointError(f"{error}, or a name on the hub (owner/name#revision)") from None
     fallback = folder.name if folder.run is not None else folder.path.resolve().name

@@ -68,7 +68,7 @@ def serve(
     The server is bound to this machine: developer mode, which new weights need, has no authentication.
     """
     given = list(overrides or ())
-    first = next((place for place, one in enumerate(given) if one.startswith("-")), len(given))
+    first = next((place for place, argument in enumerate(given) if argument.startswith("-")), len(given))
     plan = _plan(recipe, given[:first], given[first:], port=port, gpus=gpus)
     if run:
         _run(plan)
@@ -105,6 +105,8 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
     on_cpu = not devices and resolve_device(config.runtime.device) == "cpu"
     if on_cpu and engine.weights == "transfer":
         vllm_protocol.check_transfer("cpu")
+
+    # The options follow from the recipe: what training samples with is what the server serves.
     model = _model(config, engine)
     port = port or urlsplit(engine.urls[0]).port or 8000
     name = engine.served_model or "policy"
@@ -127,10 +129,10 @@ def _plan(recipe: str, overrides: Sequence[str], more: Sequence[str], *, port: i
 
 
 def _devices(gpus: str | None) -> list[str]:
-    found = [] if gpus is None else gpus.split(",")
-    if not all(one.isdigit() for one in found):
+    devices = [] if gpus is None else gpus.split(",")
+    if not all(device.isdigit() for device in devices):
         raise ConfigError(f"--gpus {gpus!r} is not a list of numbers such as 0,1")
-    return found
+    return devices
 
 
 def _model(config: Config, engine: ServerEngineConfig) -> Path | str:

@@ -68,6 +68,7 @@ def study(
     from swerve.cli.runs import RUNS, main_progress
     from swerve.study.plan import plan_study
 
+    # Nothing is written before the whole study was checked.
     plan = plan_study(source, overrides or (), out=out, runs=RUNS)
     progress = main_progress()
     jobs = plan.select(only) if only else plan.jobs
@@ -75,19 +76,23 @@ def study(
     if job_list or slurm:
         _hand_over(plan, jobs, given, job_list, slurm, progress)
         return
+
+    # Do the runs that are left.
     failures: Mapping[str, str] = {}
     if not gather:
         plan.write()
         _announce(plan, jobs, progress)
         failures = _run(plan, jobs, _budget(num_jobs, memory), progress)
+
+    # Compare what is there, also where runs failed.
     if only is None:
         from swerve.study.gather import absences, gather_study
 
-        found = gather_study(plan, failures)
-        for line in absences(found):
+        comparison = gather_study(plan, failures)
+        for line in absences(comparison):
             progress.note(line)
-        page = _write(found, plan.path)
-        print_study(found, page, "json" if as_json else form or "table")
+        page = _write(comparison, plan.path)
+        print_study(comparison, page, "json" if as_json else form or "table")
     if failures:
         raise ProblemsError(
             [f"{len(failures)} of {len(jobs)} runs failed", *(f"{k}: {v}" for k, v in failures.items())]
@@ -131,8 +136,8 @@ def _announce(plan: Plan, jobs: Sequence[Job], progress: Progress) -> None:
     progress.note(f"{plan.path}: {size}, of which {done} are done and {len(jobs) - done} to do")
     if variants > 1:
         num_problems = jobs[0].config.eval.num_problems
-        found = detectable(question_of(plan), measure_jobs(plan), num_problems=num_problems)
-        progress.note(detectable_words(tuple(found)))
+        effects = detectable(question_of(plan), measure_jobs(plan), num_problems=num_problems)
+        progress.note(detectable_words(tuple(effects)))
 
 
 def _hand_over(
@@ -160,29 +165,29 @@ def _hand_over(
     progress.note("when they are done, compare them with the same command and --gather")
 
 
-def _write(found: Study, folder: Path) -> Path:
+def _write(comparison: Study, folder: Path) -> Path:
     from swerve.config import ReportConfig
     from swerve.report.study import write_study_page
 
-    found.write(folder / "study.json")
-    return write_study_page(found, folder / "report", options=ReportConfig())
+    comparison.write(folder / "study.json")
+    return write_study_page(comparison, folder / "report", options=ReportConfig())
 
 
-def print_study(found: Study, page: Path, form: str) -> None:
+def print_study(comparison: Study, page: Path, form: str) -> None:
     """Print the comparison in one of its forms."""
     from swerve.formats.text_tables import latex_table, markdown_table
     from swerve.report.study import headline_table, kinds_table, measures_table
     from swerve.study.gather import study_csv
 
     if form == "json":
-        print_text(found.model_dump_json(indent=2))
+        print_text(comparison.model_dump_json(indent=2))
         return
     if form == "csv":
-        print_text(study_csv(found))
+        print_text(study_csv(comparison))
         return
     draw = {"md": markdown_table, "latex": latex_table}.get(form, lambda rows: "\n".join(table_lines(rows)) + "\n")
-    tables = [headline_table(found), *([measures_table(found)] if len(found.measures) > 1 else [])]
-    tables += [kinds_table(found)] if found.kinds else []
+    tables = [headline_table(comparison), *([measures_table(comparison)] if len(comparison.measures) > 1 else [])]
+    tables += [kinds_table(comparison)] if comparison.kinds else []
     print_text("\n".join([draw(rows) for rows in tables] + ([f"Report: {page}"] if form == "table" else [])))
 
 
@@ -204,11 +209,11 @@ def report_runs(paths: Sequence[Path], out: Path, *, as_json: bool) -> None:
 
     if (out / "run.json").is_file():
         raise ArtifactError(f"{out} is a run; choose another directory with --out")
-    found = compare_directories(paths)
-    for line in absences(found):
+    comparison = compare_directories(paths)
+    for line in absences(comparison):
         sys.stderr.write(f"{line}\n")
-    page = _write(found, out)
+    page = _write(comparison, out)
     if as_json:
         print_result({"report": str(page)}, "", as_json=True)
     else:
-        print_study(found, page, "table")
+        print_study(comparison, page, "table")

@@ -63,7 +63,7 @@ def evaluation_lines(evaluations: Sequence[Evaluation], *, last_of_stage: bool =
         list({evaluation.stage: evaluation for evaluation in evaluations}.values()) if last_of_stage else evaluations
     )
     heading = f"Held-out problems: {evaluations[-1].num_problems}, answered greedily (intervals in brackets)."
-    lines = [_accuracy_line(one, reward_is_fraction=rewards_are_fractions(evaluations)) for one in shown]
+    lines = [_accuracy_line(evaluation, reward_is_fraction=rewards_are_fractions(evaluations)) for evaluation in shown]
     return [heading, *lines, *_sampling_line(shown), *_failure_line(shown)]
 
 
@@ -82,24 +82,28 @@ def _sampling_line(evaluations: Sequence[Evaluation]) -> list[str]:
     k = largest_k(evaluations)
     if k < MANY_SAMPLES:
         return []
-    found = [
+    shares = [
         f"{one_line(evaluation.checkpoint)} {_interval(evaluation.pass_at(k))}"
         for evaluation in evaluations
         if evaluation.sampled(k)
     ]
-    return [f"One of {k} samples is right (pass@{k}): {', '.join(found)}."]
+    return [f"One of {k} samples is right (pass@{k}): {', '.join(shares)}."]
 
 
 def _failure_line(evaluations: Sequence[Evaluation]) -> list[str]:
     """Say how many completions were not graded: any that the grader gave up on, and texts without an answer if many."""
-    found = []
+    failures = []
     for evaluation in evaluations:
         num = {**dict.fromkeys(_FAILURES, 0), **evaluation.statuses, "unanswered": evaluation.num_unanswered}
         total = sum(evaluation.statuses.values())
         if num["timeout"] + num["error"] or num["unanswered"] >= max(1, _MIN_UNANSWERED * total):
             parts = [f"{num[key]} {words}" for key, words in _FAILURES.items() if num[key]]
-            found.append(f"{one_line(evaluation.checkpoint)} {', '.join(parts)}, of {total}")
-    return [f"Completions without an answer or a verdict, which count as wrong: {'; '.join(found)}."] if found else []
+            failures.append(f"{one_line(evaluation.checkpoint)} {', '.join(parts)}, of {total}")
+    return (
+        [f"Completions without an answer or a verdict, which count as wrong: {'; '.join(failures)}."]
+        if failures
+        else []
+    )
 
 
 def probe_lines(probe: ProbeSummary | None) -> list[str]:
@@ -232,14 +236,14 @@ def _causal_lines(probe: ProbeSummary) -> list[str]:
     return [heading, *map(_causal_line, swaps.selections)]
 
 
-def _causal_line(one: SwapSelection) -> str:
-    control = one.alternative_effect
+def _causal_line(selection: SwapSelection) -> str:
+    control = selection.alternative_effect
     beside = "" if control is None else f"; control token (neither model's choice): {_points(control)}"
-    same = one.num_positions - one.num_different
-    trivial = f" (the same token at {same} of {one.num_positions})" if same else ""
-    success = f"success {format_percent(one.reference.success)} -> {format_percent(one.checkpoint.success)}"
-    where = _PLACES.get(one.selection, f"where {one.selection} is highest")
-    return f"  {where}: {success}, {_points(one.effect)}{trivial}{beside}"
+    same = selection.num_positions - selection.num_different
+    trivial = f" (the same token at {same} of {selection.num_positions})" if same else ""
+    success = f"success {format_percent(selection.reference.success)} -> {format_percent(selection.checkpoint.success)}"
+    where = _PLACES.get(selection.selection, f"where {selection.selection} is highest")
+    return f"  {where}: {success}, {_points(selection.effect)}{trivial}{beside}"
 
 
 def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
@@ -255,14 +259,14 @@ def _pivot_lines(probe: ProbeSummary) -> Iterator[str]:
 
 def _crossing_lines(probe: ProbeSummary) -> Iterator[str]:
     """Say what taking the other model's token at few places does to accuracy."""
-    for one in () if probe.cross_sampling is None else probe.cross_sampling.directions:
+    for direction in () if probe.cross_sampling is None else probe.cross_sampling.directions:
         models = probe.reference, probe.final
-        base, other = models if one.direction == "checkpoint_into_reference" else models[::-1]
-        first = [(selector.selector, selector.points[0]) for selector in one.selectors if selector.points]
+        base, other = models if direction.direction == "checkpoint_into_reference" else models[::-1]
+        first = [(selector.selector, selector.points[0]) for selector in direction.selectors if selector.points]
         chosen = ", ".join(f"{name} {_mean(point.accuracy)}" for name, point in first)
         yield (
-            f"Cross-sampling, {other} into {base}: accuracy {_mean(one.base)} -> {_mean(one.other)} with all tokens; "
-            f"with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
+            f"Cross-sampling, {other} into {base}: accuracy {_mean(direction.base)} -> {_mean(direction.other)} with all "
+            f"tokens; with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
         )
 
 

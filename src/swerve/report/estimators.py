@@ -50,17 +50,18 @@ def write_estimator_figure(audit: Record, directory: Path) -> tuple[Path, ...]:
 
 
 def _draw(*panels: Axes, audit: Record, groups: Sequence[Record]) -> None:
+    # Values above their bias; for each placement the direction of the gradient above its noise.
     top, bottom, figure = panels[:3], panels[3:], figure_of(panels[0])
     _draw_values(top[0], groups)
     _draw_bias(bottom[0], groups)
     for column, placement in ((1, "loss"), (2, "reward")):
         _draw_cosine(top[column], groups, placement)
         _draw_noise(bottom[column], groups, placement)
-    for one in top:
-        one.set_xticks(range(len(groups)), [""] * len(groups))
-    for one in bottom:
-        one.set_xticks(range(len(groups)), [f"{group['kl_mean']:.0e}" for group in groups], rotation=45)
-        one.set_xlabel("tokens by exact KL: mean of each tenth, nats")
+    for axes in top:
+        axes.set_xticks(range(len(groups)), [""] * len(groups))
+    for axes in bottom:
+        axes.set_xticks(range(len(groups)), [f"{group['kl_mean']:.0e}" for group in groups], rotation=45)
+        axes.set_xlabel("tokens by exact KL: mean of each tenth, nats")
     figure.suptitle(
         label_text(
             f"Estimators of KL(policy || reference): {audit['checkpoint']['name']} against "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
@@ -71,7 +72,7 @@ def write_all_figures(
     """Write the figures whose numbers were measured; see `write_run_figures`."""
     specs = {name: spec for name, spec in figure_specs().items() if not names or name in names}
     drawings = {name: list(spec.draw(inputs)) for name, spec in specs.items()}
-    written = write_figures((one for drawing in drawings.values() for one in drawing), directory, formats)
+    written = write_figures(chain.from_iterable(drawings.values()), directory, formats)
     for suffix in (*FORMATS, "csv"):
         for path in directory.glob(f"*.{suffix}"):
             if path not in written and _name_of(path, specs):  # of an earlier report; others are the user's
@@ -84,7 +85,8 @@ def _name_of(path: Path, specs: Mapping[str, FigureSpec]) -> str | None:
     """Return the name of the figure that a file is of, if it is among these."""
     stem = path.stem
     return next(
-        (one for one, spec in specs.items() if stem == one or (spec.is_of_problem and stem.startswith(f"{one}_"))), None
+        (name for name, spec in specs.items() if stem == name or (spec.is_of_problem and stem.startswith(f"{name}_"))),
+        None,
     )
 
 
@@ -108,7 +110,7 @@ def missing_lines(missing: Mapping[str, str], run: RunDirectory) -> list[str]:
     """
     lines = []
     for need in dict.fromkeys(missing.values()):
-        names = [name for name, one in missing.items() if one == need]
+        names = [name for name, lacking in missing.items() if lacking == need]
         verb = "they need" if len(names) > 1 else "it needs"
         lines.append(f"not measured: {', '.join(names)}; {verb}: {need.replace('RUN', run.quoted)}")
     return lines

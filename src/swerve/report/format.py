@@ -88,7 +88,7 @@ def signed_interval(value: Estimate | None, digits: int = 3) -> str:
     """
     if value is None:
         return NOT_MEASURED
-    mean, low, high = (_real(one, digits, plus=True) for one in (value.mean, value.low, value.high))
+    mean, low, high = (_real(number, digits, plus=True) for number in (value.mean, value.low, value.high))
     return f"{mean} ({low} to {high})"
 
 

@@ -68,15 +68,15 @@ def all_charts(inputs: ReportInputs) -> tuple[Chart, ...]:
 
 def all_sections(inputs: ReportInputs) -> tuple[Section, ...]:
     """Return the sections after the rollouts, in order; without a probe they say what was not measured."""
-    found = (topic.section(inputs) for topic in topics() if topic.section)
-    return tuple(one for one in found if one is not None)
+    sections = (topic.section(inputs) for topic in topics() if topic.section)
+    return tuple(section for section in sections if section is not None)
 
 
 def all_findings(inputs: ReportInputs) -> Mapping[str, tuple[str, ...]]:
     """Return what the run shows, a claim per sentence, by heading; headings without any are left out."""
     groups = ((name, write) for topic in topics() for name, write in topic.sentences.items())
-    found = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
-    return {name: sentences for name, sentences in found.items() if sentences}
+    findings = {name: tuple(sentence for sentence in write(inputs) if sentence) for name, write in groups}
+    return {name: sentences for name, sentences in findings.items() if sentences}
 
 
 def all_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
@@ -87,6 +87,8 @@ def all_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
 def render_page(inputs: ReportInputs, *, options: ReportConfig) -> str:
     """Return the whole page of a run as text."""
     charts, sections = all_charts(inputs), all_sections(inputs)
+
+    # Charts inside a section's parts are drawn by the same script as those of the first screen.
     inside = [part.chart for section in sections for part in section.parts if isinstance(part, ChartPart)]
     drawn = [chart for chart in (*charts, *inside) if chart.measured]
     viewer = viewer_payload(inputs, max_rollouts=options.max_rollouts)
@@ -166,6 +168,7 @@ def _policy(script: str, style: str) -> str:
 
 def chart_data(chart: Chart) -> Mapping[str, Any]:
     """Return what the page's script needs of a chart."""
+    # Points are lists of numbers, one for each key, null where nothing was measured.
     keys = ("mean", "low", "high") if chart.has_intervals else ("mean",)
     return {
         "id": chart.id,

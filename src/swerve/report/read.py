@@ -68,12 +68,12 @@ class ReportInputs:
 
     def evaluation(self, label: str) -> Evaluation | None:
         """Return the evaluation of the checkpoint called `label`, if there is one."""
-        return next((one for one in self.evaluations if one.checkpoint == label), None)
+        return next((evaluation for evaluation in self.evaluations if evaluation.checkpoint == label), None)
 
     def step(self, label: str) -> int | None:
         """Return the global step of a checkpoint, as its evaluation has it."""
-        found = self.evaluation(label)
-        return None if found is None else found.step
+        evaluation = self.evaluation(label)
+        return None if evaluation is None else evaluation.step
 
     @property
     def confidence(self) -> float | None:
@@ -115,6 +115,8 @@ def read_inputs(run: RunDirectory) -> ReportInputs:
     _check_same_weights(run, evaluations, summary)
     for checkpoint in run.checkpoints()[-1:]:
         run.check_run_files(checkpoint)
+
+    # A page needs one of the three at least.
     metrics = tuple(read_step_metrics(run.metrics_path))
     if not evaluations and summary is None and not metrics:
         raise ArtifactError(
@@ -193,7 +195,7 @@ def _final_completions(
 
 def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
     """Return the mean number of different right answers by checkpoint, where some problem has two or more."""
-    found: dict[str, Estimate] = {}
+    distinct: dict[str, Estimate] = {}
     largest = 0
     for evaluation in evaluations:
         path = run.path / "eval" / "samples" / f"{evaluation.file_name}.parquet"
@@ -203,8 +205,8 @@ def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dic
         largest = max(largest, *map(len, answers.values()), 0)
         estimate = mean_interval([float(len(answer)) for answer in answers.values()], confidence=evaluation.confidence)
         if estimate is not None:
-            found[evaluation.checkpoint] = estimate
-    return found if largest > 1 else {}
+            distinct[evaluation.checkpoint] = estimate
+    return distinct if largest > 1 else {}
 
 
 def right_answers(samples: pa.Table) -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from swerve.artifacts.comparison import Comparison, ModelScores, decoding_name
@@ -42,6 +43,7 @@ def write_samples_page(
     Raises:
         DiskFullError: no room.
     """
+    # The title names the models where the recipe gives none.
     title = options.title or f"Samples of {', '.join(comparison.headlines())}"
     panels = (*_accuracy_panels(comparison), panel("What do they write?", _examples(files), wide=True))
     page = fill_template(
@@ -51,7 +53,7 @@ def write_samples_page(
         data={"charts": [], "viewer": None},
         tiles=[_tile(headline) for headline in comparison.headlines().values()][:_MAX_TILES],
         findings={"Outcome": tuple(_sentences(comparison))},
-        sections=[one for one in (section("samples", "Samples", panels, short="Samples"),) if one is not None],
+        sections=list(filter(None, [section("samples", "Samples", panels, short="Samples")])),
         provenance=[pair for file in files for pair in _provenance(file)],
         confidence=comparison.confidence,
         config_text=None,
@@ -86,14 +88,14 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
     names = [f"{row.model}, {row.decoding}" for row in rows]
     values = [percent_interval(row.accuracy) for row in rows]
     dots = [dot_row(name, value, row.accuracy, None) for name, value, row in zip(names, values, rows, strict=True)]
-    k = max((one.k for row in rows for one in row.curve), default=0)
+    k = max((point.k for row in rows for point in row.curve), default=0)
     spread = ("No answer", "Not graded", "Cut off", "Tokens")
     header = ("Model", "Accuracy", f"pass@{k}", "Difference (points)", "p, adjusted", *spread)
     cells = [
         (
             name,
             value,
-            next((percent_interval(one.pass_at_k) for one in row.curve if one.k == k), NOT_MEASURED),
+            next((percent_interval(point.pass_at_k) for point in row.curve if point.k == k), NOT_MEASURED),
             points_interval(row.difference.estimate if row.difference else None),
             p_value(row.difference.p_adjusted if row.difference else None),
             percent(row.unanswered),
@@ -124,10 +126,10 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
 
 def _examples(files: Sequence[SampleFile]) -> Texts:
     """Return of each model the first sample that is right, the first that is wrong, and so on."""
-    found: dict[tuple[str, str], Sample] = {}
-    for one in (sample for file in files for sample in file.samples):
-        found.setdefault((one.label, _outcome(one)), one)
-    return Texts(rows=tuple((_caption(outcome, one), one.text) for (_, outcome), one in found.items()))
+    examples: dict[tuple[str, str], Sample] = {}
+    for sample in chain.from_iterable(file.samples for file in files):
+        examples.setdefault((sample.label, _outcome(sample)), sample)
+    return Texts(rows=tuple((_caption(outcome, sample), sample.text) for (_, outcome), sample in examples.items()))
 
 
 def _outcome(sample: Sample) -> str:
@@ -137,9 +139,10 @@ def _outcome(sample: Sample) -> str:
     return f"{said}, cut off" if sample.completion.finish_reason == "length" else said
 
 
-def _caption(outcome: str, one: Sample) -> str:
-    question = " ".join(one.problem.question.split())
-    return f"{one.label}, {decoding_name(one.temperature)}, {outcome}: {question[:120]} (gold: {one.problem.answer})"
+def _caption(outcome: str, sample: Sample) -> str:
+    question = " ".join(sample.problem.question.split())[:120]
+    decoding = decoding_name(sample.temperature)
+    return f"{sample.label}, {decoding}, {outcome}: {question} (gold: {sample.problem.answer})"
 
 
 def _provenance(file: SampleFile) -> Iterator[tuple[str, str]]:

@@ -60,6 +60,8 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
     charts = tuple(_charts(study))
     write_figures(study_drawings(study), folder / "figures")
     title = options.title or study.name
+
+    # A section without a panel is left out.
     sections = (
         section("comparison", "Comparison", tuple(_comparison(study)), short="Comparison"),
         section("training", "Over training", tuple(_training(charts, study)), short="Training"),
@@ -74,7 +76,7 @@ def write_study_page(study: Study, folder: Path, *, options: ReportConfig) -> Pa
         unit_titles=UNIT_TITLES,
         tiles=list(_tiles(study))[:_MAX_TILES],
         findings={name: tuple(said) for name, said in _findings(study).items() if said},
-        sections=[one for one in sections if one is not None],
+        sections=[section for section in sections if section is not None],
         provenance=_provenance(study),
         confidence=study.confidence,
         config_text=None,
@@ -116,24 +118,25 @@ def _value(measure: str, value: float) -> str:
     return percent(value) if MEASURES[measure].unit == "share" else number(value)
 
 
-def _mean_cell(one: StudyMean | None) -> str:
+def _mean_cell(mean: StudyMean | None) -> str:
     """Return a mean with its interval over seeds; of one seed the value alone."""
-    if one is None:
+    if mean is None:
         return NOT_MEASURED
-    if one.over_seeds is None:
-        return _value(one.measure, one.mean)
-    return (percent_interval if MEASURES[one.measure].unit == "share" else number_interval)(one.over_seeds)
+    if mean.over_seeds is None:
+        return _value(mean.measure, mean.mean)
+    return (percent_interval if MEASURES[mean.measure].unit == "share" else number_interval)(mean.over_seeds)
 
 
 def _change(measure: str, value: Estimate | None) -> str:
     return (points_interval if MEASURES[measure].unit == "share" else signed_interval)(value)
 
 
-def _seed_change(one: StudyDifference) -> str:
-    if one.over_seeds is not None:
-        return _change(one.measure, one.over_seeds)
-    alone = Estimate(mean=one.mean, low=one.mean, high=one.mean)
-    return f"{_change(one.measure, alone).partition(' (')[0]} ({_ONE_SEED if one.num_seeds == 1 else 'all alike'})"
+def _seed_change(difference: StudyDifference) -> str:
+    if difference.over_seeds is not None:
+        return _change(difference.measure, difference.over_seeds)
+    alone = Estimate(mean=difference.mean, low=difference.mean, high=difference.mean)
+    why = _ONE_SEED if difference.num_seeds == 1 else "all alike"
+    return f"{_change(difference.measure, alone).partition(' (')[0]} ({why})"
 
 
 def _findings(study: Study) -> dict[str, list[str]]:
@@ -150,18 +153,19 @@ def _findings(study: Study) -> dict[str, list[str]]:
     return {"Outcome": [*said, *can], "Collapse": collapsed, "Not counted": bad}
 
 
-def _sentence(one: StudyDifference) -> str:
+def _sentence(difference: StudyDifference) -> str:
     """Say what a variant changed, over seeds and over problems."""
-    parts = [f"over seeds {_with_unit(one, _seed_change(one))}{_tested(one.over_seeds, one.p_seeds_adjusted)}"]
-    if one.over_problems is not None:
-        change = _with_unit(one, _change(one.measure, one.over_problems))
-        parts.append(f"over problems {change}{_tested(one.over_problems, one.p_problems_adjusted)}")
-    return f"{_title(one.measure)} of {one.variant} less that of the baseline: {'; '.join(parts)}."
+    change = _with_unit(difference, _seed_change(difference))
+    parts = [f"over seeds {change}{_tested(difference.over_seeds, difference.p_seeds_adjusted)}"]
+    if difference.over_problems is not None:
+        change = _with_unit(difference, _change(difference.measure, difference.over_problems))
+        parts.append(f"over problems {change}{_tested(difference.over_problems, difference.p_problems_adjusted)}")
+    return f"{_title(difference.measure)} of {difference.variant} less that of the baseline: {'; '.join(parts)}."
 
 
-def _with_unit(one: StudyDifference, text: str) -> str:
+def _with_unit(difference: StudyDifference, text: str) -> str:
     """Return a difference with points named before its interval."""
-    return text.replace(" (", " points (", 1) if MEASURES[one.measure].unit == "share" else text
+    return text.replace(" (", " points (", 1) if MEASURES[difference.measure].unit == "share" else text
 
 
 def _tested(interval: Estimate | None, p: float | None) -> str:
@@ -170,32 +174,32 @@ def _tested(interval: Estimate | None, p: float | None) -> str:
     return f", {p_words(p)}" if p < 0.05 else f", {p_words(p)}: no difference is shown"
 
 
-def detectable_words(found: Sequence[Detectable]) -> str:
+def detectable_words(effects: Sequence[Detectable]) -> str:
     """Return which difference one comparison of a study finds, with what that rests on."""
     parts = []
-    for one in found:
-        among = f"{count(one.num)} {one.unit}"
-        if one.difference is None:
+    for detectable in effects:
+        among = f"{count(detectable.num)} {detectable.unit}"
+        if detectable.difference is None:
             parts.append(f"none over {among.removesuffix('s')}")
             continue
-        source = "assumed" if one.is_assumed else "measured"
-        parts.append(f"{points(one.difference).lstrip('+')} points over {among} (pairs vary by "
-                     f"{points(one.sd).lstrip('+')} points, {source})")  # fmt: skip
+        source = "assumed" if detectable.is_assumed else "measured"
+        parts.append(f"{points(detectable.difference).lstrip('+')} points over {among} (pairs vary by "
+                     f"{points(detectable.sd).lstrip('+')} points, {source})")  # fmt: skip
     return f"Detectable difference in accuracy (80% power, 5% two-sided, one comparison): {', '.join(parts)}."
 
 
 _DIFFERENCE_HEADER = ("Over seeds", "p, Holm", "d", "Over problems", "p, Holm ")
 
 
-def _difference_cells(one: StudyDifference | None) -> tuple[str, ...]:
-    if one is None:
+def _difference_cells(difference: StudyDifference | None) -> tuple[str, ...]:
+    if difference is None:
         return (NOT_MEASURED,) * len(_DIFFERENCE_HEADER)
     return (
-        _seed_change(one),
-        p_value(one.p_seeds_adjusted),
-        number(one.effect_size).replace("-", "\N{MINUS SIGN}"),
-        _change(one.measure, one.over_problems),
-        p_value(one.p_problems_adjusted),
+        _seed_change(difference),
+        p_value(difference.p_seeds_adjusted),
+        number(difference.effect_size).replace("-", "\N{MINUS SIGN}"),
+        _change(difference.measure, difference.over_problems),
+        p_value(difference.p_problems_adjusted),
     )
 
 
@@ -231,19 +235,19 @@ def measures_table(study: Study) -> list[list[str]]:
 
 def kinds_table(study: Study) -> list[list[str]]:
     """Return the table of the greedy accuracy by kind, a row for the start and each variant, the heading first."""
-    kinds = list(dict.fromkeys(one.kind for one in study.kinds))
-    found = {(one.variant, one.kind): one for one in study.kinds}
+    kinds = list(dict.fromkeys(entry.kind for entry in study.kinds))
+    by_kind = {(entry.variant, entry.kind): entry for entry in study.kinds}
     rows = [
-        [variant, *(_kind_cell(found.get((variant, kind))) for kind in kinds)]
-        for variant in dict.fromkeys(one.variant for one in study.kinds)
+        [variant, *(_kind_cell(by_kind.get((variant, kind))) for kind in kinds)]
+        for variant in dict.fromkeys(entry.variant for entry in study.kinds)
     ]
     return [["Variant", *kinds], *rows]
 
 
-def _kind_cell(one: StudyKind | None) -> str:
-    if one is None:
+def _kind_cell(entry: StudyKind | None) -> str:
+    if entry is None:
         return NOT_MEASURED
-    return percent(one.mean) if one.over_seeds is None else percent_interval(one.over_seeds)
+    return percent(entry.mean) if entry.over_seeds is None else percent_interval(entry.over_seeds)
 
 
 def _compact(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -278,17 +282,23 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
         note=_HOW,
         wide=True,
     )
+
+    # One plot of the headline measure for seeds and one for problems.
     for unit, read in (("seeds", _seeds_of), ("problems", _problems_of)):
-        found = [
+        known = [
             (difference, value)
             for difference in study.differences
             if difference.measure == headline and (value := read(difference))
         ]
-        yield panel(f"Difference from {baseline} over {unit}", _dots(headline, found))
+        yield panel(f"Difference from {baseline} over {unit}", _dots(headline, known))
+
+    # Everything else that was measured.
     yield panel("All measures", _table("measures", "Means over seeds", measures_table(study)), wide=True)
     if study.kinds:
         table = _table("kinds", "Greedy accuracy by kind of problem, means over seeds", kinds_table(study))
         yield panel("On which problems?", table, note=_KINDS, wide=True)
+
+    # Each difference with its tests, folded.
     rows = [
         [f"{_title(difference.measure)}: {difference.variant}", *_difference_cells(difference)]
         for difference in study.differences
@@ -298,19 +308,22 @@ def _comparison(study: Study) -> Iterator[Panel | None]:
     yield panel("", measured_columns(table), wide=True)
 
 
-def _seeds_of(one: StudyDifference) -> Estimate | None:
-    return one.over_seeds
+def _seeds_of(difference: StudyDifference) -> Estimate | None:
+    return difference.over_seeds
 
 
-def _problems_of(one: StudyDifference) -> Estimate | None:
-    return one.over_problems
+def _problems_of(difference: StudyDifference) -> Estimate | None:
+    return difference.over_problems
 
 
-def _dots(measure: str, found: Sequence[tuple[StudyDifference, Estimate]]) -> DotPlot | None:
-    if not found:
+def _dots(measure: str, known: Sequence[tuple[StudyDifference, Estimate]]) -> DotPlot | None:
+    if not known:
         return None
-    reach = max(abs(end) for _, one in found for end in (one.low, one.high)) or 1.0
-    rows = [dot_row(one.variant, _change(measure, value), value, 0.0, low=-reach, high=reach) for one, value in found]
+    reach = max(abs(end) for _, difference in known for end in (difference.low, difference.high)) or 1.0
+    rows = [
+        dot_row(difference.variant, _change(measure, value), value, 0.0, low=-reach, high=reach)
+        for difference, value in known
+    ]
     far = points(reach) if MEASURES[measure].unit == "share" else f"+{number(reach)}"
     return DotPlot(rows=tuple(rows), ends=(far.replace("+", "\N{MINUS SIGN}"), "0", far), around_zero=True)
 
@@ -318,12 +331,12 @@ def _dots(measure: str, found: Sequence[tuple[StudyDifference, Estimate]]) -> Do
 def _charts(study: Study) -> Iterator[Chart]:
     """Yield a chart for each metric, with a curve for each variant from its lowest to its highest seed."""
     for metric, measure in CURVES.items():
-        measured = {one.variant: _estimates(one) for one in study.curves_of(metric)}
+        measured = {curve.variant: _estimates(curve) for curve in study.curves_of(metric)}
         steps = sorted(set().union(*measured.values()))
         if len(steps) < 2:
             continue
         # Those without the metric too: a variant has one colour on the whole page.
-        by_variant = {one.name: measured.get(one.name, {}) for one in study.variants[:_MAX_CURVES]}
+        by_variant = {curve.name: measured.get(curve.name, {}) for curve in study.variants[:_MAX_CURVES]}
         yield Chart(
             id=f"study-{metric.replace('_', '-')}",
             title=sentence_case(measure.title),
@@ -357,6 +370,7 @@ def _chart_part(chart: Chart) -> ChartPart:
 
 
 def _runs(study: Study) -> Iterator[Panel | None]:
+    # What each variant changes.
     changes = [
         [variant.name, ", ".join(f"{key}={json.dumps(value)}" for key, value in variant.changes.items()) or "-"]
         for variant in study.variants
@@ -364,6 +378,8 @@ def _runs(study: Study) -> Iterator[Panel | None]:
     yield panel(
         "What do the variants change?", _table("variants", "Variants", [["Variant", "Changes"], *changes]), wide=True
     )
+
+    # How each run ended.
     headline = study.measures[0] if study.measures else None
     rows = [
         (
@@ -399,7 +415,7 @@ def write_study_figures(
     drawings = {drawing.name: drawing for drawing in study_drawings(study)}
     check_names("--figures", names, drawings)
     check_names("--format", formats, FORMATS)
-    return write_figures((one for name, one in drawings.items() if not names or name in names), folder, formats)
+    return write_figures((drawing for name, drawing in drawings.items() if not names or name in names), folder, formats)
 
 
 def study_drawings(study: Study) -> tuple[Drawing, ...]:
@@ -409,28 +425,28 @@ def study_drawings(study: Study) -> tuple[Drawing, ...]:
 
 def _comparison_drawing(study: Study) -> Iterator[Drawing]:
     headline = study.measures[0] if study.measures else None
-    found = [
+    known = [
         (difference.variant, unit, value)
         for difference in study.differences
         for unit, value in (("seeds", difference.over_seeds), ("problems", difference.over_problems))
         if difference.measure == headline and value is not None
     ]
-    if headline and found:
-        rows = [(f"{variant}, over {unit}", value) for variant, unit, value in found]
+    if headline and known:
+        rows = [(f"{variant}, over {unit}", value) for variant, unit, value in known]
         yield Drawing(
             name="study_comparison",
             draw=partial(_draw_differences, rows=rows, measure=headline, baseline=study.baseline),
             rows=tuple(
                 {"measure": headline, "variant": variant, "minus": study.baseline, "over": unit, **numbers(value)}
-                for variant, unit, value in found
+                for variant, unit, value in known
             ),
-            size=(6.0, 1.2 + 0.35 * len(found)),
+            size=(6.0, 1.2 + 0.35 * len(known)),
         )
 
 
 def _draw_differences(axes: Axes, *, rows: Sequence[tuple[str, Estimate]], measure: str, baseline: str) -> None:
     is_share = MEASURES[measure].unit == "share"
-    estimate_rows(axes, [(name, one.scaled(100) if is_share else one) for name, one in rows])
+    estimate_rows(axes, [(name, estimate.scaled(100) if is_share else estimate) for name, estimate in rows])
     axes.axvline(0.0, color="#6b7280", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
     axes.set_xlabel(f"{MEASURES[measure].title}{' (points)' if is_share else ''}")
     set_title(axes, f"Difference from {baseline}")

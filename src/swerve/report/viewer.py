@@ -100,6 +100,8 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
     summary, tables = inputs.summary, inputs.tables
     if summary is None or tables is None or tables.sequences.num_rows == 0:
         return None
+
+    # Which rollouts are shown, and what is known of each token of theirs.
     reference = summary.reference
     tables = headline_rows(tables, reference=reference, method=summary.spike_method)
     checkpoints = _ordered_checkpoints(summary, tables)
@@ -107,6 +109,8 @@ def viewer_payload(inputs: ReportInputs, *, max_rollouts: int) -> dict[str, Any]
     sequences = _first_sequences(by_population, max_rollouts=max_rollouts, num_checkpoints=len(checkpoints))
     chosen = [sequence["sequence_id"] for sequence in sequences]
     groups = RolloutRows.of(tables, chosen)
+
+    # Words and categories are sent once and referred to by number.
     vocabulary, categories = Vocabulary(), Vocabulary()
     rollouts = [
         _rollout(sequence, checkpoints, reference, groups, vocabulary, categories, inputs.final_completions)
@@ -156,10 +160,10 @@ def _where(table: pa.Table | None, column: str, value: str) -> pa.Table | None:
 
 def _by_population(table: pa.Table, headline: str) -> dict[str, list[dict[str, Any]]]:
     """Return the rollouts of each population, the headline one first."""
-    found: dict[str, list[dict[str, Any]]] = {headline: []}
+    groups: dict[str, list[dict[str, Any]]] = {headline: []}
     for row in table.to_pylist():
-        found.setdefault(str(row["population"]), []).append(row)
-    return {name: rows for name, rows in found.items() if rows}
+        groups.setdefault(str(row["population"]), []).append(row)
+    return {name: rows for name, rows in groups.items() if rows}
 
 
 def _first_sequences(

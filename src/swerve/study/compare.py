@@ -68,8 +68,9 @@ def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
         question: the variants and what is compared.
         runs: of each variant and seed one at most; those without an evaluation count nowhere.
     """
+    # Only what was measured somewhere is compared.
     measured = [run for run in runs if run.run.measured]
-    measures = [name for name in question.measures or MEASURES if any(name in one.run.values for one in measured)]
+    measures = [name for name in question.measures or MEASURES if any(name in entry.run.values for entry in measured)]
     return Study(
         swerve_version=__version__,
         name=question.name,
@@ -88,7 +89,7 @@ def compare_runs(question: Question, runs: Sequence[Measured]) -> Study:
 
 
 def _variant(name: str, changes: Mapping[str, JsonValue], runs: Sequence[Measured]) -> StudyVariant:
-    own = [one.run for one in runs if one.run.variant == name]
+    own = [entry.run for entry in runs if entry.run.variant == name]
     steps = [run.collapse_step for run in own if run.collapse_step is not None]
     return StudyVariant(
         name=name,
@@ -113,10 +114,10 @@ def _over_seeds(measure: str, values: Sequence[float], confidence: float, *, lea
 
     A fraction, or a difference of fractions, stays within `least` and 1.
     """
-    found = mean_interval(values, confidence=confidence) if np.ptp(values) > 0 else None
-    if found is None or MEASURES[measure].unit != "share":
-        return found
-    return Estimate(mean=found.mean, low=max(least, found.low), high=min(1.0, found.high))
+    interval = mean_interval(values, confidence=confidence) if np.ptp(values) > 0 else None
+    if interval is None or MEASURES[measure].unit != "share":
+        return interval
+    return Estimate(mean=interval.mean, low=max(least, interval.low), high=min(1.0, interval.high))
 
 
 def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterator[StudyMean]:
@@ -134,11 +135,11 @@ def _means(question: Question, measure: str, runs: Sequence[Measured]) -> Iterat
 
 def _kinds(question: Question, runs: Sequence[Measured]) -> Iterator[StudyKind]:
     """Yield the accuracy by kind of the models at the start, one for each seed, and of every variant."""
-    found = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
-    found |= {name: {run.run.seed: run.run.by_kind for run in runs if run.run.variant == name}
-              for name in question.changes}  # fmt: skip
+    by_variant = {"start": {run.run.seed: run.run.start_by_kind for run in runs}}
+    for name in question.changes:
+        by_variant[name] = {run.run.seed: run.run.by_kind for run in runs if run.run.variant == name}
     for kind in dict.fromkeys(kind for run in runs for kind in run.run.by_kind):
-        for variant, by_seed in found.items():
+        for variant, by_seed in by_variant.items():
             values = [by_kind[kind] for by_kind in by_seed.values() if kind in by_kind]
             if values:
                 over_seeds = _over_seeds("accuracy", values, question.confidence, least=0.0)
@@ -149,15 +150,17 @@ def _kinds(question: Question, runs: Sequence[Measured]) -> Iterator[StudyKind]:
 
 def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> list[StudyDifference]:
     """Return the differences of all variants from the baseline; their p-values are a family."""
-    found = []
+    differences = []
     before = _values(measure, question.baseline, runs)
     for variant in list(question.changes)[1:]:
         after = _values(measure, variant, runs)
+
+        # Pairs of one seed each.
         seeds = sorted(before.keys() & after.keys())
         if seeds:
             pairs = [before[seed] for seed in seeds], [after[seed] for seed in seeds]
             changes = [late - early for early, late in zip(*pairs, strict=True)]
-            found.append(
+            differences.append(
                 {
                     "measure": measure,
                     "variant": variant,
@@ -169,10 +172,12 @@ def _differences(question: Question, measure: str, runs: Sequence[Measured]) -> 
                     **_over_problems(question, measure, variant, runs),
                 }
             )
+
+    # All variants of a measure are one family of tests.
     for name in ("p_seeds", "p_problems"):
-        for one, adjusted in zip(found, holm([entry[name] for entry in found]), strict=True):
-            one[f"{name}_adjusted"] = adjusted
-    return [StudyDifference(**one) for one in found]
+        for entry, adjusted in zip(differences, holm([entry[name] for entry in differences]), strict=True):
+            entry[f"{name}_adjusted"] = adjusted
+    return [StudyDifference(**entry) for entry in differences]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +194,11 @@ def _paired_problems(measure: str, baseline: str, variant: str, runs: Sequence[M
     pairs = _Pairs([], [], [])
     for (name, seed), after in values.items():
         before = values.get((baseline, seed), {}) if name == variant else {}
-        for problem in [one for one in after if one in before]:  # in a fixed order, for sums to the last bit
-            pairs.problems.append(problem)
-            pairs.before.append(before[problem])
-            pairs.after.append(after[problem])
+        for problem, value in after.items():  # in a fixed order, for sums to the last bit
+            if problem in before:
+                pairs.problems.append(problem)
+                pairs.before.append(before[problem])
+                pairs.after.append(value)
     return pairs
 
 
@@ -218,7 +224,7 @@ def _curves(question: Question, runs: Sequence[Measured]) -> Iterator[StudyCurve
     for metric in CURVES:
         for variant in question.changes:
             own = [run.curves.get(metric, {}) for run in runs if run.run.variant == variant]
-            by_step = {step: [one[step] for one in own if step in one] for step in sorted(set().union(*own))}
+            by_step = {step: [curve[step] for curve in own if step in curve] for step in sorted(set().union(*own))}
             if by_step:
                 yield StudyCurve(
                     metric=metric,

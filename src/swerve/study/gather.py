@@ -61,6 +61,8 @@ def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> S
         ArtifactError: a directory is no run.
     """
     configs = [_config_of(path) for path in paths]
+
+    # Runs whose configurations differ in the seed alone are of one variant.
     groups: list[list[int]] = []
     for at, config in enumerate(configs):
         own = next((group for group in groups if not _apart(configs[group[0]], config)), None)
@@ -70,6 +72,8 @@ def compare_directories(paths: Sequence[Path], *, confidence: float = 0.95) -> S
             raise ConfigError(f"{paths[at]} has the configuration and seed of another run; leave one of the two out")
         else:
             own.append(at)
+
+    # What tells the variants apart are the keys in which they differ from the first.
     names = _group_names(paths, groups)
     keys = sorted({key for group in groups for key in _apart(configs[groups[0][0]], configs[group[0]])})
     measured = [
@@ -120,10 +124,10 @@ def _group_names(paths: Sequence[Path], groups: Sequence[Sequence[int]]) -> list
     names: list[str] = []
     for group in groups:
         path = paths[group[0]].absolute()
-        found = path.name
-        if len(group) > 1 or re.fullmatch(r"seed-\d+", found):
-            found = re.sub(r"[-_]?(seed[-_]?)?\d+$", "", found) or path.parent.name
-        names.append(found if found not in names else f"{found}-{len(names) + 1}")
+        name = path.name
+        if len(group) > 1 or re.fullmatch(r"seed-\d+", name):
+            name = re.sub(r"[-_]?(seed[-_]?)?\d+$", "", name) or path.parent.name
+        names.append(name if name not in names else f"{name}-{len(names) + 1}")
     return names
 
 

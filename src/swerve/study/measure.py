@@ -54,9 +54,11 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         by_problem = {} if last is None else _by_problem(run, last)
     except ArtifactError as error:
         return _nothing(StudyRun(**here, state="failed", reason=str(error)))
+
+    # A run that ended in a collapse counts with what it measured.
     done = failure is None and (status == "collapsed" or (status == "trained" and last is not None))
     collapse = next((metric for metric in metrics if metric.collapse is not None), None)
-    found = StudyRun(
+    measured = StudyRun(
         **here,
         state=_state(status, failure, done=done),
         reason=None if done else failure or _lacking(status),
@@ -69,7 +71,9 @@ def measure_run(path: Path, *, variant: str, seed: int, shown_path: str, failure
         by_kind=_by_kind(last) if done and last else {},
         start_by_kind=_by_kind(evaluations[0]) if done and last and evaluations[0].step == 0 else {},
     )
-    return Measured(run=found, by_problem=by_problem, curves=_curves(evaluations, metrics)) if done else _nothing(found)
+    if not done:
+        return _nothing(measured)
+    return Measured(run=measured, by_problem=by_problem, curves=_curves(evaluations, metrics))
 
 
 def _state(status: str | None, failure: str | None, *, done: bool) -> RunState:
@@ -93,14 +97,18 @@ def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str
     rows = read_table(folder / name, EVALUATION_SCHEMA).select(columns).to_pylist()
     names = {row["problem_id"]: f"{row['problem_id']}\n{row['question']}" for row in rows}
     read = {"accuracy": "correct", "length": "num_tokens", "entropy": "entropy"}
-    found = {measure: {names[row["problem_id"]]: float(row[key]) for row in rows} for measure, key in read.items()}
+    values_of_problems = {
+        measure: {names[row["problem_id"]]: float(row[key]) for row in rows} for measure, key in read.items()
+    }
     samples = read_table(folder / "samples" / name, SAMPLES_SCHEMA)
     right: dict[str, list[bool]] = defaultdict(list)
     for problem, is_right in zip(samples["problem_id"].to_pylist(), samples["correct"].to_pylist(), strict=True):
         right[names[problem]].append(is_right)
-    found["sampled_accuracy"] = {problem: sum(each) / len(each) for problem, each in right.items()}
-    found["distinct_right"] = {names[problem]: float(len(each)) for problem, each in right_answers(samples).items()}
-    return {measure: values for measure, values in found.items() if values}
+    values_of_problems["sampled_accuracy"] = {problem: sum(each) / len(each) for problem, each in right.items()}
+    values_of_problems["distinct_right"] = {
+        names[problem]: float(len(each)) for problem, each in right_answers(samples).items()
+    }
+    return {measure: values for measure, values in values_of_problems.items() if values}
 
 
 def _values(
@@ -109,34 +117,42 @@ def _values(
     if not evaluations:
         return {}
     last = evaluations[-1]
-    found = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
-    found["truncated"] = last.truncated
+    values = {measure: sum(values.values()) / len(values) for measure, values in by_problem.items()}
+    values["truncated"] = last.truncated
     if last.diversity is not None and last.diversity.ngram_similarity is not None:
-        found["similarity"] = last.diversity.ngram_similarity.mean
+        values["similarity"] = last.diversity.ngram_similarity.mean
+
+    # What is said of texts, where the task's texts are prose.
     form = last.responses
     if form is not None and form.reflections_per_1000_words is not None:
-        found["reflections"] = form.reflections_per_1000_words
+        values["reflections"] = form.reflections_per_1000_words
     if form is not None and form.dummy_thinking_share is not None:
-        found["empty_thinking"] = form.dummy_thinking_share
+        values["empty_thinking"] = form.dummy_thinking_share
     if last.statuses:
-        found["unanswered"] = last.num_unanswered / sum(last.statuses.values())
+        values["unanswered"] = last.num_unanswered / sum(last.statuses.values())
+
+    # How good it ever was, and when.
     greedy = [evaluation for evaluation in evaluations if evaluation.accuracy is not None]
     if greedy:
-        best = max(greedy, key=lambda one: one.accuracy.mean if one.accuracy else 0.0)
+        best = max(greedy, key=lambda evaluation: evaluation.accuracy.mean if evaluation.accuracy else 0.0)
         assert best.accuracy is not None
         if evaluations[0].accuracy is not None and len(evaluations) > 1:
-            found["first_accuracy"] = evaluations[0].accuracy.mean
-        found |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
+            values["first_accuracy"] = evaluations[0].accuracy.mean
+        values |= {"best_accuracy": best.accuracy.mean, "peak_step": float(best.step)}
+
+    # The last value that training recorded.
     for measure, key in (("divergence", "live_kl_forward"), ("kl", "kl")):
         recorded = [value for metric in metrics if (value := getattr(metric, key)) is not None]
         if recorded:
-            found[measure] = recorded[-1]
-    return found
+            values[measure] = recorded[-1]
+    return values
 
 
 def _by_kind(evaluation: Evaluation) -> dict[str, float]:
-    found = {kind: one.accuracy.mean for kind, one in evaluation.by_kind.items() if one.accuracy is not None}
-    return found if len(found) > 1 else {}
+    accuracies = {
+        kind: scores.accuracy.mean for kind, scores in evaluation.by_kind.items() if scores.accuracy is not None
+    }
+    return accuracies if len(accuracies) > 1 else {}
 
 
 _OF_EVALUATIONS: Mapping[str, Callable[[Evaluation], float | None]] = {
@@ -155,9 +171,11 @@ _OF_METRICS = {
 
 
 def _curves(evaluations: tuple[Evaluation, ...], metrics: tuple[StepMetrics, ...]) -> dict[str, dict[int, float]]:
-    found = {
+    curves = {
         name: {evaluation.step: read(evaluation) for evaluation in evaluations}
         for name, read in _OF_EVALUATIONS.items()
     }
-    found |= {name: {metric.step: getattr(metric, key) for metric in metrics} for name, key in _OF_METRICS.items()}
-    return {name: {step: one for step, one in values.items() if one is not None} for name, values in found.items()}
+    curves |= {name: {metric.step: getattr(metric, key) for metric in metrics} for name, key in _OF_METRICS.items()}
+    return {
+        name: {step: value for step, value in values.items() if value is not None} for name, values in curves.items()
+    }

@@ -155,16 +155,16 @@ class Job:
     def _is_evaluated(self) -> bool:
         """Whether every checkpoint that the recipe asks for has an evaluation of these weights under its settings."""
         try:
-            found = {evaluation.step: evaluation for evaluation in read_evaluations(self.run)}
+            evaluations = {evaluation.step: evaluation for evaluation in read_evaluations(self.run)}
         except ArtifactError:
             return False
         wanted = self.config.evaluation_settings
         for checkpoint in self.run.checkpoints():
-            one = found.get(checkpoint.step)
+            evaluation = evaluations.get(checkpoint.step)
             if checkpoint.scheduled and (
-                one is None
-                or one.weights_sha256 != checkpoint.weights_sha256
-                or any(one.settings.get(key) != value for key, value in wanted.items())
+                evaluation is None
+                or evaluation.weights_sha256 != checkpoint.weights_sha256
+                or any(evaluation.settings.get(key) != value for key, value in wanted.items())
             ):
                 return False
         return True
@@ -215,7 +215,7 @@ class Plan:
         """
         known = {job.name: job for job in (*self.starts, *self.jobs)}
         for name in names:
-            if not any(name in (one, job.variant) for one, job in known.items()):
+            if not any(name in (job_name, job.variant) for job_name, job in known.items()):
                 raise ConfigError(
                     f"--only '{name}': the study has no such run{nearest(name, known)} ({', '.join(known)})"
                 )
@@ -236,11 +236,12 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         ConfigError: the file, an override or a configuration is wrong, a variant was changed after its runs began, or
             the directory is not that of a study.
     """
+    # The file, with the overrides of its own keys; the others change the recipe.
     folder = _find(source, runs / "studies")
-    found = source if folder is None else str(folder / "study.yaml")
-    own, changes = _split(found, overrides)
-    study = load_document(StudyFile, found, own, use="study")
-    file = Path(found)
+    file_name = source if folder is None else str(folder / "study.yaml")
+    own, changes = _split(file_name, overrides)
+    study = load_document(StudyFile, file_name, own, use="study")
+    file = Path(file_name)
     study = study.model_copy(
         update={
             "recipe": _recipe(study.recipe, file),
@@ -250,15 +251,19 @@ def plan_study(source: str, overrides: Sequence[str], *, out: Path | None, runs:
         }
     )
     if not _NAME.fullmatch(study.name):
-        raise ConfigError(f"{found}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
+        raise ConfigError(f"{file_name}: name {study.name!r}: use up to 60 letters, digits, '.', '_' and '-'")
+
+    # Where the study lies; a directory of something else is never written into.
     is_renamed = any(parse_override(text).keys == ("name",) for text in own)
     path = out or (None if is_renamed else folder) or runs / "studies" / study.name
     if path.exists() and not (path / "study.yaml").is_file() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(
             f"{path} exists and is not a study; choose another directory with --out, or another name=NAME"
         )
+
+    # Every configuration is checked before anything runs.
     starts = {seed: job for seed in study.seeds if (job := _start_job(study, seed, path, runs)) is not None}
-    jobs = tuple(_jobs(study, path, starts, found))
+    jobs = tuple(_jobs(study, path, starts, file_name))
     for job in (*starts.values(), *jobs):
         job.check_unchanged()
     return Plan(study=study, path=path, starts=tuple({job.name: job for job in starts.values()}.values()), jobs=jobs)
@@ -277,10 +282,10 @@ def _split(source: str, overrides: Sequence[str]) -> tuple[list[str], Changes]:
     A profile is the study's, where it has one of that name, and the recipe's otherwise.
     """
     parsed = [(text, parse_override(text)) for text in overrides]
-    own = [text for text, one in parsed if one.keys[0] in StudyFile.model_fields]
+    own = [text for text, override in parsed if override.keys[0] in StudyFile.model_fields]
     profiles = read_layers(source, "study", lambda data: data, expected="must be a mapping of keys to values").profiles
-    own += [text for text, one in parsed if one.keys == ("profile",) and one.value in profiles]
-    changes = {".".join(one.keys): one.value for text, one in parsed if text not in own}
+    own += [text for text, override in parsed if override.keys == ("profile",) and override.value in profiles]
+    changes = {".".join(override.keys): override.value for text, override in parsed if text not in own}
     if "seed" in changes:
         raise ConfigError(f"override 'seed={changes['seed']}': a study has seeds=N, or seeds=[0, 1, ...]")
     return own, changes

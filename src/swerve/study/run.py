@@ -99,15 +99,15 @@ class _Scheduler:
                 self._stop(interruption.signal_number)
             self._start_what_fits()
             time.sleep(_POLL_SECONDS)
-            for one in list(self.running):
-                self._look_at(one)
+            for running in list(self.running):
+                self._look_at(running)
         return self.failures
 
     def _stop(self, signal_number: int) -> None:
-        for one in self.running:
-            one.process.send_signal(signal.SIGINT)
-        for one in self.running:
-            one.process.wait()
+        for running in self.running:
+            running.process.send_signal(signal.SIGINT)
+        for running in self.running:
+            running.process.wait()
         raise InterruptedRunError(
             f"interrupted; {self.num_ended} of {len(self.jobs)} runs are done, the others saved where they were; the "
             "same command continues",
@@ -119,6 +119,8 @@ class _Scheduler:
             if len(self.running) >= self.budget.num_jobs:
                 return
             job = self.waiting.popleft()
+
+            # A run that somebody else works on is waited for.
             if job.run.is_held():
                 if job.name not in self.held:
                     self.progress.note(f"{job.name}: another process works on it; waiting for it")
@@ -127,7 +129,8 @@ class _Scheduler:
                 continue
             try:
                 memory = self._memory(job)
-                if memory + sum(one.memory for one in self.running) > (self.budget.memory or memory) and self.running:
+                taken = sum(running.memory for running in self.running)
+                if self.running and self.budget.memory and memory + taken > self.budget.memory:
                     self.waiting.appendleft(job)
                     return
                 self._start(job, memory)
@@ -170,25 +173,27 @@ class _Scheduler:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores // self.budget.num_jobs))}
 
-    def _look_at(self, one: _Running) -> None:
-        done = _steps_done(one.job)
-        self.task.advance(done - one.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=self._now())
-        one.counted = done
-        status = one.process.poll()
+    def _look_at(self, running: _Running) -> None:
+        done = _steps_done(running.job)
+        self.task.advance(done - running.counted, runs=f"{self.num_ended}/{len(self.jobs)}", now=self._now())
+        running.counted = done
+        status = running.process.poll()
         if status is None:
             return
-        self.running.remove(one)
-        collapsed = one.step == "train" and status == 1 and _status(one.job) == "collapsed"
+        self.running.remove(running)
+        collapsed = running.step == "train" and status == 1 and _status(running.job) == "collapsed"
         if status != 0 and not collapsed:
-            self._end(one.job, f"{_last_words(one.job.log_path, status)}; see {one.job.log_path}")
+            self._end(running.job, f"{_last_words(running.job.log_path, status)}; see {running.job.log_path}")
             return
         try:
-            self._start(one.job, one.memory, after=one.step)
+            self._start(running.job, running.memory, after=running.step)
         except SwerveError as error:
-            self._end(one.job, str(error))
+            self._end(running.job, str(error))
 
     def _now(self) -> str:
-        return ", ".join(f"{one.job.name} {one.step} {one.counted}/{_num_steps(one.job)}" for one in self.running)
+        return ", ".join(
+            f"{running.job.name} {running.step} {running.counted}/{_num_steps(running.job)}" for running in self.running
+        )
 
     def _end(self, job: Job, reason: str | None) -> None:
         self.num_ended += 1

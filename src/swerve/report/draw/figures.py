@@ -89,8 +89,8 @@ def draw_panels(drawing: Drawing, make: Callable[..., Figure], axes: Axes | None
     with rc_context({**_STYLE, **dict(drawing.style)}):
         if axes is None:
             figure = make(figsize=drawing.size, dpi=drawing.dpi, layout="constrained")
-            found = figure.subplot_mosaic(drawing.panels, height_ratios=drawing.heights)
-            panels = tuple(found[key] for key in sorted(found))
+            mosaic = figure.subplot_mosaic(drawing.panels, height_ratios=drawing.heights)
+            panels = tuple(mosaic[key] for key in sorted(mosaic))
         else:
             panels = (axes,)
         drawing.draw(*panels)
@@ -164,11 +164,13 @@ def label_text(text: str, *, limit: int = _MAX_LABEL, font: str = FONT) -> str:
     >>> label_text("$x$\n"), label_text("na\u00efve \u6570"), label_text("abcdef", limit=4)
     ('\\$x\\$\\n', 'naïve □', 'ab…f')
     """
-    shown = "".join(
-        repr(one)[1:-1] if not one.isprintable() else one if ord(one) in _glyphs(font) else "\N{WHITE SQUARE}"
-        for one in _cut(text, 4 * limit)
-    )
-    return _cut(shown, limit).replace("$", r"\$")
+    shown = []
+    for character in _cut(text, 4 * limit):
+        if not character.isprintable():
+            shown.append(repr(character)[1:-1])
+        else:
+            shown.append(character if ord(character) in _glyphs(font) else "\N{WHITE SQUARE}")
+    return _cut("".join(shown), limit).replace("$", r"\$")
 
 
 def _cut(text: str, limit: int) -> str:
@@ -212,14 +214,14 @@ def name_ticks(
 
     `beside` is the width of a legend that takes room, in inches.
     """
-    found = range(len(names)) if places is None else places
+    ticks = range(len(names)) if places is None else places
     shown = [label_text(name, limit=24) for name in names]
     is_long = 0.085 * sum(map(len, shown)) > _width(axes) - beside
-    axes.set_xticks(list(found), shown, rotation=35 if is_long else 0, ha="right" if is_long else "center")
+    axes.set_xticks(list(ticks), shown, rotation=35 if is_long else 0, ha="right" if is_long else "center")
     if is_long:
         for tick in axes.get_xticklabels():
             tick.set_rotation_mode("anchor")
-    return found
+    return ticks
 
 
 def legend_beside(axes: Axes) -> None:
@@ -359,6 +361,7 @@ def _draw_doses(*panels: Axes, charts: Sequence[Chart]) -> None:
 
 
 def _draw_dose(axes: Axes, chart: Chart) -> None:
+    # Each selector is a line over the share of swapped tokens.
     for index, curve in enumerate(chart.curves):
         known = [(100 * x, point) for x, point in zip(chart.steps, curve.points, strict=True) if point is not None]
         if known:
@@ -410,7 +413,7 @@ def named_rows(axes: Axes, names: Sequence[str]) -> list[int]:
 def estimate_rows(axes: Axes, estimates: Sequence[tuple[str, Estimate]]) -> None:
     """Draw named estimates with their intervals, a row for each."""
     rows = named_rows(axes, [name for name, _ in estimates])
-    error_bars(axes, rows, [one for _, one in estimates], across=True)
+    error_bars(axes, rows, [estimate for _, estimate in estimates], across=True)
 
 
 def side_by_side(
@@ -421,8 +424,8 @@ def side_by_side(
     width = 0.7 / max(1, len(series))
     for index, ((name, estimates), colour) in enumerate(zip(series.items(), colours, strict=False)):
         shift = (index - (len(series) - 1) / 2) * width
-        known = [(place + shift, one) for place, one in enumerate(estimates) if one is not None]
-        places, values = [place for place, _ in known], [one for _, one in known]
+        known = [(place + shift, estimate) for place, estimate in enumerate(estimates) if estimate is not None]
+        places, values = [place for place, _ in known], [estimate for _, estimate in known]
         look = {"color": colour, "fmt": _MARKERS[index % len(_MARKERS)], "markersize": 4, "capsize": 2}
         error_bars(axes, places, values, across=False, label=label_text(name, limit=_MAX_NAME), **look)
     axes.set_xlim(-0.6, len(groups) - 0.4)
@@ -435,6 +438,6 @@ def paired_bars(axes: Axes, bars: Sequence[Bar], *, names: tuple[str, str]) -> N
     """Draw two bars upwards for each thing, in the order of time."""
     places = name_ticks(axes, [bar.name for bar in bars])
     values = [bar.first for bar in bars], [bar.second for bar in bars]
-    for sign, colour, name, found in zip((-1, 1), (COLOURS[1], _PALE), names, values, strict=True):
-        axes.bar([place + sign * 0.2 for place in places], found, 0.38, color=colour, label=name)
+    for sign, colour, name, lengths in zip((-1, 1), (COLOURS[1], _PALE), names, values, strict=True):
+        axes.bar([place + sign * 0.2 for place in places], lengths, 0.38, color=colour, label=name)
     axes.grid(axis="x", visible=False)

@@ -152,7 +152,7 @@ class Section:
     @property
     def parts(self) -> tuple[Part, ...]:
         """All parts, in the order shown."""
-        return tuple(part for one in self.panels for part in one.parts)
+        return tuple(part for panel in self.panels for part in panel.parts)
 
 
 def measured_columns(table: Table) -> Table:
@@ -178,7 +178,7 @@ def panel(title: str, *parts: Part | None, note: str = "", wide: bool = False) -
 
 def section(id: str, title: str, panels: Sequence[Panel | None], *, short: str, lead: str = "") -> Section | None:
     """Return a section of the panels that there are; None without any."""
-    kept = tuple(one for one in panels if one is not None)
+    kept = tuple(panel for panel in panels if panel is not None)
     return Section(id=id, title=title, short=short, lead=lead, panels=kept) if kept else None
 
 

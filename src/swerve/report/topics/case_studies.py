@@ -69,14 +69,14 @@ class CaseStudy:
     @property
     def spikes(self) -> dict[int, float]:
         """Position and threshold of the spikes of the final checkpoint, by the headline divergence and method."""
-        found = self.rows.spikes.get((self.id, self.summary.final), [])
-        return {row["position"]: row["threshold"] for row in found if row["divergence"] == self.summary.divergence}
+        spikes = self.rows.spikes.get((self.id, self.summary.final), [])
+        return {row["position"]: row["threshold"] for row in spikes if row["divergence"] == self.summary.divergence}
 
     @property
     def swaps(self) -> list[dict[str, Any]]:
         """The arms of the swap at this rollout's top spike; none where it was not tested."""
-        found = self.rows.interventions.get(self.id, [])
-        return [row for row in found if row["selection"] == "spike" and row["spike_sequence_id"] == self.id]
+        swaps = self.rows.interventions.get(self.id, [])
+        return [row for row in swaps if row["selection"] == "spike" and row["spike_sequence_id"] == self.id]
 
     @property
     def spike(self) -> int:
@@ -115,27 +115,31 @@ def case_studies(inputs: ReportInputs) -> Iterator[CaseStudy]:
         names.append(name)
         if (repeat := names.count(name)) > 1:
             name = f"{name}-{repeat}"
-        found = CaseStudy(name=name, summary=summary, sequence=sequence, rows=rows, words=tuple(rows.words(sequence)))
-        if found.final:
-            yield found
+        study = CaseStudy(name=name, summary=summary, sequence=sequence, rows=rows, words=tuple(rows.words(sequence)))
+        if study.final:
+            yield study
 
 
 def _chosen(problems: Sequence[str], summary: ProbeSummary, tables: ProbeTables) -> list[dict[str, Any]]:
     """Return the rollouts of the problems; without any those where the swap, then the divergence, is largest."""
+    # The highest divergence of each rollout at the final checkpoint.
     at_final = tables.tokens.filter(pc.equal(tables.tokens["checkpoint"], summary.final))
     grouped = at_final.group_by("sequence_id").aggregate([(summary.divergence, "max")]).to_pydict()
     highest = dict(zip(grouped["sequence_id"], grouped[f"{summary.divergence}_max"], strict=True))
     effects = _swap_effects(tables)
     columns = ["sequence_id", "problem_id", "population"]
-    known = [one for one in tables.sequences.select(columns).to_pylist() if one["sequence_id"] in highest]
+    known = [
+        sequence for sequence in tables.sequences.select(columns).to_pylist() if sequence["sequence_id"] in highest
+    ]
 
-    def order(one: Mapping[str, Any]) -> tuple[Any, ...]:
-        id = one["sequence_id"]
-        return one["population"] != summary.population, -effects.get(id, -1.0), -highest[id], id
+    def order(sequence: Mapping[str, Any]) -> tuple[Any, ...]:
+        id = sequence["sequence_id"]
+        return sequence["population"] != summary.population, -effects.get(id, -1.0), -highest[id], id
 
+    # One rollout of each problem, the one with the largest swap first.
     first: dict[str, int] = {}
-    for one in sorted(known, key=order):
-        first.setdefault(one["problem_id"], one["sequence_id"])
+    for sequence in sorted(known, key=order):
+        first.setdefault(sequence["problem_id"], sequence["sequence_id"])
     for problem in problems:
         if problem not in first:
             raise ConfigError(f"--problem: the probe has no rollout of problem '{problem}'{nearest(problem, first)}")
@@ -245,13 +249,13 @@ def _text_cells(study: CaseStudy) -> tuple[list[tuple[int, int, int, str]], rang
 
 def _top_tokens(study: CaseStudy) -> dict[str, dict[str, float]]:
     """Return the most likely tokens at the spike with their probabilities, of the reference and the checkpoint."""
-    found = {}
+    tokens = {}
     for label in (study.summary.reference, study.summary.final):
         rows = study.rows.topk.get((study.id, label), [])
-        row = next((one for one in rows if one["position"] == study.spike), None)
+        row = next((row for row in rows if row["position"] == study.spike), None)
         if row is not None:
-            found[label] = dict(zip(row["tokens"], row["probs"], strict=True))
-    return found
+            tokens[label] = dict(zip(row["tokens"], row["probs"], strict=True))
+    return tokens
 
 
 def _draw_top(axes: Axes, *, study: CaseStudy) -> None:
@@ -305,7 +309,7 @@ def _study_drawing(study: CaseStudy) -> Drawing:
         rows += [{**place, "token": token, "probability": value} for token, value in probs.items()]
     keys = ("position", "token", "arm", "policy", "num_continuations", "num_successes")
     rows += [{"panel": "swap", **{key: row[key] for key in keys}} for row in study.swaps]
-    num = len([one for one in (_top_tokens(study), study.swaps) if one])
+    num = len([part for part in (_top_tokens(study), study.swaps) if part])
     cells, _ = _text_cells(study)
     heights = (0.2 * (1 + cells[-1][0]), 1.9, 1.7)[: 2 + bool(num)]
     return Drawing(

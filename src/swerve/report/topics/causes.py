@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _headline(summary)
     yield _effect(summary)
-    yield from (_prediction(one, rate=1 - summary.confidence) for one in summary.prediction)
+    yield from (_prediction(entry, rate=1 - summary.confidence) for entry in summary.prediction)
     yield pivot_sentence(summary)
 
 
@@ -84,23 +84,24 @@ def _effect(summary: ProbeSummary) -> str:
         sentence += f", the third token by {points_interval(spike.alternative_effect)}"
     controls = [(name, summary.causal.selection(name)) for name in _CONTROLS]
     overlaps = any(
-        one is not None and one.effect is not None and spike.effect.overlaps(one.effect) for _, one in controls
+        control is not None and control.effect is not None and spike.effect.overlaps(control.effect)
+        for _, control in controls
     )
     verdict = "; the intervals overlap, so the spike is not shown to differ" if overlaps else ""
-    return f"{sentence}; {', '.join(_control(name, one) for name, one in controls)}{verdict}."
+    return f"{sentence}; {', '.join(_control(name, control) for name, control in controls)}{verdict}."
 
 
 _CONTROLS: tuple[SwapPositions, ...] = ("matched", "random")
 
 
-def _control(name: SwapPositions, found: SwapSelection | None) -> str:
-    if found is None:
+def _control(name: SwapPositions, control: SwapSelection | None) -> str:
+    if control is None:
         return f"{name} positions were not measured"
-    if found.effect is None:
+    if control.effect is None:
         return f"at {name} positions it was not measured, as both models choose the same token"
-    same = found.num_positions - found.num_different
-    trivial = f" (the same token at {count(same)} of {count(found.num_positions)})" if same else ""
-    return f"at {name} positions by {points_interval(found.effect)}{trivial}"
+    same = control.num_positions - control.num_different
+    trivial = f" (the same token at {count(same)} of {count(control.num_positions)})" if same else ""
+    return f"at {name} positions by {points_interval(control.effect)}{trivial}"
 
 
 _POSITIONS = {"all": "all positions", "different_tokens": "positions where the tokens differ"}
@@ -111,19 +112,23 @@ def _prediction(entry: Prediction, *, rate: float) -> str:
     """Say which scores go with the size of the effect, by p-values adjusted for their number."""
     if all(selector.spearman is None for selector in entry.selectors):
         return ""
-    found = [
+    ranks = [
         (selector_word(selector.selector), selector.spearman)
         for selector in entry.selectors
         if selector.spearman is not None and selector.p_adjusted is not None and selector.p_adjusted <= rate
     ]
+
+    # Scores whose interval is above or below zero, the strongest first.
     where = _TESTED[entry.positions]
     if entry.policy == "checkpoint":
         where = f"Where the checkpoint continues: {where[:1].lower()}{where[1:]}"
-    above = sorted(((name, rho) for name, rho in found if rho.low > 0), key=lambda one: -one[1].mean)
-    below = [name for name, rho in found if rho.high < 0]
+    above = sorted(((name, rho) for name, rho in ranks if rho.low > 0), key=lambda rank: -rank[1].mean)
+    below = [name for name, rho in ranks if rho.high < 0]
     against = f"; {listed(below)} {'goes' if len(below) == 1 else 'go'} with smaller effects" if below else ""
     if not above:
         return f"{where}, no score is shown to go with the size of the effect{against}."
+
+    # Where the intervals overlap, no score is called the best alone.
     best, most = above[0]
     tied = [name for name, rho in above[1:] if rho.overlaps(most)]
     also = f", {SAME} {listed(tied)}" if tied else ""
@@ -254,17 +259,18 @@ def _difference_table(differences: Sequence[SwapDifference], *, id: str) -> Tabl
 
 
 def _prediction_panels(summary: ProbeSummary) -> Iterator[Panel | None]:
-    several = len({one.policy for one in summary.prediction}) > 1
-    for index, one in enumerate(summary.prediction):
-        where = _POSITIONS[one.positions]
-        by = f", continued by {continuing_model(one.policy, summary)}" if several else ""
+    several = len({entry.policy for entry in summary.prediction}) > 1
+    for index, entry in enumerate(summary.prediction):
+        where = _POSITIONS[entry.positions]
+        by = f", continued by {continuing_model(entry.policy, summary)}" if several else ""
         yield panel(
             f"Does the score predict the effect? {where[:1].upper()}{where[1:]}{by}",
-            DotPlot(rows=tuple(_prediction_rows(one)), ends=CORRELATION_ENDS, around_zero=True),
-            _prediction_table(one, id=f"prediction-{index}"),
-            note=f"Rank correlation of each score with the size of the effect at {count(one.num_positions)} positions, "
+            DotPlot(rows=tuple(_prediction_rows(entry)), ends=CORRELATION_ENDS, around_zero=True),
+            _prediction_table(entry, id=f"prediction-{index}"),
+            note="Rank correlation of each score with the size of the effect at "
+            f"{count(entry.num_positions)} positions, "
             "measured as the product of the effects in two independent halves of the continuations: noise alone gives "
-            f"0, the line. The mean of these products is {signed_interval(one.mean_square_effect)}.",
+            f"0, the line. The mean of these products is {signed_interval(entry.mean_square_effect)}.",
         )
 
 
@@ -306,11 +312,11 @@ def _drawings(summary: ProbeSummary) -> Iterator[Drawing]:
 
 def _all_effects(summary: ProbeSummary) -> list[tuple[str, Estimate]]:
     policies = () if summary.causal is None else summary.causal.by_policy
-    found = []
+    effects = []
     for policy in policies:
         by = f" ({continuing_model(policy.policy, summary)} continues)" if len(policies) > 1 else ""
-        found += [(f"{name}{by}", effect) for name, effect in _effects(policy.selections, summary)]
-    return found
+        effects += [(f"{name}{by}", effect) for name, effect in _effects(policy.selections, summary)]
+    return effects
 
 
 def _draw_effects(axes: Axes, *, effects: list[tuple[str, Estimate]]) -> None:

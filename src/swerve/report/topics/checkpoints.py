@@ -50,11 +50,12 @@ def _section(inputs: ReportInputs) -> Section | None:
         _mistake_panel(inputs.evaluations),
         _response_panel(inputs.evaluations),
         _kind_panel(
-            inputs, lambda one: one.by_part or {}, title="Which parts of the mixture were learned?", id="parts",
-            column="Part",
+            inputs, lambda evaluation: evaluation.by_part or {}, title="Which parts of the mixture were learned?",
+            id="parts", column="Part",
         ),
         _kind_panel(
-            inputs, lambda one: one.by_kind, title="Which kinds of problems were learned?", id="kinds", column="Kind"
+            inputs, lambda evaluation: evaluation.by_kind, title="Which kinds of problems were learned?", id="kinds",
+            column="Kind",
         ),
     ]  # fmt: skip
     if summary is not None:
@@ -96,16 +97,16 @@ _OUTCOMES = {
 def _outcome_table(evaluations: Sequence[Evaluation]) -> Table | None:
     """Return what graders said of the completions; None where all were graded, or nothing tells."""
     shown = [evaluation for evaluation in evaluations if evaluation.statuses]
-    counts = {one.checkpoint: {**one.statuses, "unanswered": one.num_unanswered} for one in shown}
+    counts = {
+        evaluation.checkpoint: {**evaluation.statuses, "unanswered": evaluation.num_unanswered} for evaluation in shown
+    }
     names = [name for name in _OUTCOMES if name == "graded" or any(each.get(name) for each in counts.values())]
     if len(names) == 1:
         return None
     rows = []
-    for one in shown:
-        total = sum(one.statuses.values())
-        rows.append(
-            (one.checkpoint, count(total), *(_counted(counts[one.checkpoint].get(name, 0), total) for name in names))
-        )
+    for evaluation in shown:
+        total, own = sum(evaluation.statuses.values()), counts[evaluation.checkpoint]
+        rows.append((evaluation.checkpoint, count(total), *(_counted(own.get(name, 0), total) for name in names)))
     return Table(
         id="outcomes",
         caption="Outcomes of grading",
@@ -224,6 +225,8 @@ def _response_panel(evaluations: Sequence[Evaluation]) -> Panel | None:
         for evaluation in evaluations
         if evaluation.responses is not None
     }
+
+    # A measure that is 0 everywhere says nothing.
     kept = []
     for key, name, meaning in _RESPONSES:
         values = [form[key] for form in forms.values()]
@@ -257,6 +260,8 @@ def _kind_panel(inputs: ReportInputs, grouped: Grouped, *, title: str, id: str, 
     kinds = sorted({kind for _, scores in shown for kind in scores}, key=by_number)
     if len(kinds) < 2:
         return None
+
+    # A row for each kind: how many problems, and the accuracy of every checkpoint.
     rows = []
     for kind in kinds:
         cells = [scores.get(kind) for _, scores in shown]
@@ -312,30 +317,37 @@ def _dots_note(inputs: ReportInputs) -> str:
 def _charts(inputs: ReportInputs) -> Iterator[Chart]:
     entries = inputs.evaluations
     if entries or not inputs.is_imported:
-        entropy = {"Mean entropy of a token": lambda one: one.entropy}
+        entropy = {"Mean entropy of a token": lambda evaluation: evaluation.entropy}
         yield over_checkpoints(entries, entropy, id="entropy", title="Token entropy", unit="nats")
-        length = {"Mean length": lambda one: one.num_tokens}
+        length = {"Mean length": lambda evaluation: evaluation.num_tokens}
         yield over_checkpoints(entries, length, id="length", title="Response length", unit="tokens")
 
 
 def _kind_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     """Yield the accuracy by kind of problem, the kinds in the order of the numbers in their names."""
     shown = [evaluation for evaluation in inputs.evaluations if evaluation.by_kind]
-    kinds = sorted({kind for one in shown for kind in one.by_kind}, key=by_number)
-    scores = [(one, kind, one.by_kind[kind]) for one in shown for kind in kinds if kind in one.by_kind]
-    if len(kinds) > 1 and any(found.accuracy is not None for _, _, found in scores):
+    kinds = sorted({kind for evaluation in shown for kind in evaluation.by_kind}, key=by_number)
+
+    # A bar for each kind that a checkpoint was asked about.
+    measured = [
+        (evaluation, kind, evaluation.by_kind[kind])
+        for evaluation in shown
+        for kind in kinds
+        if kind in evaluation.by_kind
+    ]
+    if len(kinds) > 1 and any(scores.accuracy is not None for _, _, scores in measured):
         yield Drawing(
             name="accuracy_by_difficulty",
             draw=partial(_draw_kinds, evaluations=shown, kinds=kinds),
             rows=tuple(
                 {
-                    "checkpoint": one.checkpoint,
-                    "global_step": one.step,
+                    "checkpoint": evaluation.checkpoint,
+                    "global_step": evaluation.step,
                     "kind": kind,
-                    "num_problems": found.num_problems,
-                    **numbers(found.accuracy),
+                    "num_problems": scores.num_problems,
+                    **numbers(scores.accuracy),
                 }
-                for one, kind, found in scores
+                for evaluation, kind, scores in measured
             ),
             size=(min(16.0, max(6.0, 2.5 + 0.12 * len(kinds) * (2 + len(shown)))), 3.4),
         )

@@ -32,15 +32,15 @@ _NUM_PANELS = 6
 
 def _drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     specs = {name: spec for topic in topics() for name, spec in topic.figures.items()}
-    found = [drawing for name in _MAIN for drawing in specs[name].draw(inputs)][:_NUM_PANELS]
-    if len(found) > 1:
-        columns = min(3, len(found))
+    drawings = [drawing for name in _MAIN for drawing in specs[name].draw(inputs)][:_NUM_PANELS]
+    if len(drawings) > 1:
+        columns = min(3, len(drawings))
         yield Drawing(
             name="summary_dashboard",
-            draw=partial(_draw, drawings=found),
-            rows=tuple({"figure": one.name, **row} for one in found for row in one.rows),
-            panels=grid_of(len(found), columns),
-            size=(5.6 * columns, 3.4 if len(found) <= columns else 6.8),
+            draw=partial(_draw, drawings=drawings),
+            rows=tuple({"figure": drawing.name, **row} for drawing in drawings for row in drawing.rows),
+            panels=grid_of(len(drawings), columns),
+            size=(5.6 * columns, 3.4 if len(drawings) <= columns else 6.8),
         )
 
 

@@ -48,10 +48,10 @@ def _baseline(summary: ProbeSummary) -> str:
 
 
 def _largest_pair(summary: ProbeSummary) -> str:
-    pairs = [(one, mean) for one in summary.consecutive_pairs if (mean := one.of(summary.divergence)) is not None]
+    pairs = [(pair, mean) for pair in summary.consecutive_pairs if (mean := pair.of(summary.divergence)) is not None]
     if len(pairs) < 2:
         return ""
-    (pair, most), (second, next_most) = sorted(pairs, key=lambda one: -one[1].mean)[:2]
+    (pair, most), (second, next_most) = sorted(pairs, key=lambda entry: -entry[1].mean)[:2]
     tie = ""
     if most.overlaps(next_most):
         tie = f", though its interval overlaps that of {second.reference} to {second.checkpoint}"
@@ -106,7 +106,9 @@ def pair_panel(summary: ProbeSummary) -> Panel | None:
 
 
 def _means(entry: DivergenceMeans) -> tuple[str, ...]:
-    return tuple(number_interval(one) for one in (*map(entry.of, DIVERGENCE_NAMES), entry.entropy, entry.entropy_ref))
+    return tuple(
+        number_interval(estimate) for estimate in (*map(entry.of, DIVERGENCE_NAMES), entry.entropy, entry.entropy_ref)
+    )
 
 
 def _charts(inputs: ReportInputs) -> Iterator[Chart]:
@@ -163,7 +165,7 @@ def step_axis(inputs: ReportInputs, labels: Sequence[str]) -> StepAxis:
     known = [step for step in map(inputs.step, labels) if step is not None]
     if len(known) == len(labels):
         return StepAxis(tuple(known), "global step")
-    own = [int(found[0]) for label in labels if (found := re.search(r"\d+$", label))]
+    own = [int(number[0]) for label in labels if (number := re.search(r"\d+$", label))]
     if len(set(own)) == len(labels):
         return StepAxis(tuple(own), "step of the stage")
     return StepAxis(tuple(range(1, len(labels) + 1)), "checkpoint")

@@ -68,14 +68,14 @@ def _doses(summary: ProbeSummary) -> Iterator[str]:
 
 def _least_dose(entry: CrossSamplingDirection) -> tuple[CrossSamplingSelector, CrossSamplingPoint] | None:
     """Return the selector and point that recover most of the gap at the least budget, random ones left out."""
-    found = [
+    doses = [
         (point.budget, -point.recovered.mean, selector, point)
         for selector in entry.selectors
         if selector.selector != "random"
         for point in selector.points
         if point.recovered is not None and point.accuracy is not None
     ]
-    return min(found, key=lambda one: one[:2])[2:] if found else None
+    return min(doses, key=lambda dose: dose[:2])[2:] if doses else None
 
 
 def _against_random(selector: CrossSamplingSelector) -> str:
@@ -91,7 +91,9 @@ def dose_panel(summary: ProbeSummary) -> Panel | None:
     if sampling is None:
         return None
     charts = [ChartPart(chart=chart) for chart in _dose_charts(summary)]
-    tables = [_dose_table(one, summary, id=f"dose-{index}") for index, one in enumerate(sampling.directions)]
+    tables = [
+        _dose_table(direction, summary, id=f"dose-{index}") for index, direction in enumerate(sampling.directions)
+    ]
     return panel(
         "How few tokens of the other model are enough?",
         *charts,
@@ -150,8 +152,8 @@ def _dose_chart(entry: CrossSamplingDirection, summary: ProbeSummary) -> Chart:
 
 
 def _dose_points(selector: CrossSamplingSelector, base: Estimate | None) -> dict[float, Estimate]:
-    found = {} if base is None else {0.0: base}
-    return found | {point.share_swapped: point.accuracy for point in selector.points if point.accuracy is not None}
+    points = {} if base is None else {0.0: base}
+    return points | {point.share_swapped: point.accuracy for point in selector.points if point.accuracy is not None}
 
 
 def pivot_panel(summary: ProbeSummary) -> Panel | None:
@@ -164,10 +166,12 @@ def pivot_panel(summary: ProbeSummary) -> Panel | None:
         ("a wrong step", pivots.on_wrong),
         ("the first wrong step", pivots.on_first_wrong),
     )
-    found = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
+
+    # What was searched, found and confirmed, each beside what chance gives.
+    number = f"{count(pivots.num_pivots)} in {count(pivots.num_rollouts_with_pivot)} of {count(pivots.num_rollouts)}"
     most = f"{pivots.max_confirmed_below_gap:.1f}"
     rows = (
-        ("tokens that change the success by the gap", f"{found} rollouts"),
+        ("tokens that change the success by the gap", f"{number} rollouts"),
         ("rises, falls", f"{count(pivots.num_rises)}, {count(pivots.num_falls)}"),
         ("confirmed: fresh continuations exclude a smaller change", count(pivots.num_confirmed)),
         ("of these with a smaller change, on average at most", most),

@@ -48,6 +48,8 @@ def _measured(inputs: ReportInputs) -> _Accuracies | None:
             first=first.accuracy,
             last=last.accuracy,
         )
+
+    # Without evaluations, the samples that rollouts were selected from.
     selected = None if summary is None else summary.selected
     if summary is None or selected is None or selected.reference_accuracy is None or selected.final_accuracy is None:
         return None
@@ -62,16 +64,16 @@ def _measured(inputs: ReportInputs) -> _Accuracies | None:
 
 
 def _accuracy(inputs: ReportInputs) -> str:
-    found = _measured(inputs)
-    if found is None:
+    measured = _measured(inputs)
+    if measured is None:
         return "Accuracy was not measured."
-    said = change(found.first, found.last, at=found.labels)
-    if found.difference is not None:
-        values = zip((found.first, found.last), found.labels, strict=True)
+    said = change(measured.first, measured.last, at=measured.labels)
+    if measured.difference is not None:
+        values = zip((measured.first, measured.last), measured.labels, strict=True)
         said = " and ".join(f"{percent_interval(value)} at {label}" for value, label in values)
-        shown = "" if found.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
-        said = f"is {said}, a difference of {points_interval(found.difference)} points{shown}."
-    return f"On {found.problems}, {found.name} {said}"
+        shown = "" if measured.difference.excludes(0) else ": the interval holds 0, so no difference is shown"
+        said = f"is {said}, a difference of {points_interval(measured.difference)} points{shown}."
+    return f"On {measured.problems}, {measured.name} {said}"
 
 
 def _samples(inputs: ReportInputs) -> str:
@@ -88,15 +90,15 @@ def _samples(inputs: ReportInputs) -> str:
 
 
 def _tile(inputs: ReportInputs) -> Tile:
-    found = _measured(inputs)
-    if found is None:
+    measured = _measured(inputs)
+    if measured is None:
         detail = "responses from elsewhere" if inputs.is_imported else "run swerve eval"
         return Tile(caption="Greedy accuracy", value=NOT_MEASURED, detail=detail)
-    first, last = found.labels
+    first, last = measured.labels
     return Tile(
-        caption=f"{found.name[:1].upper()}{found.name[1:]}",
-        value=f"{percent(found.first.mean)} → {percent(found.last.mean)}",
-        detail=f"{first} to {last}, {found.problems}",
+        caption=f"{measured.name[:1].upper()}{measured.name[1:]}",
+        value=f"{percent(measured.first.mean)} → {percent(measured.last.mean)}",
+        detail=f"{first} to {last}, {measured.problems}",
     )
 
 
@@ -126,9 +128,9 @@ def _sampling_chart(entries: tuple[Evaluation, ...]) -> Iterator[Chart]:
         return
 
     curves: dict[str, Callable[[Evaluation], Estimate | None]] = {
-        "pass@1": lambda one: one.pass_at(1),
-        f"pass@{k}": lambda one: one.pass_at(k),
-        f"maj@{k}": lambda one: one.majority_at(k),
+        "pass@1": lambda evaluation: evaluation.pass_at(1),
+        f"pass@{k}": lambda evaluation: evaluation.pass_at(k),
+        f"maj@{k}": lambda evaluation: evaluation.majority_at(k),
     }
     yield over_checkpoints(entries, curves, id="sampling", title=f"Accuracy of {k} samples per problem", unit="share")
 

@@ -144,7 +144,7 @@ def _table_panel(summary: ProbeSummary, selected: Selected) -> Panel | None:
     )
     header = ("Problems", f"{summary.final} right", f"{summary.final} wrong")
     facts = Table(id="outcomes", caption="Right and wrong of both", header=header, rows=rows)
-    files = [(one.path, one.num_responses) for one in (selected.reference, selected.final)]
+    files = [(side.path, side.num_responses) for side in (selected.reference, selected.final)]
     read = " and ".join(f"{count(num)} samples in {path}" for path, num in files)
     asked = f"; only {', '.join(selected.where)}" if selected.where else ""
     left_out = f" {count(selected.num_unshared)} problems are in one file only." if selected.num_unshared else ""

@@ -90,17 +90,17 @@ def _areas(selectors: Iterable[SelectorRecovery]) -> list[tuple[str, Estimate]]:
 
 
 def _selectors(summary: ProbeSummary) -> str:
-    found = _areas(() if summary.recovery is None else summary.recovery.selectors)
-    if not found:
+    areas = _areas(() if summary.recovery is None else summary.recovery.selectors)
+    if not areas:
         return ""
-    above = [(name, auc) for name, auc in found if auc.low > 0.5]
+    above = [(name, auc) for name, auc in areas if auc.low > 0.5]
     if not above:
         return "No score ranks the known wrong steps above chance."
-    best, most = max(above, key=lambda one: one[1].mean)
+    best, most = max(above, key=lambda area: area[1].mean)
     tied = [selector_word(name) for name, auc in above if name != best and auc.overlaps(most)]
     also = f", {SAME} {listed(tied)}" if tied else ""
     return (
-        f"Of {count(len(found))} scores, {count(len(above))} rank the known wrong steps above chance; the highest AUC "
+        f"Of {count(len(areas))} scores, {count(len(above))} rank the known wrong steps above chance; the highest AUC "
         f"is that of {selector_word(best)}, {number_interval(most)}{also}."
     )
 
@@ -119,8 +119,8 @@ def _rule(summary: ProbeSummary) -> str:
 def _null(summary: ProbeSummary) -> str:
     """Say what each method finds in the null pair, where there is nothing to find."""
     rates = _null_rates(summary)
-    some = [f"{name} {number_interval(one)}" for name, one, _ in rates if one.mean > 0]
-    none = [f"{name} none (at most {number(one.high)})" for name, one, _ in rates if one.mean == 0]
+    some = [f"{name} {number_interval(rate)}" for name, rate, _ in rates if rate.mean > 0]
+    none = [f"{name} none (at most {number(rate.high)})" for name, rate, _ in rates if rate.mean == 0]
     if not some and not none:
         return ""
     density = None if summary.rule is None else summary.spikes_per_1000(summary.rule)
@@ -176,11 +176,11 @@ def _section(inputs: ReportInputs) -> Section | None:
 
 def _hits(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None]]:
     """Return how often the top spike of each checkpoint is on the first wrong step, and how often by chance."""
-    found = (summary.spike_hits(label, summary.divergence) for label in summary.checkpoints)
+    hits = (summary.spike_hits(label, summary.divergence) for label in summary.checkpoints)
     return [
-        (one.checkpoint, one.top_on_first_wrong, one.chance_first_wrong)
-        for one in found
-        if one is not None and one.top_on_first_wrong is not None
+        (hit.checkpoint, hit.top_on_first_wrong, hit.chance_first_wrong)
+        for hit in hits
+        if hit is not None and hit.top_on_first_wrong is not None
     ]
 
 
@@ -203,6 +203,8 @@ def _selector_panel(summary: ProbeSummary) -> Panel | None:
     recovery = summary.recovery
     if recovery is None:
         return None
+
+    # Each score with its areas; the plot shows them, the table is folded.
     rows = tuple(
         (
             named(SELECTORS, selector.selector),
@@ -248,19 +250,19 @@ def _recovery_panel(summary: ProbeSummary) -> Panel | None:
 
 def _recovery_table(summary: ProbeSummary, divergence: Divergence, *, folded: bool) -> Table:
     rows = []
-    for one in () if summary.recovery is None else summary.recovery.spikes:
-        if one.divergence == divergence:
-            null = summary.false_discoveries(divergence, one.method)
+    for recovery in () if summary.recovery is None else summary.recovery.spikes:
+        if recovery.divergence == divergence:
+            null = summary.false_discoveries(divergence, recovery.method)
             rows.append(
                 (
-                    named(METHODS, one.method),
-                    count(one.num_spikes),
-                    percent_interval(one.precision),
-                    percent(one.chance_precision),
-                    percent_interval(one.recall),
-                    percent(one.chance_recall),
-                    number_interval(one.f1),
-                    number(summary.spikes_per_1000(one)),
+                    named(METHODS, recovery.method),
+                    count(recovery.num_spikes),
+                    percent_interval(recovery.precision),
+                    percent(recovery.chance_precision),
+                    percent_interval(recovery.recall),
+                    percent(recovery.chance_recall),
+                    number_interval(recovery.f1),
+                    number(summary.spikes_per_1000(recovery)),
                     number_interval(None if null is None else null.per_1000_tokens),
                 )
             )
@@ -282,8 +284,8 @@ def _null_table(summary: ProbeSummary) -> Table | None:
         return None
 
     def rate(divergence: Divergence, method: str) -> str:
-        found = summary.false_discoveries(divergence, method)
-        return number_interval(None if found is None else found.per_1000_tokens)
+        discoveries = summary.false_discoveries(divergence, method)
+        return number_interval(None if discoveries is None else discoveries.per_1000_tokens)
 
     methods = dict.fromkeys(method for discovery in null.false_discoveries.values() for method in discovery)
     return Table(
@@ -291,7 +293,7 @@ def _null_table(summary: ProbeSummary) -> Table | None:
         caption="Spikes per 1,000 tokens in the null pair",
         note=f"{count(null.num_tokens)} tokens.",
         header=("Method", *DIVERGENCE_NAMES.values()),
-        rows=tuple((named(METHODS, one), *(rate(key, one) for key in DIVERGENCE_NAMES)) for one in methods),
+        rows=tuple((named(METHODS, method), *(rate(key, method) for key in DIVERGENCE_NAMES)) for method in methods),
     )
 
 
@@ -371,14 +373,16 @@ def _density_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
         return
     densities = [density for density in summary.spike_densities if density.per_1000_tokens is not None]
     methods = {density.method for density in densities}
-    method = next((one for one in (summary.spike_method, "absolute", "calibrated") if one in methods), None)
+    method = next((name for name in (summary.spike_method, "absolute", "calibrated") if name in methods), None)
+
+    # Thresholds in nats are comparable between checkpoints, those relative to a rollout are not.
     shown = [density for density in densities if density.method == method]
     if method is None or not shown:
         return
-    labels = list(dict.fromkeys(one.checkpoint for one in shown))
-    at = {(one.checkpoint, one.region): one.per_1000_tokens for one in shown}
+    labels = list(dict.fromkeys(density.checkpoint for density in shown))
+    at = {(density.checkpoint, density.region): density.per_1000_tokens for density in shown}
     null = summary.false_discoveries(shown[0].divergence, method)
-    limits = {one.threshold for one in shown if one.threshold is not None}
+    limits = {density.threshold for density in shown if density.threshold is not None}
     above = f" above {limits.pop():g} nats" if len(limits) == 1 else f" ({METHODS[method]} rule)"
     axis = step_axis(inputs, labels)
     chart = Chart(
@@ -439,9 +443,9 @@ def _null_rates(summary: ProbeSummary) -> list[tuple[str, Estimate, float | None
     real = {rule.method: summary.spikes_per_1000(rule) for rule in rules if rule.divergence == summary.divergence}
     rates = []
     for method, name in METHODS.items():
-        found = summary.false_discoveries(summary.divergence, method)
-        if found is not None and found.per_1000_tokens is not None:
-            rates.append((name, found.per_1000_tokens, real.get(method)))
+        discoveries = summary.false_discoveries(summary.divergence, method)
+        if discoveries is not None and discoveries.per_1000_tokens is not None:
+            rates.append((name, discoveries.per_1000_tokens, real.get(method)))
     return rates
 
 

@@ -36,7 +36,7 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
     yield _correlates(summary)
     yield _onset(summary)
     yield _signal(summary)
-    yield from (_attribution(one) for one in summary.attribution or ())
+    yield from (_attribution(entry) for entry in summary.attribution or ())
 
 
 def _direction(summary: ProbeSummary) -> str:
@@ -52,8 +52,8 @@ def _direction(summary: ProbeSummary) -> str:
 
 def _correlates(summary: ProbeSummary) -> str:
     key = summary.final, "correct"
-    tested = (one for one in summary.correlates or () if one.p_adjusted is not None)
-    entry = next((one for one in tested if (one.checkpoint, one.correlate) == key), None)
+    tested = (correlate for correlate in summary.correlates or () if correlate.p_adjusted is not None)
+    entry = next((correlate for correlate in tested if (correlate.checkpoint, correlate.correlate) == key), None)
     if entry is None:
         return ""
     sign = "is not shown to go with the answer"
@@ -128,27 +128,27 @@ def _section(inputs: ReportInputs) -> Section | None:
 
 def _direction_panel(summary: ProbeSummary) -> Panel | None:
     rows, steps = [], []
-    for one in summary.direction or ():
-        name = f"{one.checkpoint} on text of {one.source}"
+    for direction in summary.direction or ():
+        name = f"{direction.checkpoint} on text of {direction.source}"
         rows.append(
             (
                 name,
-                percent_interval(one.share_good),
-                percent_interval(one.share_good_tokens),
-                signed_interval(one.mean_move_right),
-                signed_interval(one.mean_move_wrong),
-                number_interval(one.auc),
+                percent_interval(direction.share_good),
+                percent_interval(direction.share_good_tokens),
+                signed_interval(direction.mean_move_right),
+                signed_interval(direction.mean_move_wrong),
+                number_interval(direction.auc),
             )
         )
-        if one.wrong_steps is not None:
+        if direction.wrong_steps is not None:
             steps.append(
                 (
                     name,
-                    count(one.wrong_steps.num_tokens),
-                    signed_interval(one.wrong_steps.mean_move),
-                    signed_interval(one.wrong_steps.mean_move_others),
-                    percent_interval(one.wrong_steps.share_expected_ref),
-                    percent_interval(one.wrong_steps.share_expected),
+                    count(direction.wrong_steps.num_tokens),
+                    signed_interval(direction.wrong_steps.mean_move),
+                    signed_interval(direction.wrong_steps.mean_move_others),
+                    percent_interval(direction.wrong_steps.share_expected_ref),
+                    percent_interval(direction.wrong_steps.share_expected),
                 )
             )
     top = "Top token right"
@@ -208,18 +208,20 @@ def _biography_panel(summary: ProbeSummary) -> Panel | None:
     biographies = summary.biographies
     if biographies is None:
         return None
+
+    # Wrong steps beside the other tokens.
     groups = [(name, biographies.tokens[key]) for key, name in _GROUPS.items() if key in biographies.tokens]
     rows = tuple(
         (
             name,
-            count(one.num_tokens),
-            percent_interval(one.share_moved),
-            percent_interval(one.share_reversed),
-            number(one.median_linearity),
-            percent_interval(None if one.change_points is None else one.change_points.share),
+            count(group.num_tokens),
+            percent_interval(group.share_moved),
+            percent_interval(group.share_reversed),
+            number(group.median_linearity),
+            percent_interval(None if group.change_points is None else group.change_points.share),
         )
-        for name, one in groups
-        if one.num_tokens
+        for name, group in groups
+        if group.num_tokens
     )
     return panel(
         "When does a token leave the reference?",
@@ -271,15 +273,20 @@ def _correlate_table(entries: Sequence[Correlate], *, id: str, caption: str, fol
 
 def _attribution_panel(summary: ProbeSummary) -> Panel | None:
     rows = []
-    for one in summary.attribution or ():
-        shares = {"prompt": one.prompt, "last 5 tokens": one.recent, "earlier wrong steps": one.wrong}
+    for attribution in summary.attribution or ():
+        # Each kind of earlier token beside its share if all counted alike, and the mean distance.
+        shares = {
+            "prompt": attribution.prompt,
+            "last 5 tokens": attribution.recent,
+            "earlier wrong steps": attribution.wrong,
+        }
         for name, part in shares.items():
             cells = count(part.num_spots), percent_interval(part.score), percent(part.uniform)
-            rows.append((f"{one.model}: {name}", *cells))
-        away = one.distance
+            rows.append((f"{attribution.model}: {name}", *cells))
+        away = attribution.distance
         cells = count(away.num_spots), number_interval(away.score), number(away.uniform)
-        rows.append((f"{one.model}: mean distance (tokens)", *cells))
-    methods = sorted({one.method.replace("_", " ") for one in summary.attribution or ()})
+        rows.append((f"{attribution.model}: mean distance (tokens)", *cells))
+    methods = sorted({attribution.method.replace("_", " ") for attribution in summary.attribution or ()})
     return panel(
         "Which earlier tokens decide a spike?",
         Table(
@@ -298,15 +305,15 @@ _SIGNALS: tuple[Literal["signal", "no_signal", "not_seen"], ...] = ("signal", "n
 
 def _signal_panel(summary: ProbeSummary) -> Panel | None:
     rows = []
-    for one in summary.training_signal:
-        groups = [one.divergence.get(key) for key in _SIGNALS]
-        direction = one.direction
+    for signal in summary.training_signal:
+        groups = [signal.divergence.get(key) for key in _SIGNALS]
+        direction = signal.direction
         rows.append(
             (
-                f"{one.checkpoint} against {one.reference}",
+                f"{signal.checkpoint} against {signal.reference}",
                 *(number_interval(None if group is None else group.mean) for group in groups),
-                number_interval(one.spill_over),
-                signed_interval(one.advantage_correlation),
+                number_interval(signal.spill_over),
+                signed_interval(signal.advantage_correlation),
                 percent_interval(None if direction is None else direction.agreement),
                 percent(None if direction is None else direction.chance),
                 signed_interval(None if direction is None else direction.above_chance),

@@ -87,7 +87,7 @@ def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: 
     kept = {name: values for name, values in read.items() if _worth_drawing(values, metrics[name])}
     # Stages without any of the metrics would only widen the axis.
     is_known = [any(value is not None for value in row) for row in zip(*kept.values(), strict=True)]
-    measured = {step.stage for step, one in zip(inputs.metrics, is_known, strict=False) if one}
+    measured = {step.stage for step, known in zip(inputs.metrics, is_known, strict=False) if known}
     shown = [
         (at, step)
         for at, step in enumerate(inputs.metrics)
@@ -110,11 +110,13 @@ def _chart(inputs: ReportInputs, metrics: Mapping[str, str], *, id: str, title: 
 
 def _stages(metrics: Sequence[StepMetrics]) -> tuple[Stage, ...]:
     """Return where the stages are, and within a stage its phases."""
-    found: dict[str, Stage] = {}
+    stages: dict[str, Stage] = {}
     for metric in metrics:
         name = metric.stage if metric.phase is None else f"{metric.stage}, phase {metric.phase}"
-        found[name] = Stage(name=name, start=found[name].start if name in found else metric.step - 1, end=metric.step)
-    return tuple(found.values())
+        stages[name] = Stage(
+            name=name, start=stages[name].start if name in stages else metric.step - 1, end=metric.step
+        )
+    return tuple(stages.values())
 
 
 def _value(step: StepMetrics, key: str) -> float | None:

@@ -42,16 +42,16 @@ def _sentences(summary: ProbeSummary) -> Iterator[str]:
 
 
 def _regions(summary: ProbeSummary) -> str:
-    found = [
+    regions = [
         (REGIONS[region.region], fraction, region.share_tokens)
         for region in summary.regions
         if region.checkpoint == summary.final
         and (fraction := region.share_divergence.get(summary.divergence)) is not None
     ]
-    if not found:
+    if not regions:
         return ""
-    name, most, tokens = max(found, key=lambda one: one[1].mean)
-    rest = [other for other, fraction, _ in found if other != name and fraction.overlaps(most)]
+    name, most, tokens = max(regions, key=lambda region: region[1].mean)
+    rest = [other for other, fraction, _ in regions if other != name and fraction.overlaps(most)]
     tie = f" ({SAME} the {listed(rest)})" if rest else ""
     return (
         f"The {name} third of the rollouts, {percent(tokens)} of the tokens, carries {percent_interval(most)} of the "
@@ -123,8 +123,8 @@ def _category_panel(summary: ProbeSummary | None) -> Panel | None:
 
 
 def _final_categories(summary: ProbeSummary) -> list[CategoryShare]:
-    found = [category for category in summary.categories if category.checkpoint == summary.final]
-    return sorted(found, key=lambda one: -(one.share_divergence or 0.0))
+    categories = [category for category in summary.categories if category.checkpoint == summary.final]
+    return sorted(categories, key=lambda category: -(category.share_divergence or 0.0))
 
 
 def _bars(categories: list[CategoryShare]) -> tuple[Bar, ...]:
@@ -189,13 +189,13 @@ def _region_table(summary: ProbeSummary) -> Table:
 def _style_table(summary: ProbeSummary) -> Table:
     rows = tuple(
         (
-            one.checkpoint,
-            count(one.num_style_tokens),
-            percent_interval(one.share_tokens),
-            percent_interval(one.share_divergence),
-            points_interval(one.excess),
+            style.checkpoint,
+            count(style.num_style_tokens),
+            percent_interval(style.share_tokens),
+            percent_interval(style.share_divergence),
+            points_interval(style.excess),
         )
-        for one in summary.style
+        for style in summary.style
     )
     return Table(
         id="style",
@@ -210,11 +210,11 @@ def _style_table(summary: ProbeSummary) -> Table:
 
 def _rank_table(summary: ProbeSummary) -> Table:
     rows = []
-    for one in summary.rank_shift:
-        for model, ranks in ((one.checkpoint, one.rank), (summary.reference, one.rank_ref)):
-            text = "its own text" if one.source == model else f"text of {one.source}"
+    for shift in summary.rank_shift:
+        for model, ranks in ((shift.checkpoint, shift.rank), (summary.reference, shift.rank_ref)):
+            text = "its own text" if shift.source == model else f"text of {shift.source}"
             cells = (percent_interval(ranks[name].share if name in ranks else None) for name in _CLASSES)
-            rows.append((f"{model} on {text}", count(one.num_tokens), *cells))
+            rows.append((f"{model} on {text}", count(shift.num_tokens), *cells))
     header = ("Rank under", "Tokens", *(name.capitalize() for name in _CLASSES))
     return Table(id="ranks", caption="Rank shifts", header=header, rows=tuple(rows))
 
@@ -232,12 +232,12 @@ def _entropy_panel(summary: ProbeSummary) -> Panel | None:
 def _entropy_table(summary: ProbeSummary) -> Table:
     rows = tuple(
         (
-            one.checkpoint,
-            number_interval(one.entropy),
-            signed_interval(one.change),
-            percent_interval(one.share_argmax_changed),
+            mean.checkpoint,
+            number_interval(mean.entropy),
+            signed_interval(mean.change),
+            percent_interval(mean.share_argmax_changed),
         )
-        for one in (() if summary.entropy is None else summary.entropy.means)
+        for mean in (() if summary.entropy is None else summary.entropy.means)
     )
     return Table(
         id="entropy",
@@ -250,15 +250,17 @@ def _entropy_table(summary: ProbeSummary) -> Table:
 
 def _forking_table(summary: ProbeSummary) -> Table:
     rows = []
-    for one in () if summary.entropy is None else summary.entropy.forking:
-        spikes = one.spikes.get(summary.divergence)
+
+    # What falls on the tokens at which the reference is least certain.
+    for forking in () if summary.entropy is None else summary.entropy.forking:
+        spikes = forking.spikes.get(summary.divergence)
         rows.append(
             (
-                one.checkpoint,
-                percent(one.share_tokens),
-                percent_interval(one.share_divergence.get(summary.divergence)),
+                forking.checkpoint,
+                percent(forking.share_tokens),
+                percent_interval(forking.share_divergence.get(summary.divergence)),
                 percent_interval(None if spikes is None else spikes.share),
-                percent_interval(one.wrong_steps.share),
+                percent_interval(forking.wrong_steps.share),
             )
         )
     return measured_columns(
@@ -282,29 +284,33 @@ def _entropy_places(summary: ProbeSummary) -> Table:
         id="entropy-places",
         caption=f"Entropy at {summary.final}, by third and category",
         header=("Where", "Entropy", "Change"),
-        rows=tuple((name, number_interval(one.entropy), signed_interval(one.change)) for name, one in places),
+        rows=tuple(
+            (name, number_interval(entropy.entropy), signed_interval(entropy.change)) for name, entropy in places
+        ),
         folded=True,
     )
 
 
 def _category_drawings(summary: ProbeSummary) -> Iterator[Drawing]:
     """Yield the mean forward KL of every category at every checkpoint, the largest category at the end first."""
-    means = {(one.checkpoint, one.category): one.forward_kl for one in summary.categories}
+    means = {(category.checkpoint, category.category): category.forward_kl for category in summary.categories}
     if not any(means.values()):
         return
-    categories = [one.category for one in _final_categories(summary)]
+
+    # Categories that the final checkpoint lacks come last.
+    categories = [category.category for category in _final_categories(summary)]
     categories += dict.fromkeys(category for _, category in means if category not in categories)
     labels = list(dict.fromkeys(label for label, _ in means))
     rows = (
         {
-            "checkpoint": one.checkpoint,
-            "category": one.category,
-            "num_tokens": one.num_tokens,
-            "share_tokens": one.share_tokens,
-            "share_divergence": one.share_divergence,
-            **{f"{key}_{part}": value for key, mean in one.mean.items() for part, value in numbers(mean).items()},
+            "checkpoint": category.checkpoint,
+            "category": category.category,
+            "num_tokens": category.num_tokens,
+            "share_tokens": category.share_tokens,
+            "share_divergence": category.share_divergence,
+            **{f"{key}_{part}": value for key, mean in category.mean.items() for part, value in numbers(mean).items()},
         }
-        for one in summary.categories
+        for category in summary.categories
     )
     series = {label: [means.get((label, category)) for category in categories] for label in labels}
     yield Drawing(
@@ -331,6 +337,8 @@ def _entropy_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
     parts: list[dict[str, EntropyChange]] = [
         {"all tokens": mean, **{f"{REGIONS[region.region]} third": region for region in mean.regions}} for mean in means
     ]
+
+    # A curve for all tokens and one for each third.
     axis = step_axis(inputs, [mean.checkpoint for mean in means])
     names = dict.fromkeys(name for each in parts for name in each)
     chart = Chart(
@@ -345,15 +353,17 @@ def _entropy_drawings(inputs: ReportInputs) -> Iterator[Drawing]:
         ),
         stages=(),
     )
+
+    # The same numbers as a table.
     rows = (
         {
-            "checkpoint": one.checkpoint,
+            "checkpoint": mean.checkpoint,
             "tokens": name,
             "entropy": None if part.entropy is None else part.entropy.mean,
             "entropy_ref": None if part.entropy_ref is None else part.entropy_ref.mean,
             **{f"reduction_{key}": value for key, value in numbers(_reduction(part)).items()},
         }
-        for one, each in zip(means, parts, strict=True)
+        for mean, each in zip(means, parts, strict=True)
         for name, part in each.items()
     )
     if chart.measured:
