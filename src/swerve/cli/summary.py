@@ -265,8 +265,8 @@ def _crossing_lines(probe: ProbeSummary) -> Iterator[str]:
         first = [(selector.selector, selector.points[0]) for selector in direction.selectors if selector.points]
         chosen = ", ".join(f"{name} {_mean(point.accuracy)}" for name, point in first)
         yield (
-            f"Cross-sampling, {other} into {base}: accuracy {_mean(direction.base)} -> {_mean(direction.other)} with all "
-            f"tokens; with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
+            f"Cross-sampling, {other} into {base}: accuracy {_mean(direction.base)} -> {_mean(direction.other)} with "
+            f"all tokens; with {format_percent(first[0][1].budget if first else None)} of them, chosen by {chosen}."
         )
 
 
