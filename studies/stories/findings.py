@@ -117,7 +117,7 @@ def _found(
             kind: {name: float(getattr(stats, name).mean()) for name in DIVERGENCES}
             for kind, stats in measured.noise.items()
         },
-        "categories": category_shares(last, table, divergence="js"),
+        "categories": category_shares(last, table, divergence="js", intervals=Intervals()),
         "rank_shift": rank_shifts(last, intervals=Intervals()),
         "steps": [_share_on_name(data, index) for index in range(len(data.checkpoints))],
     }

@@ -68,7 +68,7 @@ SPIKES = all_spikes(DATA, SpikeConfig(num_sd=1.5))
 
 
 def test_spikes_of_both_sequences() -> None:
-    found = [row for row in SPIKES.rows() if (row["divergence"], row["method"]) == ("js", "zscore")]
+    found = [row for row in SPIKES.table().to_pylist() if (row["divergence"], row["method"]) == ("js", "zscore")]
     assert [(row["checkpoint"], row["sequence_id"], row["position"], row["height"]) for row in found] == [
         ("rl-1", 0, 3, 1),
         ("rl-1", 1, 0, 1),
@@ -138,12 +138,12 @@ def test_an_infinite_divergence_has_no_mean() -> None:
     js[0][4] = math.inf
     data = measurements(js, [{}, {}], [6, 4])
     assert divergence_means(data, intervals=Intervals())[0].js is None
-    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")
+    figures = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js", intervals=Intervals())
     assert figures[0].share_divergence is None
 
 
 def test_category_shares_and_rates() -> None:
-    figures = category_shares(DATA, SPIKES, divergence="js")
+    figures = category_shares(DATA, SPIKES, divergence="js", intervals=Intervals())
     assert [(one.checkpoint, one.category) for one in figures] == [
         ("rl-1", "math_symbol"),
         ("rl-1", "number"),
@@ -287,7 +287,7 @@ def test_several_rollouts_of_a_problem_are_one_observation() -> None:
 
 
 def test_categories_have_intervals_over_problems() -> None:
-    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js")
+    (symbol, *_) = category_shares(DATA, SPIKES, divergence="js", intervals=Intervals())
     assert symbol.share_divergence_interval.mean == symbol.share_divergence
     # of two problems, 0 and all of what is there
     assert symbol.share_divergence_interval.low < 0.01 < 0.99 < symbol.share_divergence_interval.high
@@ -299,16 +299,31 @@ def test_categories_have_intervals_over_problems() -> None:
 def test_categories_do_not_depend_on_how_sequences_are_numbered() -> None:
     renumbered = replace(DATA, sequences=tuple(replace(one, sequence_id=7 - one.sequence_id) for one in DATA.sequences))
     spikes = all_spikes(renumbered, SpikeConfig(num_sd=1.5))
-    assert category_shares(renumbered, spikes, divergence="js") == category_shares(DATA, SPIKES, divergence="js")
+    how = Intervals()
+    again = category_shares(renumbered, spikes, divergence="js", intervals=how)
+    assert again == category_shares(DATA, SPIKES, divergence="js", intervals=how)
 
 
 def test_the_table_of_spikes_has_their_rows() -> None:
     table = SPIKES.table().cast(SPIKES_SCHEMA)
-    assert table.num_rows == len(SPIKES.rows()) > 20
-    for row, expected in zip(table.to_pylist(), SPIKES.rows(), strict=True):
-        for name in ("value", "threshold"):
-            assert row.pop(name) == np.float32(expected.pop(name))
-        assert row == expected
+    rows = iter(table.to_pylist())
+    for (checkpoint, divergence, method), by_sequence in SPIKES.found.items():
+        for own, spikes in zip(SPIKES.sequences, by_sequence, strict=True):
+            for spike in spikes:
+                assert next(rows) == {
+                    "sequence_id": own.sequence_id,
+                    "position": spike.position,
+                    "checkpoint": checkpoint,
+                    "method": method,
+                    "divergence": divergence,
+                    "value": np.float32(spike.value),
+                    "threshold": np.float32(spike.threshold),
+                    "height": spike.height,
+                    "is_wrong": spike.position in own.wrong,
+                    "is_first_wrong": spike.position == own.first_wrong,
+                }
+    assert table.num_rows > 20
+    assert next(rows, None) is None
     flat = measurements([[0.0] * 4, [0.0] * 4], [{}, {}], [2, 2])
     none = all_spikes(replace(flat, columns={name: 0 * column for name, column in flat.columns.items()}), SpikeConfig())
     assert none.table().cast(SPIKES_SCHEMA).num_rows == 0

@@ -75,7 +75,6 @@ class Findings:
         plan, headline, spikes = self.plan, self.headline, self.spikes
         intervals = self._intervals
         divergence = plan.settings.divergence
-        rows = spikes.rows(spikes.method)
         last = headline.pick(lambda checkpoint, _: checkpoint == plan.final)
         return Measured(
             noise_floor=noise_floor(self.measured.null),
@@ -86,21 +85,19 @@ class Findings:
             pairs=self._means(self._other_pairs()),
             populations=self._populations(),
             categories=category_shares(headline, spikes, divergence=divergence, intervals=intervals),
-            regions=region_shares(headline, rows, intervals=intervals),
+            regions=region_shares(headline, spikes, intervals=intervals),
             style=style_shares(headline, divergence=divergence, intervals=intervals),
             entropy=EntropySummary(
                 means=checkpoint_entropies(
                     headline, vocabulary_size=self.measured.vocabulary_size, intervals=intervals
                 ),
-                forking=forking_overlaps(headline, rows, intervals=intervals),
+                forking=forking_overlaps(headline, spikes, intervals=intervals),
             ),
             rank_shift=rank_shifts(
                 self.everything.pick(lambda checkpoint, _: checkpoint == plan.final), intervals=intervals
             ),
             recovery=self._recovery(last),
-            biographies=summarise_biographies(
-                headline, self.biographies, settings=self._biography_settings, intervals=intervals
-            ),
+            biographies=summarise_biographies(headline, self.biographies, intervals=intervals),
             direction=move_directions(
                 self._with_outcomes(), divergence=divergence, pieces=self.measured.pieces, intervals=intervals
             ),

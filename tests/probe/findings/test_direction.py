@@ -14,7 +14,7 @@ from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_dynamics import Direction
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.correlates import move_directions, token_moves
+from swerve.probe.findings.correlates import move_directions
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
@@ -77,9 +77,9 @@ def entry(data: Measurements = DATA, **arguments: Any) -> dict[str, Any]:
 
 
 def test_moves() -> None:
-    assert token_moves(DATA, 0) == pytest.approx([0.5, -0.1, 0.2, -1.0, -0.6, 0.3, -0.5, 0.0, 0.1])
+    assert DATA.pair("rl-9").moves == pytest.approx([0.5, -0.1, 0.2, -1.0, -0.6, 0.3, -0.5, 0.0, 0.1])
     infinite = replace(DATA, columns={**DATA.columns, "logprob": np.full((1, 9), -math.inf)})
-    assert np.isnan(token_moves(infinite, 0)).all()
+    assert np.isnan(infinite.pair("rl-9").moves).all()
 
 
 def test_means_of_right_and_wrong_rollouts() -> None:

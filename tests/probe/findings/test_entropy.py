@@ -80,7 +80,7 @@ def test_entropy_by_region_and_category() -> None:
 
 def test_a_vocabulary_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="vocabulary_size=1"):
-        checkpoint_entropies(DATA, vocabulary_size=1)
+        checkpoint_entropies(DATA, vocabulary_size=1, intervals=FAST)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 100))
@@ -100,12 +100,8 @@ def test_forking_tokens_of_nothing_and_wrong_shares() -> None:
         forking_tokens([1.0], share=0)
 
 
-def test_what_falls_on_forking_tokens() -> None:
-    spikes = [
-        {"sequence_id": 3, "position": 1, "checkpoint": "rl-9", "divergence": "js"},
-        {"sequence_id": 5, "position": 2, "checkpoint": "rl-9", "divergence": "js"},
-        {"sequence_id": 5, "position": 3, "checkpoint": "rl-9", "divergence": "js"},
-    ]
+def test_what_falls_on_forking_tokens(spikes_at) -> None:
+    spikes = spikes_at(DATA, {("rl-9", "js"): {3: [1], 5: [2, 3]}})
     (entry,) = forking_overlaps(DATA, spikes, intervals=FAST)
     assert (entry.threshold, entry.num_forking, entry.share_tokens) == (3, 2, 0.2)
     assert entry.share_divergence["js"].mean == pytest.approx(6 / 10)
@@ -124,21 +120,22 @@ def test_what_falls_on_forking_tokens() -> None:
     dump_json(entry)
 
 
-def test_all_tokens_tie() -> None:
-    (entry,) = forking_overlaps(measurements(), intervals=FAST)
+def test_all_tokens_tie(spikes_at) -> None:
+    data = measurements()
+    (entry,) = forking_overlaps(data, spikes_at(data), intervals=FAST)
     assert entry.share_tokens == 1
     assert entry.share_argmax_changed is None
 
 
-def test_the_share_of_forking_tokens_is_an_argument() -> None:
-    (entry,) = forking_overlaps(DATA, share=0.3, intervals=FAST)
+def test_the_share_of_forking_tokens_is_an_argument(spikes_at) -> None:
+    (entry,) = forking_overlaps(DATA, spikes_at(DATA), share=0.3, intervals=FAST)
     assert (entry.threshold, entry.num_forking) == (1, 3)
     assert entry.share_divergence["js"].mean == pytest.approx(0.8)
 
 
-def test_no_sequences() -> None:
+def test_no_sequences(spikes_at) -> None:
     nothing = DATA.select(lambda one: False)
-    (entry,) = forking_overlaps(nothing, intervals=FAST)
+    (entry,) = forking_overlaps(nothing, spikes_at(nothing), intervals=FAST)
     assert (entry.threshold, entry.share_tokens, entry.share_divergence["js"]) == (None, None, None)
     (entropies,) = checkpoint_entropies(nothing, vocabulary_size=8, intervals=FAST)
     assert (entropies.entropy, entropies.normalised.change) == (None, None)

@@ -19,12 +19,11 @@ from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import (
     REGIONS,
     Intervals,
+    TokenIntervals,
     by_source,
     category_shares,
-    problem_clusters,
     region_shares,
     spike_densities,
-    spike_masks,
     token_regions,
 )
 from swerve.probe.findings.spike_table import all_spikes
@@ -76,8 +75,8 @@ def test_regions_are_exact_thirds(lengths: list[int]) -> None:
         assert max(sizes[region] for region in range(3)) - min(sizes[region] for region in range(3)) <= 1
 
 
-def test_figures_of_each_third() -> None:
-    entries = region_shares(DATA, intervals=FAST)[:3]
+def test_figures_of_each_third(spikes_at) -> None:
+    entries = region_shares(DATA, spikes_at(DATA), intervals=FAST)[:3]
     assert [(one.checkpoint, one.region, one.num_tokens) for one in entries] == [
         ("rl-1", "early", 3),
         ("rl-1", "mid", 3),
@@ -89,37 +88,30 @@ def test_figures_of_each_third() -> None:
     assert [one.share_divergence["kl_forward"].mean for one in entries] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
 
 
-def test_intervals_are_over_problems() -> None:
+def test_intervals_are_over_problems(spikes_at) -> None:
     """Two problems, with 3 of 10 and 5 of 6 there, in 2 and 1 tokens."""
-    early = region_shares(DATA, intervals=Intervals())[0]
+    early = region_shares(DATA, spikes_at(DATA), intervals=Intervals())[0]
     assert (early.mean["js"].reliable, early.mean["js"].above_zero) == (False, share(2, 2))
     clusters, values = np.array([0] * 5 + [1] * 3), DATA.columns["js"][0]
     first, tokens = np.array([1, 1, 0, 0, 0, 1, 0, 0]), [0, 1, 5]
     assert early.share_divergence["js"] == ratio_interval(values * first, values, clusters=clusters)
     assert early.mean["js"] == skewed_mean_interval(values[tokens], clusters=clusters[tokens])
     same = measurements([[1, 2, 4, 0, 3, 5, 0, 1]], [sequence(7, 5, problem="p"), sequence(9, 3, problem="p")])
-    one = region_shares(same, intervals=FAST)[0].mean["js"]
+    one = region_shares(same, spikes_at(same), intervals=FAST)[0].mean["js"]
     assert one.high > 9 * one.mean  # one problem says next to nothing
 
 
-def test_spikes_are_counted_where_they_are() -> None:
-    rows = [
-        {"sequence_id": 7, "position": 2, "checkpoint": "rl-1", "divergence": "js"},
-        {"sequence_id": 9, "position": 2, "checkpoint": "rl-1", "divergence": "js"},
-        {"sequence_id": 9, "position": 0, "checkpoint": "rl-2", "divergence": "js"},
-        {"sequence_id": 7, "position": 0, "checkpoint": "rl-1", "divergence": "kl_forward"},
-        {"sequence_id": 8, "position": 9, "checkpoint": "rl-1", "divergence": "js"},  # not among the sequences
-    ]
-    masks = spike_masks(DATA, rows)
-    assert np.flatnonzero(masks["rl-1", "js"]).tolist() == [2, 7]
-    assert np.flatnonzero(masks["rl-2", "js"]).tolist() == [5]
-    assert np.flatnonzero(masks["rl-1", "kl_forward"]).tolist() == [0]
-    entries = region_shares(DATA, rows, intervals=FAST)
+def test_spikes_are_counted_where_they_are(spikes_at) -> None:
+    places = {("rl-1", "js"): {7: [2], 9: [2]}, ("rl-2", "js"): {9: [0]}, ("rl-1", "kl_forward"): {7: [0]}}
+    spikes = spikes_at(DATA, places)
+    assert np.flatnonzero(spikes.mask("rl-1", "js")).tolist() == [2, 7]
+    assert np.flatnonzero(spikes.mask("rl-2", "js")).tolist() == [5]
+    assert np.flatnonzero(spikes.mask("rl-1", "kl_forward")).tolist() == [0]
+    assert spikes.mask("rl-2", "kl_forward").tolist() == [False] * 8
+    entries = region_shares(DATA, spikes, intervals=FAST)
     assert [one.num_spikes["js"] for one in entries] == [0, 1, 1, 1, 0, 0]
     assert entries[2].spike_rate["js"] == 1 / 2
     assert entries[2].base_rate["js"] == 2 / 8
-    with pytest.raises(ValueError, match="position 3 of sequence 9, which has 3 tokens"):
-        spike_masks(DATA, [{"sequence_id": 9, "position": 3, "checkpoint": "rl-1", "divergence": "js"}])
 
 
 def test_densities_are_of_methods_with_a_scale() -> None:
@@ -127,11 +119,10 @@ def test_densities_are_of_methods_with_a_scale() -> None:
     values = [0.02, 0.0, 0.3, 0.0, 0.0, 0.05, 0.0, 0.0]
     data = measurements([values, [10 * one for one in values]], [sequence(7, 5), sequence(9, 3)])
     spikes = all_spikes(data, SpikeConfig(num_sd=1.0, min_distance=1))
-    assert [len(spikes.rows("zscore")) > 0, {one.method for one in spike_densities(data, spikes, divergence="js")}] == [
-        True,
-        {"percentile", "absolute"},  # nothing to calibrate with
-    ]
-    found = [one for one in spike_densities(data, spikes, divergence="js") if one.method == "absolute"]
+    densities = spike_densities(data, spikes, divergence="js", intervals=FAST)
+    assert any(spikes.found["rl-1", "js", "zscore"])
+    assert {one.method for one in densities} == {"percentile", "absolute"}  # nothing to calibrate with
+    found = [one for one in densities if one.method == "absolute"]
     assert [(one.checkpoint, one.region, one.num_spikes, one.num_tokens) for one in found] == [
         ("rl-1", "early", 0, 3), ("rl-1", "mid", 1, 3), ("rl-1", "late", 0, 2),
         ("rl-2", "early", 2, 3), ("rl-2", "mid", 1, 3), ("rl-2", "late", 0, 2),
@@ -145,23 +136,25 @@ def test_densities_are_of_methods_with_a_scale() -> None:
 
 def test_categories_have_a_mean() -> None:
     data = replace(DATA, categories=("word", "number") * 4)
-    number, word = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js")[:2]
+    number, word = category_shares(data, all_spikes(data, SpikeConfig()), divergence="js", intervals=FAST)[:2]
     assert (number.mean["js"].mean, word.mean["js"].mean) == (pytest.approx(8 / 4), pytest.approx(8 / 4))
     assert number.mean["kl_forward"].mean == 1
 
 
-def test_nothing_measured_is_none() -> None:
-    zero = region_shares(DATA, intervals=FAST)[3]
+def test_nothing_measured_is_none(spikes_at) -> None:
+    zero = region_shares(DATA, spikes_at(DATA), intervals=FAST)[3]
     assert zero.share_divergence["js"] is None
     assert zero.mean["js"].mean == 0
     infinite = measurements([[math.inf, 1, 1]], [sequence(0, 3)])
-    early, mid, _ = region_shares(infinite, intervals=FAST)
+    early, mid, _ = region_shares(infinite, spikes_at(infinite), intervals=FAST)
     assert (early.mean["js"], early.share_divergence["js"], mid.share_divergence["js"]) == (None, None, None)
     assert mid.mean["js"].mean == 1
-    short = region_shares(measurements([[1.0]], [sequence(0, 1)]), intervals=FAST)
+    single = measurements([[1.0]], [sequence(0, 1)])
+    short = region_shares(single, spikes_at(single), intervals=FAST)
     assert [one.num_tokens for one in short] == [1, 0, 0]
     assert (short[1].mean["js"], short[1].spike_rate["js"]) == (None, None)
-    empty = region_shares(replace(DATA.select(lambda one: False), checkpoints=("rl-1",)), intervals=FAST)
+    none = DATA.select(lambda one: False)
+    empty = region_shares(none, spikes_at(none), intervals=FAST)
     assert empty[0].share_tokens is None
     dump_json([zero, early, short, empty])
 
@@ -173,7 +166,7 @@ def test_shares_sum_to_one_ignore_scale_and_order(lengths: list[int], scale: flo
     sequences = [sequence(index, length) for index, length in enumerate(lengths)]
 
     def shares(data: Measurements) -> list[float]:
-        entries = region_shares(data, intervals=Intervals())
+        entries = region_shares(data, all_spikes(data, SpikeConfig()), intervals=Intervals())
         return [0.0 if one.num_tokens == 0 else one.share_divergence["js"].mean for one in entries]
 
     first = shares(measurements([values], sequences))
@@ -189,13 +182,15 @@ def test_difference_of_ratios() -> None:
     clusters = np.array([0, 0, 1])
     ones = np.ones(3)
     first, second = np.array([1.0, 2.0, 6.0]), np.array([1.0, 0.0, 0.0])
-    estimate = Intervals().ratio_difference((first, ones), (second, ones), clusters)
+    tokens = TokenIntervals(problems=clusters, intervals=FAST)
+    estimate = tokens.ratio_difference(first, ones, second, ones)
     # Without the first problem 6 - 0, without the second 1.5 - 0.5: a standard error of 2.5, and one degree of freedom.
     reach = 2.5 * stats.t.ppf(0.975, 1)
     assert asdict(estimate) == pytest.approx({"mean": 8 / 3, "low": 8 / 3 - reach, "high": 8 / 3 + reach})
-    assert FAST.ratio_difference((first, ones), (second, 0 * ones), clusters) is None
-    assert FAST.ratio_difference((first * math.inf, ones), (second, ones), clusters) is None
-    assert FAST.ratio_difference((ones[:0],) * 2, (ones[:0],) * 2, clusters[:0]) is None
+    assert tokens.ratio_difference(first, ones, second, 0 * ones) is None
+    assert tokens.ratio_difference(first * math.inf, ones, second, ones) is None
+    nothing = TokenIntervals(problems=clusters[:0], intervals=FAST)
+    assert nothing.ratio_difference(*[ones[:0]] * 4) is None
 
 
 def test_a_share_of_none_has_an_interval() -> None:
@@ -210,7 +205,7 @@ def test_clusters_and_sources() -> None:
         [[1, 2, 3, 4]],
         [sequence(0, 2, problem="b"), sequence(1, 1, problem="a", source="rl-1"), sequence(2, 1, problem="b")],
     )
-    assert problem_clusters(data).tolist() == [0, 0, 1, 0]
+    assert TokenIntervals.of(data, FAST).problems.tolist() == [0, 0, 1, 0]
     parts = by_source(data)
     assert list(parts) == ["reference", "rl-1"]
     assert parts["reference"].columns["js"].tolist() == [[1, 2, 4]]

@@ -134,7 +134,7 @@ def test_given_styles_are_used() -> None:
     assert entry.share_divergence.mean == 7 / 28
     assert entry.share_tokens.mean == 1 / 7
     with pytest.raises(ValueError, match="7 tokens need as many styles, got 1"):
-        style_shares(DATA, divergence="js", styles=[True])
+        style_shares(DATA, divergence="js", styles=[True], intervals=FAST)
 
 
 def test_no_divergence_has_no_share() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,32 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress, ProgressTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """What was measured of one checkpoint against its reference on N completion tokens."""
+
+    checkpoint: str
+    reference: str
+    columns: Mapping[str, NDArray[Any]]
+    """Each of `STATISTICS`, `[N]`."""
+
+    def nats(self, name: str) -> NDArray[np.float64]:
+        """Return a column in double precision."""
+        return self.columns[name].astype(np.float64)
+
+    @property
+    def moves(self) -> NDArray[np.float64]:
+        """`[N]`: logprob - logprob_ref of each token, nats; NaN where one of the two is infinite."""
+        own, reference = self.nats("logprob"), self.nats("logprob_ref")
+        finite = np.isfinite(own) & np.isfinite(reference)
+        return np.where(finite, np.where(finite, own, 0.0) - np.where(finite, reference, 0.0), np.nan)
+
+    @property
+    def argmax_changed(self) -> NDArray[np.bool_]:
+        """`[N]`: do the two models differ in their most likely token."""
+        return np.asarray(self.columns["argmax"] != self.columns["argmax_ref"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +88,37 @@ class Measurements:
         return np.array([t in one.wrong for one in self.sequences for t in range(len(one.completion_ids))], dtype=bool)
 
     @property
+    def in_marked_rollouts(self) -> NDArray[np.bool_]:
+        """`[N]`: is the token of a rollout with a step known to be wrong."""
+        return np.repeat([bool(one.wrong) for one in self.sequences], self.lengths).astype(np.bool_)
+
+    @property
     def problem_ids(self) -> list[str]:
         """The problem of each token, N of them."""
         return [one.problem.id for one in self.sequences for _ in one.completion_ids]
 
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each sequence begins among the N tokens."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return one value a token, cut into one array a sequence."""
+        return np.split(values, self.starts[1:]) if self.sequences else []
+
+    def pairs(self) -> Iterator[Pair]:
+        """Go through the pairs, each checkpoint with its reference."""
+        for index, (checkpoint, reference) in enumerate(zip(self.checkpoints, self.references, strict=True)):
+            columns = {name: column[index] for name, column in self.columns.items()}
+            yield Pair(checkpoint=checkpoint, reference=reference, columns=columns)
+
+    def pair(self, checkpoint: str) -> Pair:
+        """Return the first pair with this checkpoint."""
+        return next(pair for pair in self.pairs() if pair.checkpoint == checkpoint)
+
     def by_sequence(self, name: str, checkpoint: str) -> list[NDArray[Any]]:
         """Return a column at one checkpoint, cut into one array a sequence."""
-        values = self.columns[name][self.checkpoints.index(checkpoint)]
-        return np.split(values, np.cumsum(self.lengths)[:-1]) if self.sequences else []
+        return self.split(self.pair(checkpoint).columns[name])
 
     def pick(self, wanted: Callable[[str, str], bool]) -> Measurements:
         """Return the pairs (checkpoint, reference) for which `wanted` holds, in the same order."""
@@ -108,7 +157,7 @@ def stack_measurements(
     )
 
 
-def _labels(values: Sequence[str], repeats: NDArray[Any]) -> pa.DictionaryArray:
+def labels(values: Sequence[str], repeats: NDArray[Any]) -> pa.DictionaryArray:
     """Return `values[repeats]` as a column of labels, each distinct label stored once."""
     names = list(dict.fromkeys(values))
     codes = np.array([names.index(value) for value in values], dtype=np.int32)
@@ -131,10 +180,10 @@ def token_table(data: Measurements) -> pa.Table:
         "sequence_id": repeated(np.array([one.sequence_id for one in data.sequences])[data.sequence_index]),
         "position": repeated(data.positions),
         "token_id": repeated(data.token_ids),
-        "checkpoint": _labels(data.checkpoints, pairs),
-        "reference": _labels(data.references, pairs),
+        "checkpoint": labels(data.checkpoints, pairs),
+        "reference": labels(data.references, pairs),
         **{name: column.T.reshape(-1) for name, column in data.columns.items()},
-        "category": _labels(names, repeated(categories)),
+        "category": labels(names, repeated(categories)),
     }
     return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
 
@@ -162,7 +211,7 @@ def topk_table(sequences: Sequence[ProbeSequence], tops: dict[str, TopTokens], p
     columns = {
         "sequence_id": repeated(np.repeat([sequence.sequence_id for sequence in sequences], lengths)),
         "position": repeated(np.concatenate([np.arange(length) for length in lengths])),
-        "checkpoint": _labels(list(tops), np.tile(np.arange(len(tops)), probs.shape[0])),
+        "checkpoint": labels(list(tops), np.tile(np.arange(len(tops)), probs.shape[0])),
         "token_ids": pa.ListArray.from_arrays(offsets, pa.array(ids.reshape(-1).astype(np.int32))),
         "tokens": pa.ListArray.from_arrays(offsets, names.cast(pa.string())),
         "probs": pa.ListArray.from_arrays(offsets, pa.array(probs.reshape(-1).astype(np.float32))),

@@ -29,7 +29,7 @@ from swerve.artifacts.probe_dynamics import (
     TokenBiographies,
 )
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals, problem_clusters
+from swerve.probe.findings.parts import Intervals, Mask, TokenIntervals
 
 _FLOOR_FACTOR = 10.0
 
@@ -50,6 +50,9 @@ class BiographySettings:
     """Changes up to this size are noise: no reversal, no change point."""
     confidence: float = 0.95
     """Of the intervals of change points."""
+
+
+_USUAL = BiographySettings()
 
 
 def biography_settings(noise: float, *, confidence: float = 0.95) -> BiographySettings:
@@ -78,6 +81,7 @@ def biography_settings(noise: float, *, confidence: float = 0.95) -> BiographySe
 class Biographies:
     """The biography of each of N tokens over K checkpoints; -1 and NaN where there is nothing to tell."""
 
+    settings: BiographySettings
     steps: tuple[int, ...]
     """Of the K checkpoints."""
     onset: Ints
@@ -92,13 +96,14 @@ class Biographies:
     times: tuple[int, ...]
     """Step of each point of the series: the steps, after 0 where the start is a point."""
 
+    @property
+    def line_better(self) -> Mask:
+        """Whether a line explains a series at least as well as the two means of its best split do."""
+        return self.linearity >= self.changes.share
+
 
 def biographies(
-    data: Measurements,
-    steps: Sequence[int],
-    *,
-    start_step: int | None = None,
-    settings: BiographySettings | None = None,
+    data: Measurements, steps: Sequence[int], *, start_step: int | None = None, settings: BiographySettings = _USUAL
 ) -> Biographies:
     """Return the biography of every token's log-probability.
 
@@ -113,38 +118,39 @@ def biographies(
         ValueError: as many increasing steps as checkpoints are needed, after the start's; the pairs must have one
             reference.
     """
-    how = settings or BiographySettings()
     times = tuple(steps) if start_step is None else (start_step, *steps)
-    if len(steps) != len(data.checkpoints) or any(one >= other for one, other in pairwise(times)):
+    if len(steps) != len(data.checkpoints) or any(step >= after for step, after in pairwise(times)):
         raise ValueError(
             f"{len(data.checkpoints)} checkpoints need as many increasing steps (after the start's); got {times}"
         )
     if len(set(data.references)) > 1:
         raise ValueError(f"a biography needs one reference for all checkpoints, got {sorted(set(data.references))}")
+    # A series with an infinite log-probability has no biography.
     series, reference = data.columns["logprob"].astype(np.float64), data.columns["logprob_ref"].astype(np.float64)
     finite = np.isfinite(series).all(axis=0) & np.isfinite(reference).all(axis=0)
     kept, base = np.where(finite, series, 0.0), np.where(finite, reference, 0.0)
     points = kept if start_step is None else np.concatenate([base[:1], kept])
     slope, linearity = line_fit(points, times)
     return Biographies(
+        settings=settings,
         steps=tuple(steps),
-        onset=np.where(finite, onsets(kept - base, threshold=how.threshold), -1),
-        reversals=num_reversals(points, noise=how.noise),
+        onset=np.where(finite, onsets(kept - base, threshold=settings.threshold), -1),
+        reversals=num_reversals(points, noise=settings.noise),
         slope=np.where(finite, slope, np.nan),
         linearity=linearity,
-        changes=change_points(points, times=times, noise=how.noise, confidence=how.confidence),
+        changes=change_points(points, times=times, noise=settings.noise, confidence=settings.confidence),
         times=times,
     )
 
 
 def biography_rows(data: Measurements, found: Biographies) -> list[dict[str, Any]]:
     """Return the rows of `biographies.parquet`, by sequence and position."""
-    ids = np.array([one.sequence_id for one in data.sequences], dtype=np.int64)[data.sequence_index]
-    changes, times = found.changes, (*found.times, None)  # index -1 is None
+    ids = np.array([sequence.sequence_id for sequence in data.sequences], dtype=np.int64)[data.sequence_index]
+    changes, steps, times = found.changes, (*found.steps, None), (*found.times, None)  # index -1 is None
     columns = {
         "sequence_id": ids.tolist(),
         "position": data.positions.tolist(),
-        "onset_step": [(*found.steps, None)[index] for index in found.onset.tolist()],
+        "onset_step": [steps[index] for index in found.onset.tolist()],
         "num_reversals": found.reversals.tolist(),
         "linearity": _known(found.linearity),
         "slope": _known(found.slope),
@@ -160,13 +166,7 @@ def _known(values: Floats) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def summarise_biographies(
-    data: Measurements,
-    found: Biographies,
-    *,
-    settings: BiographySettings | None = None,
-    intervals: Intervals | None = None,
-) -> BiographySummary:
+def summarise_biographies(data: Measurements, found: Biographies, *, intervals: Intervals) -> BiographySummary:
     """Summarise the biographies of all tokens, of those known to be wrong, and of the others beside them.
 
     `others` are the tokens of the same rollouts that are not wrong steps. Reversals, linearity and change points are
@@ -178,63 +178,49 @@ def summarise_biographies(
     Args:
         data: the measurements the biographies were made of.
         found: the biographies.
-        settings: those they were made with; they are stated.
         intervals: how intervals are made.
     """
-    how, intervals = settings or BiographySettings(), intervals or Intervals()
-    clusters = problem_clusters(data)
-    wrong = data.wrong
-    known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
-    groups: dict[Literal["all", "wrong_steps", "others"], NDArray[np.bool_]] = {
-        "all": np.ones(len(wrong), dtype=np.bool_),
+    tokens, wrong = TokenIntervals.of(data, intervals), data.wrong
+    groups: dict[Literal["all", "wrong_steps", "others"], Mask] = {
+        "all": tokens.everywhere,
         "wrong_steps": wrong,
-        "others": known & ~wrong,
+        "others": data.in_marked_rollouts & ~wrong,
     }
     return BiographySummary(
         checkpoints=data.checkpoints,
         steps=found.steps,
-        threshold=how.threshold,
-        noise=how.noise,
-        confidence=how.confidence,
-        tokens={name: _token_biographies(found, inside, clusters, intervals) for name, inside in groups.items()},
+        threshold=found.settings.threshold,
+        noise=found.settings.noise,
+        confidence=found.settings.confidence,
+        tokens={name: _token_biographies(found, inside, tokens) for name, inside in groups.items()},
     )
 
 
-def _token_biographies(
-    found: Biographies, inside: NDArray[np.bool_], clusters: NDArray[np.int64], intervals: Intervals
-) -> TokenBiographies:
-    moved = inside & (found.onset >= 0)
-    problems = clusters[moved]
+def _token_biographies(found: Biographies, inside: Mask, tokens: TokenIntervals) -> TokenBiographies:
+    left, moved = found.onset >= 0, inside & (found.onset >= 0)
     onset = Counter(found.onset[moved].tolist())
-    known = moved & np.isfinite(found.linearity) & np.isfinite(found.changes.share)
-    linear = found.linearity[moved & np.isfinite(found.linearity)]
+    # A constant has no line, and an exact fit no split.
+    has_line = moved & np.isfinite(found.linearity)
+    linear = found.linearity[has_line]
     return TokenBiographies(
         num_tokens=int(inside.sum()),
         num_moved=int(moved.sum()),
-        share_moved=intervals.share(found.onset[inside] >= 0, clusters[inside]),
+        share_moved=tokens.share(left, inside),
         onset_steps=tuple(OnsetStep(step=step, num_tokens=onset[index]) for index, step in enumerate(found.steps)),
-        share_reversed=intervals.share(found.reversals[moved] > 0, problems),
-        mean_reversals=intervals.mean(found.reversals[moved], problems, bounds=(0.0, math.inf)),
+        share_reversed=tokens.share(found.reversals > 0, moved),
+        mean_reversals=tokens.mean(found.reversals, moved, bounds=(0.0, math.inf)),
         median_linearity=float(np.median(linear)) if linear.size else None,
-        share_line_better=intervals.share(_line_better(found)[known], clusters[known]),
-        change_points=_change_points(found, moved, problems, intervals),
+        share_line_better=tokens.share(found.line_better, has_line & np.isfinite(found.changes.share)),
+        change_points=_change_points(found, moved, tokens) if len(found.times) >= MIN_POINTS else None,
     )
 
 
-def _line_better(found: Biographies) -> NDArray[np.bool_]:
-    """Return whether a line explains a series at least as well as the two means of its best split do."""
-    return found.linearity >= found.changes.share
-
-
-def _change_points(
-    found: Biographies, moved: NDArray[np.bool_], problems: NDArray[np.int64], intervals: Intervals
-) -> ChangePointCounts | None:
+def _change_points(found: Biographies, moved: Mask, tokens: TokenIntervals) -> ChangePointCounts:
+    """Count the change points that a line does not explain as well, by their step."""
     changes, times = found.changes, np.array(found.times, dtype=np.int64)
-    if len(times) < MIN_POINTS:
-        return None
-    changed = moved & (changes.index >= 0) & ~_line_better(found)
+    changed = moved & (changes.index >= 0) & ~found.line_better
     by_step = []
-    for index in sorted(set(changes.index[changed].tolist())):
+    for index in np.unique(changes.index[changed]).tolist():
         here = changed & (changes.index == index)
         by_step.append(
             ChangePointStep(
@@ -245,9 +231,7 @@ def _change_points(
                 median_size=float(np.median(changes.size[here])),
             )
         )
-    return ChangePointCounts(
-        num_tokens=int(changed.sum()), share=intervals.share(changed[moved], problems), by_step=tuple(by_step)
-    )
+    return ChangePointCounts(num_tokens=int(changed.sum()), share=tokens.share(changed, moved), by_step=tuple(by_step))
 
 
 MIN_POINTS = 4
@@ -366,7 +350,8 @@ def change_points(
     num_points, num_series = values.shape
     finite = np.isfinite(values).all(axis=0)
     if num_points < MIN_POINTS:
-        return _no_changes(num_series)
+        nowhere, nothing = np.full(num_series, -1, dtype=np.int64), np.full(num_series, np.nan)
+        return ChangePoints(index=nowhere, low=nowhere, high=nowhere, size=nothing, share=nothing)
     values = np.where(finite, values, 0.0)
     total, rests, sizes = _split_fits(values - values.mean(axis=0))
     moved = np.ptp(values, axis=0) > 0
@@ -412,11 +397,6 @@ def null_gain(times: tuple[int, ...], *, confidence: float) -> float:
             total, rests, _ = _split_fits(walks - walks.mean(axis=0))
             gains.append(np.quantile(len(times) * np.log(total / rests.min(axis=0)), confidence))
     return float(max(gains))
-
-
-def _no_changes(num_series: int) -> ChangePoints:
-    nowhere, nothing = np.full(num_series, -1, dtype=np.int64), np.full(num_series, np.nan)
-    return ChangePoints(index=nowhere, low=nowhere, high=nowhere, size=nothing, share=nothing)
 
 
 def _split_fits(centred: Floats) -> tuple[Floats, Floats, Floats]:

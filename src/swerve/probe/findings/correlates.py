@@ -11,20 +11,21 @@ rollouts would then differ in who wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_dynamics import Correlate, Direction, WrongStepMoves
 from swerve.artifacts.probe_findings import Divergence
-from swerve.estimates import Correlation, Estimate
-from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals, by_source, problem_clusters
+from swerve.estimates import Estimate
+from swerve.probe.engine.measured import Measurements, Pair
+from swerve.probe.findings.parts import Intervals, Mask, TokenIntervals, by_source
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, cliffs_delta, paired_wilcoxon
-from swerve.statistics.ranking import ranking_intervals
+from swerve.statistics.intervals import divided
+from swerve.statistics.ranking import auc_interval
 
 CORRELATES = ("correct", "difficulty", "length", "entropy_ref")
 """Of a rollout."""
@@ -33,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 def divergence_correlates(
-    data: Measurements, *, divergence: Divergence, rate: float = 0.05, intervals: Intervals | None = None
+    data: Measurements, *, divergence: Divergence, rate: float = 0.05, intervals: Intervals
 ) -> tuple[Correlate, ...]:
     """Return the rank correlations of a divergence, for each writer of rollouts and checkpoint.
 
@@ -49,89 +50,61 @@ def divergence_correlates(
         rate: false discovery rate of `significant`, over all tests returned.
         intervals: how intervals are made.
     """
-    how = intervals or Intervals()
-    found = [
-        Correlate(
-            checkpoint=checkpoint,
-            source=source,
-            divergence=divergence,
-            level="token" if name == "token" else "rollout",
-            correlate="entropy_ref" if name == "token" else name,
-            num=num,
-            estimate=one and one.estimate,
-            p_value=None if one is None else one.p_value,
-        )
-        for source, part in by_source(data).items()
-        for index, checkpoint in enumerate(part.checkpoints)
-        for name, (num, one) in _correlations(part, index, divergence, how).items()
-    ]
-    adjusted, rejected = benjamini_hochberg([one.p_value for one in found], rate)
+    entries: list[Correlate] = []
+    for source, part in by_source(data).items():
+        problems = np.array([sequence.problem.id for sequence in part.sequences], dtype=str)
+        by_token = TokenIntervals.of(part, intervals).problems
+        for pair in part.pairs():
+            values, entropy = pair.nats(divergence), pair.nats("entropy_ref")
+            of_rollouts = _rollout_correlates(part, entropy)
+            means = _rollout_means(part, values)
+            # Each correlation: level, name, the two columns and the problem of each row.
+            columns: list[_Columns] = [("rollout", name, means, of_rollouts[name], problems) for name in CORRELATES]
+            columns.append(("token", "entropy_ref", values, entropy, by_token))
+            for level, name, x, y, clusters in columns:
+                known = np.isfinite(x) & np.isfinite(y)
+                found = spearman(x[known], y[known], clusters=clusters[known], confidence=intervals.confidence)
+                entries.append(
+                    Correlate(
+                        checkpoint=pair.checkpoint,
+                        source=source,
+                        divergence=divergence,
+                        level=level,
+                        correlate=name,
+                        num=int(known.sum()),
+                        estimate=found and found.estimate,
+                        p_value=found.p_value if found else None,
+                    )
+                )
+    adjusted, rejected = benjamini_hochberg([entry.p_value for entry in entries], rate)
     return tuple(
-        one.model_copy(update={"p_adjusted": p_value, "significant": significant})
-        for one, p_value, significant in zip(found, adjusted, rejected, strict=True)
+        entry.model_copy(update={"p_adjusted": p_value, "significant": significant})
+        for entry, p_value, significant in zip(entries, adjusted, rejected, strict=True)
     )
 
 
-Counted = tuple[int, Correlation | None]
-"""How many rollouts or tokens a correlation is over, and the correlation."""
+_Columns = tuple[Literal["rollout", "token"], str, Floats, Floats, NDArray[Any]]
 
 
-def _correlations(data: Measurements, index: int, divergence: Divergence, how: Intervals) -> dict[str, Counted]:
-    """Return the correlation with each property of a rollout, and last that over tokens (`token`)."""
-    means = _rollout_means(data, data.columns[divergence][index])
-    read = [one.problem for one in data.sequences]
-    levels = [one.difficulty for one in read]
-    correlates: dict[str, Floats] = {
-        "correct": np.array([one.correct for one in data.sequences], dtype=np.float64),
+def _rollout_correlates(data: Measurements, entropy: Floats) -> dict[str, Floats]:
+    """Return what each rollout's mean divergence is set against, NaN where it is not known."""
+    levels = [sequence.problem.difficulty for sequence in data.sequences]
+    return {
+        "correct": np.array([sequence.correct for sequence in data.sequences], dtype=np.float64),
         "difficulty": np.array([np.nan if level is None else level for level in levels], dtype=np.float64),
         "length": data.lengths.astype(np.float64),
-        "entropy_ref": _rollout_means(data, data.columns["entropy_ref"][index]),
+        "entropy_ref": _rollout_means(data, entropy),
     }
-    problems = np.array([one.problem.id for one in data.sequences], dtype=str)
-    by_rollout = {name: _ranked(means, correlates[name], problems, how) for name in CORRELATES}
-    return {**by_rollout, "token": _token_correlation(data, index, divergence, how)}
 
 
-def _rollout_means(data: Measurements, values: NDArray[Any]) -> Floats:
+def _rollout_means(data: Measurements, values: Floats) -> Floats:
     """Return `[S]`: the mean of each rollout's values, NaN for one without tokens."""
-    sums = np.bincount(data.sequence_index, weights=values.astype(np.float64), minlength=len(data.sequences))
-    counts = data.lengths.astype(np.float64)
-    means: Floats = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
-    return means
-
-
-def _ranked(x: Floats, y: Floats, problems: NDArray[np.str_], how: Intervals) -> Counted:
-    """Return Spearman's correlation over the rollouts for which both are known; an infinite mean is unknown."""
-    known = np.isfinite(x) & np.isfinite(y)
-    found = spearman(x[known], y[known], clusters=problems[known], confidence=how.confidence)
-    return int(known.sum()), found
-
-
-def _token_correlation(data: Measurements, index: int, divergence: Divergence, how: Intervals) -> Counted:
-    values, entropy = data.columns[divergence][index], data.columns["entropy_ref"][index]
-    known = np.isfinite(values) & np.isfinite(entropy)
-    clusters = problem_clusters(data)[known]
-    found = spearman(values[known], entropy[known], clusters=clusters, confidence=how.confidence)
-    return int(known.sum()), found
-
-
-Mask = NDArray[np.bool_]
-
-
-def token_moves(data: Measurements, index: int) -> Floats:
-    """Return `[N]`: logprob - logprob_ref of each token at the index-th checkpoint, nats; NaN where one is infinite."""
-    own = data.columns["logprob"][index].astype(np.float64)
-    reference = data.columns["logprob_ref"][index].astype(np.float64)
-    finite = np.isfinite(own) & np.isfinite(reference)
-    return np.where(finite, np.where(finite, own, 0.0) - np.where(finite, reference, 0.0), np.nan)
+    sums = np.bincount(data.sequence_index, weights=values, minlength=len(data.sequences)).astype(np.float64)
+    return divided(sums, data.lengths.astype(np.float64))
 
 
 def move_directions(
-    data: Measurements,
-    *,
-    divergence: Divergence,
-    pieces: Sequence[str] | None = None,
-    intervals: Intervals | None = None,
+    data: Measurements, *, divergence: Divergence, pieces: Sequence[str] | None = None, intervals: Intervals
 ) -> tuple[Direction, ...]:
     """Return, for each writer of rollouts and checkpoint, how the moves go with right and wrong.
 
@@ -154,119 +127,95 @@ def move_directions(
         pieces: the text of every token of the vocabulary; without it nothing is said about expected tokens.
         intervals: how intervals are made.
     """
-    how = intervals or Intervals()
-    return tuple(
-        Direction(
-            checkpoint=checkpoint,
-            source=source,
-            divergence=divergence,
-            **_move_entries(part, index, part.columns[divergence][index].astype(np.float64), how),
-            wrong_steps=_wrong_step_moves(part, index, pieces, how),
-        )
-        for source, part in by_source(data).items()
-        for index, checkpoint in enumerate(part.checkpoints)
-    )
+    entries = []
+    for source, part in by_source(data).items():
+        marked = part.select(lambda sequence: bool(sequence.wrong))
+        for pair, on_marked in zip(part.pairs(), marked.pairs(), strict=True):
+            entries.append(
+                Direction(
+                    checkpoint=pair.checkpoint,
+                    source=source,
+                    divergence=divergence,
+                    **_move_entries(part, pair, divergence, intervals),
+                    wrong_steps=_wrong_steps(marked, on_marked, pieces, intervals) if marked.sequences else None,
+                )
+            )
+    return tuple(entries)
 
 
-def _move_entries(data: Measurements, index: int, values: Floats, how: Intervals) -> dict[str, Any]:
-    moves, clusters = token_moves(data, index), problem_clusters(data)
-    correct = np.array([one.correct for one in data.sequences], dtype=np.bool_)
+def _move_entries(data: Measurements, pair: Pair, divergence: Divergence, intervals: Intervals) -> dict[str, Any]:
+    """Return the entries of one pair about right and wrong rollouts."""
+    tokens, moves = TokenIntervals.of(data, intervals), pair.moves
+    correct = np.array([sequence.correct for sequence in data.sequences], dtype=np.bool_)
     right = np.repeat(correct, data.lengths)
-    good = np.where(right, moves > 0, moves < 0)
-    known = bool(np.isfinite(moves).all())
-    return {
+    entries: dict[str, Any] = {
         "num_right": int(correct.sum()),
         "num_wrong": int((~correct).sum()),
-        "share_good": how.ratio(np.where(good, values, 0.0), values, clusters) if known else None,
-        "share_good_tokens": how.share(good, clusters) if known else None,
-        "mean_move_right": how.mean(moves[right], clusters[right]),
-        "mean_move_wrong": how.mean(moves[~right], clusters[~right]),
-        "difference": _mean_difference(moves, right, clusters, how) if known else None,
-        **(_rollout_entries(data, moves, correct, how) if known else _NO_ROLLOUTS),
+        "mean_move_right": tokens.mean(moves, right),
+        "mean_move_wrong": tokens.mean(moves, ~right),
     }
-
-
-def _mean_difference(moves: Floats, first: Mask, clusters: NDArray[np.int64], how: Intervals) -> Estimate | None:
-    """Return the mean over the first tokens minus the mean over the others; None where either are missing."""
-    one, other = first.astype(np.float64), (~first).astype(np.float64)
-    return how.ratio_difference((moves * one, one), (moves * other, other), clusters)
-
-
-_NO_ROLLOUTS: dict[str, Any] = {"num_paired": 0, "wilcoxon": None, "cliffs_delta": None, "auc": None}
-
-
-def _rollout_entries(data: Measurements, moves: Floats, correct: Mask, how: Intervals) -> dict[str, Any]:
+    nothing = ("share_good", "share_good_tokens", "difference", "wilcoxon", "cliffs_delta", "auc")
+    if not np.isfinite(moves).all():
+        return {**entries, "num_paired": 0, **dict.fromkeys(nothing)}
+    # By token: a rise is good in a right rollout, a fall in a wrong one.
+    good = np.where(right, moves > 0, moves < 0)
+    entries["share_good"] = tokens.share_of(pair.nats(divergence), good)
+    entries["share_good_tokens"] = tokens.share(good)
+    entries["difference"] = tokens.mean_difference(moves, right, ~right)
+    # By rollout: mean moves averaged over each problem's rollouts, and summed moves.
     sums = np.bincount(data.sequence_index, weights=moves, minlength=len(data.sequences))
     means = sums / np.maximum(data.lengths, 1)
-    problems = [one.problem.id for one in data.sequences]
-    right, wrong = (_by_problem(problems, means, correct == wanted) for wanted in (True, False))
-    paired = [name for name in right if name in wrong]
-    ranking = ranking_intervals(sums, correct, clusters=problems, confidence=how.confidence)
-    return {
-        "num_paired": len(paired),
-        "wilcoxon": paired_wilcoxon([wrong[name] for name in paired], [right[name] for name in paired]),
-        "cliffs_delta": cliffs_delta(list(right.values()), list(wrong.values())),
-        "auc": ranking.auc,
-    }
+    problems = [sequence.problem.id for sequence in data.sequences]
+    of_right, of_wrong = _by_problem(problems, means, correct), _by_problem(problems, means, ~correct)
+    entries |= _paired(of_wrong, of_right)
+    entries["cliffs_delta"] = cliffs_delta(list(of_right.values()), list(of_wrong.values()))
+    entries["auc"] = auc_interval(sums, correct, clusters=problems, confidence=intervals.confidence)
+    return entries
 
 
 def _by_problem(problems: Sequence[str], values: Floats, kept: Mask) -> dict[str, float]:
     """Return the mean of the kept values of each problem that has any."""
-    found: dict[str, list[float]] = {}
-    for name, value, keep in zip(problems, values.tolist(), kept.tolist(), strict=True):
-        if keep:
-            found.setdefault(name, []).append(value)
-    return {name: sum(one) / len(one) for name, one in found.items()}
+    by_problem: dict[str, list[float]] = {}
+    for name, value in zip(np.array(problems)[kept].tolist(), values[kept].tolist(), strict=True):
+        by_problem.setdefault(name, []).append(value)
+    return {name: sum(own) / len(own) for name, own in by_problem.items()}
 
 
-def _wrong_step_moves(
-    data: Measurements, index: int, pieces: Sequence[str] | None, how: Intervals
-) -> WrongStepMoves | None:
-    """Return the moves in rollouts with known wrong steps; None where there are none."""
-    marked = data.select(lambda one: bool(one.wrong))
-    if not marked.sequences:
-        return None
-    moves, clusters = token_moves(marked, index), problem_clusters(marked)
-    wrong, known = marked.wrong, bool(np.isfinite(moves).all())
-    on_wrong, others = (_by_problem(marked.problem_ids, moves, wrong == wanted) for wanted in (True, False))
-    paired = [name for name in on_wrong if name in others]
+def _paired(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """Return the signed-rank test of the problems that have both, and how many these are."""
+    both = [name for name in after if name in before]
+    test = paired_wilcoxon([before[name] for name in both], [after[name] for name in both])
+    return {"num_paired": len(both), "wilcoxon": test}
+
+
+def _wrong_steps(data: Measurements, pair: Pair, pieces: Sequence[str] | None, intervals: Intervals) -> WrongStepMoves:
+    """Return the moves in rollouts with known wrong steps."""
+    tokens, moves, wrong = TokenIntervals.of(data, intervals), pair.moves, data.wrong
+    difference = wilcoxon = None
+    if np.isfinite(moves).all():
+        difference = tokens.mean_difference(moves, wrong, ~wrong)
+        others, on_wrong = (_by_problem(data.problem_ids, moves, mask) for mask in (~wrong, wrong))
+        wilcoxon = _paired(others, on_wrong)["wilcoxon"]
+    # Texts are compared without white space around them: an expected word of several tokens never is the likeliest one.
+    expected = {
+        start + position: text.strip()
+        for start, sequence in zip(data.starts.tolist(), data.sequences, strict=True)
+        for position, text in sequence.wrong.items()
+        if text.strip() and pieces is not None
+    }
+    places = np.array(list(expected), dtype=np.int64)
+    shares: dict[str, Estimate | None] = {}
+    for name, column in (("share_expected", "argmax"), ("share_expected_ref", "argmax_ref")):
+        chosen = [(pieces or ())[token].strip() for token in pair.columns[column][places].tolist()]
+        hits = np.array([own == text for own, text in zip(chosen, expected.values(), strict=True)], dtype=np.bool_)
+        shares[name] = intervals.share(hits, tokens.problems[places]) if expected else None
     return WrongStepMoves(
-        num_rollouts=len(marked.sequences),
+        num_rollouts=len(data.sequences),
         num_tokens=int(wrong.sum()),
-        mean_move=how.mean(moves[wrong], clusters[wrong]),
-        mean_move_others=how.mean(moves[~wrong], clusters[~wrong]),
-        difference=_mean_difference(moves, wrong, clusters, how) if known else None,
-        wilcoxon=paired_wilcoxon([others[name] for name in paired], [on_wrong[name] for name in paired])
-        if known
-        else None,
-        **_expected_entries(marked, index, pieces, clusters, how),
+        mean_move=tokens.mean(moves, wrong),
+        mean_move_others=tokens.mean(moves, ~wrong),
+        difference=difference,
+        wilcoxon=wilcoxon,
+        num_expected=len(expected),
+        **shares,
     )
-
-
-def _expected_entries(
-    data: Measurements, index: int, pieces: Sequence[str] | None, clusters: NDArray[np.int64], how: Intervals
-) -> dict[str, Any]:
-    """Return how often each model's most likely token at a wrong step is the expected one.
-
-    Texts are compared without white space around them and must be equal: an expected word of several tokens never is.
-    """
-    nothing = {"num_expected": 0, "share_expected": None, "share_expected_ref": None}
-    if pieces is None:
-        return nothing
-    starts = np.cumsum([0, *data.lengths.tolist()])[:-1].tolist()
-    places = [
-        (start + position, text.strip())
-        for start, one in zip(starts, data.sequences, strict=True)
-        for position, text in one.wrong.items()
-        if text.strip()
-    ]
-    if not places:
-        return nothing
-    at = np.array([place for place, _ in places])
-
-    def share(column: str) -> Estimate | None:
-        chosen = [pieces[token].strip() for token in data.columns[column][index][at].tolist()]
-        hits = np.array([one == text for one, (_, text) in zip(chosen, places, strict=True)])
-        return how.share(hits, clusters[at])
-
-    return {"num_expected": len(places), "share_expected": share("argmax"), "share_expected_ref": share("argmax_ref")}

@@ -7,8 +7,6 @@ carry the learning). Entropies are in nats; normalised ones are divided by ln V,
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,15 +23,16 @@ from swerve.artifacts.probe_findings import (
     ForkingWrongSteps,
     RegionEntropy,
 )
-from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import REGIONS, Intervals, problem_clusters, spike_masks, token_regions
+from swerve.probe.engine.measured import Measurements, Pair
+from swerve.probe.findings.parts import REGIONS, Intervals, TokenIntervals, token_regions
+from swerve.probe.findings.spike_table import SpikeTable
 from swerve.statistics import Estimate
 
 _AT_LEAST_0 = (0.0, math.inf)
 
 
 def checkpoint_entropies(
-    data: Measurements, *, vocabulary_size: int, intervals: Intervals | None = None
+    data: Measurements, *, vocabulary_size: int, intervals: Intervals
 ) -> tuple[CheckpointEntropy, ...]:
     """Return each checkpoint's mean entropy, the reference's, and the change, in all and by region and category.
 
@@ -50,42 +49,37 @@ def checkpoint_entropies(
     """
     if vocabulary_size < 2:
         raise ValueError(f"a vocabulary has at least 2 tokens, got vocabulary_size={vocabulary_size}")
-    how, clusters = intervals or Intervals(), problem_clusters(data)
+    tokens = TokenIntervals.of(data, intervals)
     regions, categories = token_regions(data.lengths), np.array(data.categories, dtype=str)
-    found = []
-    for index, checkpoint in enumerate(data.checkpoints):
-        entropies = {name: data.columns[name][index].astype(np.float64) for name in ("entropy", "entropy_ref")}
-        changed = data.columns["argmax"][index] != data.columns["argmax_ref"][index]
-        means = _entropy_means(entropies, np.ones(len(clusters), dtype=np.bool_), clusters, how)
-        found.append(
+    entries = []
+    for pair in data.pairs():
+        means = _entropy_means(pair, tokens, tokens.everywhere)
+        normalised = {name: mean and mean.scaled(1 / math.log(vocabulary_size)) for name, mean in means.items()}
+        entries.append(
             CheckpointEntropy(
-                checkpoint=checkpoint,
+                checkpoint=pair.checkpoint,
                 **means,
-                normalised=EntropyChange(
-                    **{name: one and one.scaled(1 / math.log(vocabulary_size)) for name, one in means.items()}
-                ),
-                share_argmax_changed=how.share(changed, clusters),
+                normalised=EntropyChange(**normalised),
+                share_argmax_changed=tokens.share(pair.argmax_changed),
                 regions=tuple(
-                    RegionEntropy(region=name, **_entropy_means(entropies, regions == number, clusters, how))
+                    RegionEntropy(region=name, **_entropy_means(pair, tokens, regions == number))
                     for number, name in enumerate(REGIONS)
                 ),
                 categories=tuple(
-                    CategoryEntropy(category=name, **_entropy_means(entropies, categories == name, clusters, how))
+                    CategoryEntropy(category=name, **_entropy_means(pair, tokens, categories == name))
                     for name in sorted(set(data.categories))
                 ),
             )
         )
-    return tuple(found)
+    return tuple(entries)
 
 
-def _entropy_means(
-    entropies: dict[str, NDArray[np.float64]], inside: NDArray[np.bool_], clusters: NDArray[np.int64], how: Intervals
-) -> dict[str, Estimate | None]:
-    own, reference, problems = entropies["entropy"][inside], entropies["entropy_ref"][inside], clusters[inside]
+def _entropy_means(pair: Pair, tokens: TokenIntervals, inside: NDArray[np.bool_]) -> dict[str, Estimate | None]:
+    own, reference = pair.nats("entropy"), pair.nats("entropy_ref")
     return {
-        "entropy": how.mean(own, problems, bounds=_AT_LEAST_0),
-        "entropy_ref": how.mean(reference, problems, bounds=_AT_LEAST_0),
-        "change": how.mean(own - reference, problems),
+        "entropy": tokens.mean(own, inside, bounds=_AT_LEAST_0),
+        "entropy_ref": tokens.mean(reference, inside, bounds=_AT_LEAST_0),
+        "change": tokens.mean(own - reference, inside),
     }
 
 
@@ -113,11 +107,7 @@ def forking_tokens(entropies: ArrayLike, *, share: float = 0.2) -> tuple[NDArray
 
 
 def forking_overlaps(
-    data: Measurements,
-    spikes: Iterable[Mapping[str, Any]] = (),
-    *,
-    share: float = 0.2,
-    intervals: Intervals | None = None,
+    data: Measurements, spikes: SpikeTable, *, share: float = 0.2, intervals: Intervals
 ) -> tuple[ForkingTokens, ...]:
     """Return, for each checkpoint, what falls on the forking tokens of its reference.
 
@@ -128,67 +118,59 @@ def forking_overlaps(
 
     Args:
         data: the measurements.
-        spikes: rows of `spikes.parquet`, of one method.
+        spikes: those of the same rollouts.
         share: of the tokens that are called forking.
         intervals: how intervals are made.
     """
-    how, clusters = intervals or Intervals(), problem_clusters(data)
-    masks, wrong = spike_masks(data, spikes), data.wrong
-    known = np.repeat([bool(one.wrong) for one in data.sequences], data.lengths).astype(np.bool_)
-    found = []
-    for index, checkpoint in enumerate(data.checkpoints):
-        forking, threshold = forking_tokens(data.columns["entropy_ref"][index], share=share)
-        changed = data.columns["argmax"][index] != data.columns["argmax_ref"][index]
-        found.append(
+    tokens = TokenIntervals.of(data, intervals)
+    wrong, known = data.wrong, data.in_marked_rollouts
+    entries = []
+    for pair in data.pairs():
+        forking, threshold = forking_tokens(pair.columns["entropy_ref"], share=share)
+        masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
+        entries.append(
             ForkingTokens(
-                checkpoint=checkpoint,
+                checkpoint=pair.checkpoint,
                 threshold=threshold,
-                num_tokens=int(forking.size),
+                num_tokens=forking.size,
                 num_forking=int(forking.sum()),
                 share_tokens=float(forking.mean()) if forking.size else None,
-                share_divergence={
-                    name: _share_on(forking, data.columns[name][index].astype(np.float64), clusters, how)
-                    for name in DIVERGENCES
-                },
-                share_argmax_changed=_share_on(forking, changed, clusters, how),
-                spikes={name: _overlap(forking, masks.get((checkpoint, name)), clusters, how) for name in DIVERGENCES},
+                share_divergence={name: tokens.share_of(pair.columns[name], forking) for name in DIVERGENCES},
+                share_argmax_changed=tokens.share_of(pair.argmax_changed, forking),
+                spikes={name: ForkingOverlap(**_overlap(forking, mask, tokens)) for name, mask in masks.items()},
                 wrong_steps=ForkingWrongSteps(
-                    **dict(_overlap(forking, wrong, clusters, how)),
+                    **_overlap(forking, wrong, tokens),
                     share_tokens=float(forking[known].mean()) if known.any() else None,
                 ),
                 categories=_forking_categories(data.categories, forking),
             )
         )
-    return tuple(found)
+    return tuple(entries)
 
 
-def _share_on(
-    forking: NDArray[np.bool_], values: NDArray[Any], clusters: NDArray[np.int64], how: Intervals
-) -> Estimate | None:
-    return how.ratio(np.where(forking, values, 0), values, clusters)
-
-
-def _overlap(
-    forking: NDArray[np.bool_], found: NDArray[np.bool_] | None, clusters: NDArray[np.int64], how: Intervals
-) -> ForkingOverlap:
-    marks = np.zeros_like(forking) if found is None else found
-    return ForkingOverlap(
-        num=int(marks.sum()),
-        num_forking=int((marks & forking).sum()),
-        share=_share_on(forking, marks.astype(np.float64), clusters, how),
-    )
+def _overlap(forking: NDArray[np.bool_], marks: NDArray[np.bool_], tokens: TokenIntervals) -> dict[str, Any]:
+    """Return how many tokens are marked, how many of these are forking tokens, and their share."""
+    return {
+        "num": int(marks.sum()),
+        "num_forking": int((marks & forking).sum()),
+        "share": tokens.share_of(marks, forking),
+    }
 
 
 def _forking_categories(categories: tuple[str, ...], forking: NDArray[np.bool_]) -> tuple[ForkingCategory, ...]:
-    totals = Counter(categories)
-    counts = Counter(name for name, fork in zip(categories, forking.tolist(), strict=True) if fork)
-    return tuple(
-        ForkingCategory(
-            category=name,
-            num_tokens=total,
-            num_forking=counts[name],
-            share_tokens=total / len(categories),
-            share_forking=counts[name] / max(1, int(forking.sum())),
+    names = np.array(categories, dtype=str)
+    num_forking = max(1, int(forking.sum()))
+    entries = []
+    for name in sorted(set(categories)):
+        inside = names == name
+        here = int((inside & forking).sum())
+        entries.append(
+            ForkingCategory(
+                category=name,
+                num_tokens=int(inside.sum()),
+                num_forking=here,
+                share_tokens=int(inside.sum()) / len(names),
+                share_forking=here / num_forking,
+            )
         )
-        for name, total in sorted(totals.items())
-    )
+    return tuple(entries)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -48,6 +48,10 @@ from swerve.statistics.intervals import (
 from swerve.statistics.jackknife import UNBOUNDED, Bounds
 
 REGIONS: tuple[Region, ...] = get_args(Region)
+
+Array = NDArray[np.float64]
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,32 +96,68 @@ class Intervals:
             return None
         return ratio_interval(numerators, denominators, clusters=clusters, confidence=self.confidence)
 
-    def ratio_difference(
-        self,
-        first: tuple[NDArray[Any], NDArray[Any]],
-        second: tuple[NDArray[Any], NDArray[Any]],
-        clusters: NDArray[np.int64],
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenIntervals:
+    """Metrics over some of N tokens (a mask), with intervals over their problems."""
+
+    problems: NDArray[np.int64]
+    """`[N]`: the problem of each token, as an index."""
+    intervals: Intervals
+
+    @classmethod
+    def of(cls, data: Measurements, intervals: Intervals) -> TokenIntervals:
+        """Number the problems in order of first appearance."""
+        names = {name: index for index, name in enumerate(dict.fromkeys(one.problem.id for one in data.sequences))}
+        per_sequence = np.array([names[one.problem.id] for one in data.sequences], dtype=np.int64)
+        return cls(problems=np.repeat(per_sequence, data.lengths), intervals=intervals)
+
+    @property
+    def everywhere(self) -> Mask:
+        """The mask of all tokens."""
+        return np.ones(self.problems.size, dtype=np.bool_)
+
+    def mean(self, values: NDArray[Any], inside: Mask, *, bounds: Bounds = UNBOUNDED) -> Estimate | None:
+        """Return the mean of the values inside; None of nothing, and where one is infinite."""
+        return self.intervals.mean(values[inside], self.problems[inside], bounds=bounds)
+
+    def skewed_mean(self, values: NDArray[Any], inside: Mask) -> SkewedMean | None:
+        """Return the mean inside of values that are not negative, many small and few large."""
+        return self.intervals.skewed_mean(values[inside], self.problems[inside])
+
+    def share(self, marks: NDArray[np.bool_], inside: Mask | None = None) -> Estimate | None:
+        """Return the share of marked tokens among those inside, or among all."""
+        chosen = self.everywhere if inside is None else inside
+        return self.intervals.share(marks[chosen], self.problems[chosen])
+
+    def share_of(self, values: NDArray[Any], inside: Mask) -> Estimate | None:
+        """Return the part of the summed values that lies inside; None where they sum to 0 or one is infinite."""
+        # Not a product, which would make NaN of infinities.
+        return self.intervals.ratio(np.where(inside, values, 0), values, self.problems)
+
+    def statistic(
+        self, function: Callable[[Array], Array], columns: Sequence[NDArray[Any]], bounds: Bounds = UNBOUNDED
     ) -> Estimate | None:
-        """Return the first ratio of sums minus the second, of the same problems, with its jackknife interval.
+        """Return a function of sums of columns with its jackknife interval; None where it has no value.
 
-        Each is a pair (numerators, denominators) of one number per row. None where one ratio does not exist.
+        Args:
+            function: `[R, K]` sums of K columns -> `[R]` values, NaN where the statistic is not defined.
+            columns: one number a token.
+            bounds: of the statistic.
         """
-        columns = (*first, *second)
-        if clusters.size == 0 or not all(np.isfinite(column).all() for column in columns):
+        if self.problems.size == 0 or not all(np.isfinite(column).all() for column in columns):
             return None
-        return statistic_interval(_ratio_difference, columns, clusters=clusters, confidence=self.confidence)
+        confidence = self.intervals.confidence
+        return statistic_interval(function, columns, clusters=self.problems, confidence=confidence, bounds=bounds)
 
+    def ratio_difference(self, *columns: NDArray[Any]) -> Estimate | None:
+        """Return the ratio of the sums of two columns minus that of two others; None where one does not exist."""
+        return self.statistic(lambda sums: divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3]), columns)
 
-def _ratio_difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return column 0 / column 1 - column 2 / column 3 of each row, NaN where a denominator is 0."""
-    return divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3])
-
-
-def problem_clusters(data: Measurements) -> NDArray[np.int64]:
-    """Return `[N]`: the problem of each token, as an index."""
-    names = {name: index for index, name in enumerate(dict.fromkeys(one.problem.id for one in data.sequences))}
-    per_sequence = np.array([names[one.problem.id] for one in data.sequences], dtype=np.int64)
-    return np.repeat(per_sequence, data.lengths)
+    def mean_difference(self, values: NDArray[Any], first: Mask, second: Mask) -> Estimate | None:
+        """Return the mean over the first tokens minus the mean over the second; None where either are missing."""
+        columns = [column for mask in (first, second) for column in (np.where(mask, values, 0.0), 1.0 * mask)]
+        return self.ratio_difference(*columns)
 
 
 def by_source(data: Measurements) -> dict[str, Measurements]:
@@ -142,34 +182,7 @@ def token_regions(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int6
     return np.concatenate([np.arange(0), *parts])
 
 
-def spike_masks(data: Measurements, spikes: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], NDArray[np.bool_]]:
-    """Return, for each checkpoint and divergence that has spikes, `[N]`: is the token a spike.
-
-    Args:
-        data: the measurements; spikes of sequences that are not among them are passed over.
-        spikes: rows of `spikes.parquet`, of one method.
-
-    Raises:
-        ValueError: a spike is past the end of its sequence.
-    """
-    starts = np.cumsum([0, *data.lengths.tolist()])
-    begin = {one.sequence_id: int(start) for one, start in zip(data.sequences, starts[:-1], strict=True)}
-    length = {one.sequence_id: len(one.completion_ids) for one in data.sequences}
-    masks: dict[tuple[str, str], NDArray[np.bool_]] = {}
-    for row in spikes:
-        name, position = row["sequence_id"], row["position"]
-        if name not in begin:
-            continue
-        if not 0 <= position < length[name]:
-            raise ValueError(f"a spike at position {position} of sequence {name}, which has {length[name]} tokens")
-        key = (row["checkpoint"], row["divergence"])
-        masks.setdefault(key, np.zeros(int(starts[-1]), dtype=np.bool_))[begin[name] + position] = True
-    return masks
-
-
-def region_shares(
-    data: Measurements, spikes: Iterable[Mapping[str, Any]] = (), *, intervals: Intervals | None = None
-) -> tuple[RegionShare, ...]:
+def region_shares(data: Measurements, spikes: SpikeTable, *, intervals: Intervals) -> tuple[RegionShare, ...]:
     """Return, for each checkpoint and third of the completions, size, divergences and spikes.
 
     `mean` is the mean divergence of a token there (nats), `share_divergence` the part of the summed divergence, to be
@@ -177,34 +190,34 @@ def region_shares(
 
     Args:
         data: the measurements.
-        spikes: rows of `spikes.parquet`, of one method.
+        spikes: those of the same rollouts.
         intervals: how intervals are made.
     """
-    how = intervals or Intervals()
-    regions, clusters, masks = token_regions(data.lengths), problem_clusters(data), spike_masks(data, spikes)
+    regions, tokens = token_regions(data.lengths), TokenIntervals.of(data, intervals)
     shares = []
-    for index, checkpoint in enumerate(data.checkpoints):
-        columns = {name: data.columns[name][index] for name in DIVERGENCES}
-        found = {name: masks.get((checkpoint, name), np.zeros(regions.size, dtype=np.bool_)) for name in DIVERGENCES}
+    for pair in data.pairs():
+        columns = {name: pair.columns[name] for name in DIVERGENCES}
+        masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
         for number, region in enumerate(REGIONS):
             inside = regions == number
-            count = int(inside.sum())
             shares.append(
                 RegionShare(
-                    checkpoint=checkpoint,
+                    checkpoint=pair.checkpoint,
                     region=region,
-                    num_tokens=count,
-                    share_tokens=count / regions.size if regions.size else None,
-                    mean={name: how.skewed_mean(values[inside], clusters[inside]) for name, values in columns.items()},
-                    share_divergence={
-                        name: how.ratio(_within(values, inside), values, clusters) for name, values in columns.items()
-                    },
-                    num_spikes={name: int(mask[inside].sum()) for name, mask in found.items()},
-                    spike_rate={name: _rate(mask[inside]) for name, mask in found.items()},
-                    base_rate={name: _rate(mask) for name, mask in found.items()},
+                    num_tokens=int(inside.sum()),
+                    share_tokens=_rate(inside),
+                    mean={name: tokens.skewed_mean(values, inside) for name, values in columns.items()},
+                    share_divergence={name: tokens.share_of(values, inside) for name, values in columns.items()},
+                    num_spikes={name: int(mask[inside].sum()) for name, mask in masks.items()},
+                    spike_rate={name: _rate(mask[inside]) for name, mask in masks.items()},
+                    base_rate={name: _rate(mask) for name, mask in masks.items()},
                 )
             )
     return tuple(shares)
+
+
+def _rate(mask: Mask) -> float | None:
+    return float(mask.mean()) if mask.size else None
 
 
 SCALED_METHODS: tuple[Literal["percentile", "absolute", "calibrated"], ...] = ("percentile", "absolute", "calibrated")
@@ -212,29 +225,36 @@ SCALED_METHODS: tuple[Literal["percentile", "absolute", "calibrated"], ...] = ("
 
 
 def spike_densities(
-    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals | None = None
+    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals
 ) -> tuple[SpikeDensity, ...]:
     """Return the spikes per 1,000 tokens of each third of the completions, by checkpoint and scaled method.
 
     A z-score has no scale (all divergences x 1000 have the same spikes), so its numbers compare no checkpoints; these
     methods' do. The intervals are over problems.
     """
-    how = intervals or Intervals()
-    clusters = [one.problem.id for one in data.sequences]
+    problems = [sequence.problem.id for sequence in data.sequences]
+    # Where each third of each rollout begins, and the last one ends.
     ends = [-(-np.arange(4) * length // 3) for length in data.lengths]
-    found = []
+    densities = []
     for checkpoint, method in itertools.product(data.checkpoints, SCALED_METHODS):
         by_sequence = spikes.found.get((checkpoint, divergence, method))
         if by_sequence is None:
             continue
-        places = [[spike.position for spike in each] for each in by_sequence]
         threshold = next((spike.threshold for each in by_sequence for spike in each), None)
+        # Of each third of each rollout: spikes and tokens.
+        counts = [
+            np.diff(np.searchsorted([spike.position for spike in each], end))
+            for each, end in zip(by_sequence, ends, strict=True)
+        ]
+        sizes = [np.diff(end) for end in ends]
         for number, region in enumerate(REGIONS):
-            spans = [end[number : number + 2] for end in ends]
-            counts = [int(np.diff(np.searchsorted(each, span))[0]) for each, span in zip(places, spans, strict=True)]
-            sizes = [int(stop - start) for start, stop in spans]
-            rate = spike_rate(counts, sizes, clusters, how.confidence)
-            found.append(
+            rate = spike_rate(
+                [int(count[number]) for count in counts],
+                [int(size[number]) for size in sizes],
+                problems,
+                intervals.confidence,
+            )
+            densities.append(
                 SpikeDensity(
                     checkpoint=checkpoint,
                     region=region,
@@ -244,55 +264,41 @@ def spike_densities(
                     **dict(rate),
                 )
             )
-    return tuple(found)
-
-
-def _within(values: NDArray[Any], inside: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the values, 0 outside; not by a product, which would make NaN of infinities."""
-    return np.where(inside, values, 0.0).astype(np.float64)
-
-
-def _rate(mask: NDArray[np.bool_]) -> float | None:
-    return float(mask.mean()) if mask.size else None
+    return tuple(densities)
 
 
 def category_shares(
-    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals | None = None
+    data: Measurements, spikes: SpikeTable, *, divergence: Divergence, intervals: Intervals
 ) -> tuple[CategoryShare, ...]:
     """Return each category's share of tokens and of divergence, and its spikes against the base rate, by checkpoint.
 
     `mean` is the mean divergence of a token of the category (nats), `spike_rate` spikes a token of it, `base_rate`
     spikes a token of any. The intervals are over problems.
     """
-    how, clusters = intervals or Intervals(), problem_clusters(data)
+    tokens = TokenIntervals.of(data, intervals)
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
-    masks = spike_masks(data, spikes.rows(spikes.method))
-    found = []
-    for number, checkpoint in enumerate(data.checkpoints):
-        values = data.columns[divergence][number].astype(np.float64)
-        mask = masks.get((checkpoint, divergence), np.zeros(len(index), dtype=np.bool_))
+    shares = []
+    for pair in data.pairs():
+        mask = spikes.mask(pair.checkpoint, divergence)
         for code, category in enumerate(names.tolist()):
             inside = index == code
-            share_divergence = how.ratio(np.where(inside, values, 0.0), values, clusters)
-            found.append(
+            share_divergence = tokens.share_of(pair.columns[divergence], inside)
+            shares.append(
                 CategoryShare(
-                    checkpoint=checkpoint,
+                    checkpoint=pair.checkpoint,
                     category=category,
                     num_tokens=int(inside.sum()),
                     share_tokens=float(inside.mean()),
-                    mean={
-                        name: how.skewed_mean(data.columns[name][number][inside], clusters[inside])
-                        for name in DIVERGENCES
-                    },
-                    share_divergence=None if share_divergence is None else share_divergence.mean,
+                    mean={name: tokens.skewed_mean(pair.columns[name], inside) for name in DIVERGENCES},
+                    share_divergence=share_divergence.mean if share_divergence else None,
                     share_divergence_interval=share_divergence,
                     num_spikes=int(mask[inside].sum()),
                     spike_rate=float(mask[inside].mean()),
-                    spike_rate_interval=how.share(mask[inside], clusters[inside]),
+                    spike_rate_interval=tokens.share(mask, inside),
                     base_rate=float(mask.mean()),
                 )
             )
-    return tuple(found)
+    return tuple(shares)
 
 
 RANK_CLASSES: tuple[RankClass, ...] = get_args(RankClass)
@@ -333,65 +339,55 @@ def text_writer(source: str, *, checkpoint: str, reference: str) -> Writer:
     return "reference" if source in (reference, "reference") else "other"
 
 
-def rank_shifts(data: Measurements, *, intervals: Intervals | None = None) -> tuple[RankShift, ...]:
+def rank_shifts(data: Measurements, *, intervals: Intervals) -> tuple[RankShift, ...]:
     """Return, for each checkpoint and writer of the text, the shares of unshifted, marginal and shifted tokens.
 
     `rank` holds the shares by the rank of the realised token under the checkpoint, `rank_ref` under the reference, each
     with an interval; `shift` names the one that is URIAL's, the rank under the model that did not write the text (null:
     neither wrote it). `categories` counts the tokens of each category in each class.
     """
-    how = intervals or Intervals()
-    found = []
+    shifts = []
     for source, part in by_source(data).items():
-        for index, checkpoint in enumerate(part.checkpoints):
-            writer = text_writer(source, checkpoint=checkpoint, reference=part.references[index])
-            ranks, ranks_ref = (rank_classes(part.columns[name][index]) for name in ("rank", "rank_ref"))
-            clusters = problem_clusters(part)
-            found.append(
+        tokens = TokenIntervals.of(part, intervals)
+        for pair in part.pairs():
+            writer = text_writer(source, checkpoint=pair.checkpoint, reference=pair.reference)
+            classes = {name: rank_classes(pair.columns[name]) for name in ("rank", "rank_ref")}
+            shares = {
+                name: {
+                    label: RankShare(num_tokens=int((own == number).sum()), share=tokens.share(own == number))
+                    for number, label in enumerate(RANK_CLASSES)
+                }
+                for name, own in classes.items()
+            }
+            shifts.append(
                 RankShift(
-                    checkpoint=checkpoint,
+                    checkpoint=pair.checkpoint,
                     source=source,
                     writer=writer,
                     shift=_URIAL_RANKS[writer],
                     num_tokens=len(part.categories),
-                    rank=_class_shares(ranks, clusters, how),
-                    rank_ref=_class_shares(ranks_ref, clusters, how),
-                    categories=_class_counts(part.categories, ranks, ranks_ref),
+                    **shares,
+                    categories=_rank_categories(part.categories, classes),
                 )
             )
-    return tuple(found)
+    return tuple(shifts)
 
 
-def _class_shares(
-    classes: NDArray[np.int64], clusters: NDArray[np.int64], how: Intervals
-) -> dict[RankClass, RankShare]:
-    return {
-        name: RankShare(num_tokens=int((classes == number).sum()), share=how.share(classes == number, clusters))
-        for number, name in enumerate(RANK_CLASSES)
-    }
-
-
-def _class_counts(
-    categories: Sequence[str], ranks: NDArray[np.int64], ranks_ref: NDArray[np.int64]
-) -> tuple[RankCategory, ...]:
-    counts, counts_ref = (Counter(zip(categories, one.tolist(), strict=True)) for one in (ranks, ranks_ref))
-    return tuple(
-        RankCategory(
-            category=category,
-            num_tokens=total,
-            rank={label: counts[category, number] for number, label in enumerate(RANK_CLASSES)},
-            rank_ref={label: counts_ref[category, number] for number, label in enumerate(RANK_CLASSES)},
-        )
-        for category, total in sorted(Counter(categories).items())
-    )
+def _rank_categories(categories: Sequence[str], classes: Mapping[str, NDArray[np.int64]]) -> tuple[RankCategory, ...]:
+    """Return how many tokens of each category are in each class by either rank."""
+    counts = {name: Counter(zip(categories, own.tolist(), strict=True)) for name, own in classes.items()}
+    entries = []
+    for category, total in sorted(Counter(categories).items()):
+        by_class = {
+            name: {label: own[category, number] for number, label in enumerate(RANK_CLASSES)}
+            for name, own in counts.items()
+        }
+        entries.append(RankCategory(category=category, num_tokens=total, **by_class))
+    return tuple(entries)
 
 
 def style_shares(
-    data: Measurements,
-    *,
-    divergence: Divergence,
-    styles: Sequence[bool] | None = None,
-    intervals: Intervals | None = None,
+    data: Measurements, *, divergence: Divergence, styles: Sequence[bool] | None = None, intervals: Intervals
 ) -> tuple[StyleShare, ...]:
     """Return, for each checkpoint, the share of the divergence on style tokens against their share of the tokens.
 
@@ -406,29 +402,24 @@ def style_shares(
     Raises:
         ValueError: not as many styles as tokens.
     """
-    how, clusters = intervals or Intervals(), problem_clusters(data)
-    marks = (
-        [mark for one in data.sequences for mark in token_styles(one.text, one.spans)]
-        if styles is None
-        else list(styles)
-    )
-    if len(marks) != len(data.categories):
-        raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(marks)}")
-    style = np.array(marks, dtype=np.float64)
-    ones = np.ones_like(style)
-    found = []
-    for index, checkpoint in enumerate(data.checkpoints):
-        values = data.columns[divergence][index].astype(np.float64)
-        on_style = np.where(style > 0, values, 0.0)
-        found.append(
+    if styles is None:
+        styles = [mark for sequence in data.sequences for mark in token_styles(sequence.text, sequence.spans)]
+    if len(styles) != len(data.categories):
+        raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(styles)}")
+    tokens, style = TokenIntervals.of(data, intervals), np.array(styles, dtype=np.bool_)
+    shares = []
+    for pair in data.pairs():
+        values = pair.nats(divergence)
+        on_style = np.where(style, values, 0.0)
+        shares.append(
             StyleShare(
-                checkpoint=checkpoint,
+                checkpoint=pair.checkpoint,
                 divergence=divergence,
-                num_tokens=int(style.size),
+                num_tokens=style.size,
                 num_style_tokens=int(style.sum()),
-                share_tokens=how.ratio(style, ones, clusters),
-                share_divergence=how.ratio(on_style, values, clusters),
-                excess=how.ratio_difference((on_style, values), (style, ones), clusters),
+                share_tokens=tokens.share_of(np.ones(style.size), style),
+                share_divergence=tokens.share_of(values, style),
+                excess=tokens.ratio_difference(on_style, values, 1.0 * style, np.ones(style.size)),
             )
         )
-    return tuple(found)
+    return tuple(shares)

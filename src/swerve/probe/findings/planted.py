@@ -31,23 +31,27 @@ def _logprob_change(columns: Columns) -> Array:
 
 
 def _bernoulli_kl(columns: Columns) -> Array:
-    logprobs, ref_logprobs = (torch.from_numpy(np.asarray(columns[name])) for name in ("logprob", "logprob_ref"))
-    result: Array = bernoulli_kl(logprobs.clamp(max=0), ref_logprobs.clamp(max=0)).numpy()
-    return result
+    own, reference = (torch.from_numpy(np.asarray(columns[name])).clamp(max=0) for name in ("logprob", "logprob_ref"))
+    return np.asarray(bernoulli_kl(own, reference).numpy())
+
+
+def _column(name: str) -> Callable[[Columns], Array]:
+    return lambda columns: columns[name].astype(np.float64)
 
 
 _SELECTORS: Mapping[str, Callable[[Columns], Array]] = {
-    "js": lambda columns: columns["js"].astype(np.float64),
-    "kl_forward": lambda columns: columns["kl_forward"].astype(np.float64),
-    "kl_reverse": lambda columns: columns["kl_reverse"].astype(np.float64),
+    "js": _column("js"),
+    "kl_forward": _column("kl_forward"),
+    "kl_reverse": _column("kl_reverse"),
     "bernoulli_kl": _bernoulli_kl,
     "abs_logprob_change": lambda columns: np.abs(_logprob_change(columns)),
     "logprob_drop": lambda columns: -_logprob_change(columns),
-    "entropy": lambda columns: columns["entropy_ref"].astype(np.float64),
+    "entropy": _column("entropy_ref"),
     "entropy_change": lambda columns: columns["entropy"].astype(np.float64) - columns["entropy_ref"],
-    "rank": lambda columns: columns["rank"].astype(np.float64),
+    "rank": _column("rank"),
     "argmax_changed": lambda columns: (columns["argmax"] != columns["argmax_ref"]).astype(np.float64),
 }
+"""Every score of a token: add one here to have it ranked against wrong steps and effects of swaps."""
 
 
 def selector_scores(columns: Columns) -> dict[str, Array]:
@@ -126,32 +130,26 @@ def planted_recovery(
 
 
 def _selector_recovery(data: Measurements, wrong: NDArray[np.bool_], how: Intervals) -> tuple[SelectorRecovery, ...]:
-    _, clusters = membership(data.problem_ids, len(wrong))
-    first = np.concatenate([_first_wrong(one) for one in data.sequences]) if data.sequences else wrong
+    """Return how well each score ranks wrong tokens, and the first one of each rollout, at each checkpoint."""
+    _, problems = membership(data.problem_ids, len(wrong))
+    first = np.zeros_like(wrong)
+    first[data.starts + np.array([sequence.first_wrong for sequence in data.sequences], dtype=np.int64)] = True
     kept = first | ~wrong
-    found = []
-    for index, checkpoint in enumerate(data.checkpoints):
-        columns = {name: column[index] for name, column in data.columns.items()}
-        for name, scores in selector_scores(columns).items():
-            ranking = ranking_intervals(scores, wrong, clusters=clusters, confidence=how.confidence)
-            found.append(
+    entries = []
+    for pair in data.pairs():
+        for name, scores in selector_scores(pair.columns).items():
+            ranking = ranking_intervals(scores, wrong, clusters=problems, confidence=how.confidence)
+            auc_first = auc_interval(scores[kept], first[kept], clusters=problems[kept], confidence=how.confidence)
+            entries.append(
                 SelectorRecovery(
-                    checkpoint=checkpoint,
+                    checkpoint=pair.checkpoint,
                     selector=name,
                     auc=ranking.auc,
-                    auc_first=auc_interval(
-                        scores[kept], first[kept], clusters=clusters[kept], confidence=how.confidence
-                    ),
+                    auc_first=auc_first,
                     average_precision=ranking.average_precision,
                 )
             )
-    return tuple(found)
-
-
-def _first_wrong(sequence: ProbeSequence) -> NDArray[np.bool_]:
-    return np.array(
-        [position == sequence.first_wrong for position in range(len(sequence.completion_ids))], dtype=np.bool_
-    )
+    return tuple(entries)
 
 
 _RATIOS = {
@@ -174,46 +172,50 @@ def _spike_recovery(
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     how: Intervals,
 ) -> tuple[SpikeRecovery, ...]:
-    num_problems, index = membership([one.problem.id for one in sequences], len(sequences))
+    """Return how well the spikes of each checkpoint, divergence and method find wrong tokens."""
+    num_problems, problems = membership([sequence.problem.id for sequence in sequences], len(sequences))
     if not num_problems:
         return ()
-    found = []
+    entries = []
     for (checkpoint, divergence, method), by_sequence in spikes.items():
         counts = _counts(sequences, by_sequence)
         sums = {name: float(values.sum()) for name, values in counts.items()}
-        estimates: dict[str, Any] = {
-            name: how.ratio(counts[top], counts[bottom], index) for name, (top, bottom) in _RATIOS.items()
-        }
-        chances = {name: sums[top] / sums[bottom] if sums[bottom] else None for name, (top, bottom) in _CHANCES.items()}
-        found.append(
+        estimates: dict[str, Any] = {}
+        for name, (top, bottom) in _RATIOS.items():
+            estimates[name] = how.ratio(counts[top], counts[bottom], problems)
+        for name, (top, bottom) in _CHANCES.items():
+            estimates[name] = sums[top] / sums[bottom] if sums[bottom] else None
+        entries.append(
             SpikeRecovery(
                 checkpoint=checkpoint,
                 divergence=divergence,
                 method=method,
                 num_spikes=int(sums["spikes"]),
-                **{**estimates, **chances},
+                **estimates,
             )
         )
-    return tuple(found)
+    return tuple(entries)
 
 
 def _counts(sequences: Sequence[ProbeSequence], spikes: Sequence[Sequence[Spike]]) -> dict[str, Array]:
     """Return the counts of each rollout, and what they would be by chance."""
-    found = [{spike.position for spike in one} for one in spikes]
-    pairs = list(zip(sequences, found, strict=True))
-    num_spikes = np.array([len(one) for one in found], dtype=np.float64)
-    num_wrong = np.array([len(one.wrong) for one in sequences], dtype=np.float64)
-    lengths = np.array([len(one.completion_ids) for one in sequences], dtype=np.float64)
-    hits = np.array([len(positions & one.wrong.keys()) for one, positions in pairs], dtype=np.float64)
-    return {
-        "spikes": num_spikes,
-        "wrong": num_wrong,
-        "rollouts": np.ones(len(pairs)),
-        "hits": hits,
-        "twice_hits": 2 * hits,
-        "spikes_and_wrong": num_spikes + num_wrong,
-        "first_hits": np.array([one.first_wrong in positions for one, positions in pairs], dtype=np.float64),
-        "rollouts_hit": (hits > 0).astype(np.float64),
-        "chance_hits": num_spikes * num_wrong / lengths,
-        "chance_first_hits": num_spikes / lengths,
-    }
+    rows = []
+    for sequence, own in zip(sequences, spikes, strict=True):
+        positions = {spike.position for spike in own}
+        num, num_wrong, length = len(positions), len(sequence.wrong), len(sequence.completion_ids)
+        hits = len(positions & sequence.wrong.keys())
+        rows.append(
+            {
+                "spikes": num,
+                "wrong": num_wrong,
+                "rollouts": 1,
+                "hits": hits,
+                "twice_hits": 2 * hits,
+                "spikes_and_wrong": num + num_wrong,
+                "first_hits": sequence.first_wrong in positions,
+                "rollouts_hit": hits > 0,
+                "chance_hits": num * num_wrong / length,
+                "chance_first_hits": num / length,
+            }
+        )
+    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}

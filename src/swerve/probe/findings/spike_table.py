@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence, SpikeHits
 from swerve.artifacts.tables import SPIKES_SCHEMA
 from swerve.config import SpikeConfig, SpikeMethod
-from swerve.probe.engine.measured import Measurements, _labels
+from swerve.probe.engine.measured import Measurements, labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method, top_position
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import Estimate, mean_interval, share
@@ -31,30 +31,26 @@ class SpikeTable:
     tops: Mapping[tuple[str, Divergence], tuple[int, ...]]
     """(checkpoint, divergence) -> each sequence's position of the largest value, spike or not."""
 
-    def rows(self, method: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows of `spikes.parquet`: of one method, or of all."""
-        return [
-            _spike_row(sequence, spike, checkpoint, divergence, each)
-            for (checkpoint, divergence, each), by_sequence in self.found.items()
-            if method in (None, each)
+    def table(self) -> pa.Table:
+        """Return `spikes.parquet`, as columns: there may be millions of rows."""
+        each = [
+            (sequence, spike)
+            for by_sequence in self.found.values()
             for sequence, spikes in zip(self.sequences, by_sequence, strict=True)
             for spike in spikes
         ]
-
-    def table(self) -> pa.Table:
-        """Return `spikes.parquet` as a table, the same rows in less memory: there may be millions."""
-        keys, counts = list(self.found), [sum(map(len, by_sequence)) for by_sequence in self.found.values()]
-        repeats = np.repeat(np.arange(len(keys)), counts)
+        counts = [sum(map(len, by_sequence)) for by_sequence in self.found.values()]
+        repeats = np.repeat(np.arange(len(counts)), counts)
 
         def column(dtype: type, value: Callable[[ProbeSequence, Spike], Any]) -> NDArray[Any]:
-            return np.fromiter((value(*one) for one in self._each()), dtype=dtype, count=sum(counts))
+            return np.fromiter((value(*pair) for pair in each), dtype=dtype, count=len(each))
 
         columns = {
             "sequence_id": column(np.int32, lambda sequence, _: sequence.sequence_id),
             "position": column(np.int32, lambda _, spike: spike.position),
-            "checkpoint": _labels([checkpoint for checkpoint, _, _ in keys], repeats),
-            "method": _labels([method for _, _, method in keys], repeats),
-            "divergence": _labels([divergence for _, divergence, _ in keys], repeats),
+            "checkpoint": labels([checkpoint for checkpoint, _, _ in self.found], repeats),
+            "method": labels([method for _, _, method in self.found], repeats),
+            "divergence": labels([divergence for _, divergence, _ in self.found], repeats),
             "value": column(np.float32, lambda _, spike: spike.value),
             "threshold": column(np.float32, lambda _, spike: spike.threshold),
             "height": column(np.int32, lambda _, spike: spike.height),
@@ -63,16 +59,19 @@ class SpikeTable:
         }
         return pa.table({name: columns[name] for name in SPIKES_SCHEMA.names})
 
-    def _each(self) -> Iterator[tuple[ProbeSequence, Spike]]:
-        for by_sequence in self.found.values():
-            for sequence, spikes in zip(self.sequences, by_sequence, strict=True):
-                for spike in spikes:
-                    yield sequence, spike
-
     def positions(self, checkpoint: str, divergence: Divergence) -> list[list[int]]:
         """Return each sequence's spikes by the headline method."""
         by_sequence = self.found.get((checkpoint, divergence, self.method), [()] * len(self.sequences))
         return [[spike.position for spike in spikes] for spikes in by_sequence]
+
+    def mask(self, checkpoint: str, divergence: Divergence) -> NDArray[np.bool_]:
+        """Return, for every token of all sequences, whether it is a spike by the headline method."""
+        masks = [np.zeros(0, dtype=np.bool_)]
+        for sequence, spikes in zip(self.sequences, self.positions(checkpoint, divergence), strict=True):
+            marks = np.zeros(len(sequence.completion_ids), dtype=np.bool_)
+            marks[spikes] = True
+            masks.append(marks)
+        return np.concatenate(masks)
 
 
 def all_spikes(
@@ -98,21 +97,6 @@ def all_spikes(
     )
 
 
-def _spike_row(sequence: ProbeSequence, spike: Spike, checkpoint: str, divergence: str, method: str) -> dict[str, Any]:
-    return {
-        "sequence_id": sequence.sequence_id,
-        "position": spike.position,
-        "checkpoint": checkpoint,
-        "method": method,
-        "divergence": divergence,
-        "value": spike.value,
-        "threshold": spike.threshold,
-        "height": spike.height,
-        "is_wrong": spike.position in sequence.wrong,
-        "is_first_wrong": spike.position == sequence.first_wrong,
-    }
-
-
 def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> tuple[SpikeHits, ...]:
     """Return how often the highest divergence of a rollout falls on a wrong step, and on the first one, against chance.
 
@@ -120,14 +104,12 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
     drawn uniformly from the rollout's own positions. Intervals are over problems, Wilson's where there is one
     rollout per problem.
     """
-    known = [index for index, sequence in enumerate(data.sequences) if sequence.wrong]
-    marked = [data.sequences[index] for index in known]
-    problems = [one.problem.id for one in marked]
-    chance_wrong = _mean([len(one.wrong) / len(one.completion_ids) for one in marked])
-    chance_first = _mean([1 / len(one.completion_ids) for one in marked])
+    marked = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong]
+    problems = [sequence.problem.id for _, sequence in marked]
+    lengths = [len(sequence.completion_ids) for _, sequence in marked]
+    num_wrong = [len(sequence.wrong) for _, sequence in marked]
 
-    def hits(tops: tuple[int, ...], *, first: bool) -> Estimate | None:
-        hit = [_is_hit(data.sequences[index], tops[index], first=first) for index in known]
+    def hits(hit: list[bool]) -> Estimate | None:
         if len(set(problems)) == len(problems):
             return share(sum(hit), len(hit), confidence=confidence)
         return mean_interval(hit, clusters=problems, confidence=confidence, bounds=(0.0, 1.0))
@@ -136,19 +118,15 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
         SpikeHits(
             checkpoint=checkpoint,
             divergence=divergence,
-            num_rollouts=len(known),
+            num_rollouts=len(marked),
             num_spikes=sum(map(len, spikes.positions(checkpoint, divergence))),
-            top_on_wrong=hits(tops, first=False),
-            top_on_first_wrong=hits(tops, first=True),
-            chance_wrong=chance_wrong,
-            chance_first_wrong=chance_first,
+            top_on_wrong=hits([tops[index] in sequence.wrong for index, sequence in marked]),
+            top_on_first_wrong=hits([tops[index] == sequence.first_wrong for index, sequence in marked]),
+            chance_wrong=_mean([num / length for num, length in zip(num_wrong, lengths, strict=True)]),
+            chance_first_wrong=_mean([1 / length for length in lengths]),
         )
         for (checkpoint, divergence), tops in spikes.tops.items()
     )
-
-
-def _is_hit(sequence: ProbeSequence, position: int, *, first: bool) -> bool:
-    return position == sequence.first_wrong if first else position in sequence.wrong
 
 
 def _mean(values: list[float]) -> float | None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_dynamics import ClippedTokens, SignalDirection, SignalSteps, SignalTokens, TrainingSignal
-from swerve.estimates import Correlation, Estimate, SkewedMean
-from swerve.probe.engine.measured import Measurements
-from swerve.probe.findings.parts import Intervals
+from swerve.estimates import Correlation, Estimate
+from swerve.probe.engine.measured import Measurements, Pair
+from swerve.probe.findings.parts import Array, Intervals, Mask, TokenIntervals
 from swerve.probe.rollouts.recorded import POPULATION
 from swerve.statistics.association import spearman
-from swerve.statistics.intervals import divided, statistic_interval
-from swerve.statistics.jackknife import UNBOUNDED, Bounds
-
-Array = NDArray[np.float64]
-
-Mask = NDArray[np.bool_]
+from swerve.statistics.intervals import divided
 
 _NUM_BINS = 8
 
@@ -63,19 +58,20 @@ def training_signals(
     if not part.sequences:
         return ()
     tokens = _Tokens.of(part, signals)
-    found = []
-    for index, (label, reference) in enumerate(zip(part.checkpoints, part.references, strict=True)):
-        if label in steps:
-            move = part.columns["logprob"][index].astype(np.float64) - part.columns["logprob_ref"][index]
-            pair = _Pair(
+    over = TokenIntervals(problems=tokens.problem, intervals=intervals)
+    entries = []
+    for pair in part.pairs():
+        if pair.checkpoint in steps:
+            moves = pair.moves
+            exposure = _Exposure(
                 tokens=tokens,
-                divergence=part.columns[divergence][index].astype(np.float64),
-                move=np.where(np.abs(move) <= noise, 0.0, move),
-                seen=(tokens.step > steps.get(reference, -1)) & (tokens.step <= steps[label]),
-                how=intervals,
+                over=over,
+                divergence=pair.nats(divergence),
+                move=np.where(np.abs(moves) <= noise, 0.0, moves),
+                seen=(tokens.step > steps.get(pair.reference, -1)) & (tokens.step <= steps[pair.checkpoint]),
             )
-            found.append(pair.signal_of(label, reference))
-    return tuple(found)
+            entries.append(exposure.signal_of(pair))
+    return tuple(entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,39 +114,46 @@ class _Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """One checkpoint against its reference."""
+class _Exposure:
+    """Which tokens one pair has seen in training, and how it changed them."""
 
     tokens: _Tokens
+    over: TokenIntervals
     divergence: Array
     move: Array
     seen: Mask
-    how: Intervals
 
     @property
     def signal(self) -> Mask:
         """Tokens seen with an advantage other than 0."""
-        found: Mask = self.seen & self.tokens.used & (np.nan_to_num(self.tokens.advantage) != 0)
-        return found
+        return np.asarray(self.seen & self.tokens.used & (np.nan_to_num(self.tokens.advantage) != 0))
 
     @property
     def silent(self) -> Mask:
         """Tokens seen that no advantage pushed: of groups left out of the update, or with an advantage of 0."""
-        found: Mask = self.seen & (~self.tokens.used | (self.tokens.advantage == 0))
-        return found
+        return np.asarray(self.seen & (~self.tokens.used | (self.tokens.advantage == 0)))
 
-    def signal_of(self, checkpoint: str, reference: str) -> TrainingSignal:
+    def signal_of(self, pair: Pair) -> TrainingSignal:
+        """Return the entry of the summary."""
         tokens = self.tokens
+        classes: dict[Literal["signal", "no_signal", "not_seen"], Mask] = {
+            "signal": self.signal,
+            "no_signal": self.silent,
+            "not_seen": ~self.seen,
+        }
         trained_on = self.seen & tokens.used & np.isfinite(tokens.advantage)
         return TrainingSignal(
-            checkpoint=checkpoint,
-            reference=reference,
+            checkpoint=pair.checkpoint,
+            reference=pair.reference,
             num_rollouts_seen=len(np.unique(tokens.sequence[self.seen])),
             num_problems_seen=len(np.unique(tokens.problem[self.seen])),
             divergence={
-                "signal": self._class(self.signal),
-                "no_signal": self._class(self.silent),
-                "not_seen": self._class(~self.seen),
+                name: SignalTokens(
+                    num_tokens=int(mask.sum()),
+                    mean=self.over.skewed_mean(self.divergence, mask),
+                    mean_abs_move=self.over.skewed_mean(np.abs(self.move), mask),
+                )
+                for name, mask in classes.items()
             },
             spill_over=self._ratio_of_means(self.silent, self.signal),
             advantage_correlation=self._correlation(np.abs(tokens.advantage), trained_on),
@@ -160,49 +163,21 @@ class _Pair:
             by_step=self._by_step(),
         )
 
-    def _class(self, mask: Mask) -> SignalTokens:
-        """Return how much tokens of one class diverge and move."""
-        return SignalTokens(
-            num_tokens=int(mask.sum()),
-            mean=self._skewed_mean(self.divergence, mask),
-            mean_abs_move=self._skewed_mean(np.abs(self.move), mask),
-        )
-
-    def _mean(self, values: Array, mask: Mask) -> Estimate | None:
-        """Return the mean over one class of tokens; None of nothing, and where a value is infinite."""
-        return self.how.mean(values[mask], self.tokens.problem[mask])
-
-    def _skewed_mean(self, values: Array, mask: Mask) -> SkewedMean | None:
-        return self.how.skewed_mean(values[mask], self.tokens.problem[mask])
-
     def _correlation(self, signal: Array, mask: Mask) -> Correlation | None:
         """Return the rank correlation of the divergence with a signal over tokens; None where one is infinite."""
         if not np.isfinite(self.divergence[mask]).all():
             return None
-        return spearman(
-            self.divergence[mask],
-            signal[mask],
-            clusters=self.tokens.problem[mask],
-            confidence=self.how.confidence,
-        )
-
-    def _statistic(
-        self, function: Callable[[Array], Array], columns: Sequence[NDArray[Any]], bounds: Bounds = UNBOUNDED
-    ) -> Estimate | None:
-        return statistic_interval(
-            function, columns, clusters=self.tokens.problem, confidence=self.how.confidence, bounds=bounds
-        )
+        clusters, confidence = self.tokens.problem[mask], self.over.intervals.confidence
+        return spearman(self.divergence[mask], signal[mask], clusters=clusters, confidence=confidence)
 
     def _ratio_of_means(self, above: Mask, below: Mask) -> Estimate | None:
         """Return the mean divergence of one class of tokens over that of another; None where one is infinite."""
-        if not np.isfinite(self.divergence[above | below]).all():
-            return None
-        finite = np.where(above | below, self.divergence, 0.0)
 
         def ratio(sums: Array) -> Array:
             return divided(divided(sums[:, 0], sums[:, 1]), divided(sums[:, 2], sums[:, 3]))
 
-        return self._statistic(ratio, (finite * above, 1.0 * above, finite * below, 1.0 * below), (0.0, math.inf))
+        columns = [column for mask in (above, below) for column in (np.where(mask, self.divergence, 0.0), 1.0 * mask)]
+        return self.over.statistic(ratio, columns, (0.0, math.inf))
 
     def _direction(self, mask: Mask) -> SignalDirection | None:
         """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
@@ -217,21 +192,16 @@ class _Pair:
             agreement, chance = _agreement(sums)
             return agreement - chance
 
-        def difference(sums: Array) -> Array:
-            return divided(sums[:, 0], sums[:, 1]) - divided(sums[:, 2], sums[:, 3])
-
         chance = float(_agreement(np.array([[cell.sum() for cell in cells]]))[1][0])
         return SignalDirection(
             num_tokens=int(mask.sum()),
             num_moved=int(moved.sum()),
-            agreement=self.how.share((pushed == rose)[moved], self.tokens.problem[moved]),
+            agreement=self.over.share(pushed == rose, moved),
             chance=chance if math.isfinite(chance) else None,
-            above_chance=self._statistic(above_chance, cells, (-1.0, 1.0)),
-            mean_move_positive=self._mean(self.move, up),
-            mean_move_negative=self._mean(self.move, down),
-            difference=self._statistic(
-                difference, (np.where(up, move, 0.0), 1.0 * up, np.where(down, move, 0.0), 1.0 * down)
-            ),
+            above_chance=self.over.statistic(above_chance, cells, (-1.0, 1.0)),
+            mean_move_positive=self.over.mean(self.move, up),
+            mean_move_negative=self.over.mean(self.move, down),
+            difference=self.over.mean_difference(move, up, down),
         )
 
     def _clipped(self) -> ClippedTokens | None:
@@ -239,32 +209,32 @@ class _Pair:
         known = self.seen & np.isfinite(self.tokens.clipped)
         if not known.any():
             return None
-        cut, problems = (self.tokens.clipped > 0)[known], self.tokens.problem[known]
-        divergence = self.divergence[known]
+        cut = (self.tokens.clipped > 0)[known]
+        trained = TokenIntervals(problems=self.tokens.problem[known], intervals=self.over.intervals)
         return ClippedTokens(
             num_tokens=int(cut.sum()),
-            share_of_tokens=self.how.ratio(cut * 1.0, np.ones(len(cut)), problems),
-            share_of_divergence=self.how.ratio(np.where(cut, divergence, 0.0), divergence, problems),
+            share_of_tokens=trained.share_of(np.ones(len(cut)), cut),
+            share_of_divergence=trained.share_of(self.divergence[known], cut),
         )
 
     def _by_step(self) -> tuple[SignalSteps, ...]:
         """Return divergence and direction for successive parts of the training, whether seen or yet to come."""
         steps = np.unique(self.tokens.step)
-        found = []
+        entries = []
         for part in np.array_split(steps, min(_NUM_BINS, len(steps))) if len(steps) > 1 else ():
             here = np.isin(self.tokens.step, part)
             direction = self._direction(here & self.signal)
-            found.append(
+            entries.append(
                 SignalSteps(
                     first_step=int(part[0]),
                     last_step=int(part[-1]),
                     share_seen=float(self.seen[here].mean()),
                     num_tokens=int(here.sum()),
-                    mean=self._skewed_mean(self.divergence, here),
-                    above_chance=None if direction is None else direction.above_chance,
+                    mean=self.over.skewed_mean(self.divergence, here),
+                    above_chance=direction.above_chance if direction else None,
                 )
             )
-        return tuple(found)
+        return tuple(entries)
 
 
 def _agreement(cells: Array) -> tuple[Array, Array]:
