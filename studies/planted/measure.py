@@ -22,7 +22,7 @@ from studies.planted.exact import Exact
 from studies.planted.truths import truths
 from studies.planted.worlds import WORLDS, World
 from studies.study import ROOT, Record
-from swerve.probe.causal.swap_effects import MeasuredEffect
+from swerve.probe.causal.interventions import Intervention
 from swerve.seeds import derive_seed
 
 _DEPENDS = ("studies/planted", *(f"src/swerve/{name}" for name in ("artifacts", "functional", "grading", "models",
@@ -32,7 +32,7 @@ _DEPENDS = ("studies/planted", *(f"src/swerve/{name}" for name in ("artifacts", 
 FAULTS: Mapping[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "noisy_effects": (
         "confounded",
-        lambda: patch.object(MeasuredEffect, "squared_effect", property(lambda one: one.effect**2)),
+        lambda: patch.object(Intervention, "squared_effect", property(lambda one: one.effect**2)),
     ),
     "narrow_intervals": ("pair", lambda: patch("studies.planted.draw.CONFIDENCE", 0.8)),
 }

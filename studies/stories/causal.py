@@ -66,9 +66,9 @@ def forced(reference: LoadedModel, data: Measurements, final: str, settings: Sto
         seed=settings.seed,
         grade=grade_stories,
     )
-    outcomes = run_interventions(planned, sampler, settings=causal)
+    done = run_interventions(planned, sampler, settings=causal)
     how = Intervals()
-    swaps = summarise_swaps(planned, outcomes, settings=causal, intervals=how)
+    swaps = summarise_swaps(done, settings=causal, intervals=how)
     on_name = [top in one.wrong for top, one in zip(spikes.tops[final, "js"], part.sequences, strict=True)]
     return {"top_on_name": share(sum(on_name), len(on_name)), "causal": swaps}
 

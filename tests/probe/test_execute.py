@@ -297,8 +297,8 @@ def test_causal_tests_get_the_right_models_and_columns(tmp_path: Path, monkeypat
     }
     assert pivots.calls[0][0][1].engine._model is SOURCES["dpo-1"].loaded.model
     effects, scores = predicted.calls[0][0]
-    assert {one.sequence_id for one in effects} >= {0, 1, 2}
-    expected = [rows[one.sequence_id][one.position] for one in effects]
+    assert {item.sequence.sequence_id for item in effects} >= {0, 1, 2}
+    expected = [rows[item.sequence.sequence_id][item.position] for item in effects]
     assert scores["js"].tolist() == [row["js"] for row in expected]
     assert scores["logprob_drop"].tolist() == pytest.approx([row["logprob_ref"] - row["logprob"] for row in expected])
 

@@ -158,19 +158,11 @@ class _Execution:
         tests = CausalTests(
             plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress, world=world
         )
-        attributions, attribution = tests.attribution()
-        self._write("attributions", attributions)
-        if not plan.has_verifier:
-            return Tested(attribution=attribution)
-        interventions, causal, prediction = tests.swaps()
-        self._write("interventions", interventions)
-        values, pivots = tests.pivots()
-        self._write("prefix_values", values)
-        samples, cross_sampling = tests.cross_sampling()
-        self._write("cross_samples", samples)
-        return Tested(
-            attribution=attribution, causal=causal, prediction=prediction, pivots=pivots, cross_sampling=cross_sampling
-        )
+        entries: dict[str, Any] = {}
+        for table, rows, found in tests.run():
+            self._write(table, rows)
+            entries |= found
+        return Tested(**entries)
 
     def _key(self) -> str:
         """Return what every unit of the causal tests depends on."""

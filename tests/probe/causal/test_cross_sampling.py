@@ -19,7 +19,6 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.cross_sampling import (
     calibrated_thresholds,
     count_cross_samples,
-    cross_sampling_rows,
     pilot_split,
     run_cross_sampling,
 )
@@ -93,7 +92,7 @@ def crossed():
 
 
 def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
-    summary = summarise_cross_sampling(cross_sampling_rows(crossed[0]), intervals=Intervals())
+    summary = summarise_cross_sampling(crossed[0], intervals=Intervals())
     assert summary is not None
     assert (summary.num_problems, summary.num_samples) == (80, 1)
     into_reference, into_checkpoint = summary.directions
@@ -120,12 +119,12 @@ def test_one_planted_position_is_found_by_js_and_not_by_chance(crossed) -> None:
 def test_pairs_share_their_random_numbers(crossed) -> None:
     samples, _ = crossed
     by_dose = {
-        (each.direction, each.selector, each.share): [
-            other.completion.token_ids
-            for other in samples
-            if (other.direction, other.selector, other.share) == (each.direction, each.selector, each.share)
+        (direction, selector, share): [
+            row["completion_ids"]
+            for row in samples
+            if (row["direction"], row["selector"], row["share"]) == (direction, selector, share)
         ]
-        for each in samples
+        for direction, selector, share in {(row["direction"], row["selector"], row["share"]) for row in samples}
     }
     one, two = SETTINGS.directions
     assert by_dose[one, "js", 0.1] == by_dose[one, "random", 1.0] == by_dose[two, "random", 0.0]
@@ -137,17 +136,15 @@ def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
     assert len(samples) == 2 * 6 * 80
     assert num_finished == count_cross_samples(SETTINGS, 80, 20) == 960 + 40
     assert all(
-        each.correct == (WRITTEN.split() == TOKENIZER.decode(each.completion.token_ids[:-1]).split())
-        for each in samples
+        row["correct"] == (WRITTEN.split() == TOKENIZER.decode(row["completion_ids"][:-1]).split()) for row in samples
     )
-    assert {each.status for each in samples} == {"graded"}
-    assert {each.threshold for each in samples if each.selector == "random"} == {None}
+    assert {row["status"] for row in samples} == {"graded"}
+    assert {row["threshold"] for row in samples if row["selector"] == "random"} == {None}
     path = tmp_path / "cross_samples.parquet"
-    rows = cross_sampling_rows(samples)
-    write_table(path, rows, CROSS_SAMPLES_SCHEMA)
+    write_table(path, samples, CROSS_SAMPLES_SCHEMA)
     read: pa.Table = read_table(path, CROSS_SAMPLES_SCHEMA)
     how = Intervals(confidence=0.9)
-    direct, again = (summarise_cross_sampling(each, intervals=how) for each in (rows, read.to_pylist()))
+    direct, again = (summarise_cross_sampling(each, intervals=how) for each in (samples, read.to_pylist()))
     assert direct == again
     assert dump_json(direct)
 
@@ -155,7 +152,7 @@ def test_samples_are_counted_graded_and_tabled(crossed, tmp_path) -> None:
 def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions() -> None:
     settings = CrossSamplingConfig(selectors=("kl_forward", "kl_reverse", "logprob_drop"), shares=(0.01,))
     samples = run(planted(0.05), planted(0.5), num=2, settings=settings)
-    found = {(each.direction, each.selector): each.threshold for each in samples if each.share == 0.01}
+    found = {(row["direction"], row["selector"]): row["threshold"] for row in samples if row["share"] == 0.01}
     forward = 0.5 * math.log(0.5 / 0.05) + 0.5 * math.log(0.5 / 0.95)
     reverse = 0.05 * math.log(0.05 / 0.5) + 0.95 * math.log(0.95 / 0.5)
     into_reference, into_checkpoint = settings.directions
@@ -169,7 +166,7 @@ def test_forward_kl_is_from_the_checkpoint_to_the_reference_in_both_directions()
 def test_ends_of_equal_models_leave_no_ratio() -> None:
     settings = SETTINGS.model_copy(update={"directions": ("checkpoint_into_reference",), "shares": (0.1,)})
     samples = run(planted(0.5), planted(0.5), num=20, settings=settings)
-    summary = summarise_cross_sampling(cross_sampling_rows(samples), intervals=Intervals())
+    summary = summarise_cross_sampling(samples, intervals=Intervals())
     assert summary is not None
     (direction,) = summary.directions
     assert direction.gap.mean == 0.0

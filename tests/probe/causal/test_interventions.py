@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.probe.causal.interventions import Control, ControlPool, random_positions, third
-
-
-def test_thirds_are_exact() -> None:
-    assert [third(position, 6) for position in range(6)] == [0, 0, 1, 1, 2, 2]
-    assert [third(position, 100) for position in (33, 34, 66, 67)] == [0, 1, 1, 2]
+from swerve.probe.causal.interventions import Control, ControlPool, random_positions
 
 
 def test_a_random_position_is_any_other_than_the_top() -> None:

@@ -8,8 +8,8 @@ from swerve.artifacts.probe_causes import ArmSuccess, ControlMatch, Swaps
 from swerve.config import CausalConfig
 from swerve.estimates import Estimate
 from swerve.probe.causal.continuations import Outcome
-from swerve.probe.causal.interventions import Intervention, Match
-from swerve.probe.causal.swap_effects import measured_effects, summarise_swaps
+from swerve.probe.causal.interventions import Control, Intervention
+from swerve.probe.causal.swap_effects import summarise_swaps
 from swerve.probe.findings.parts import Intervals
 from swerve.statistics import benjamini_hochberg
 
@@ -21,47 +21,55 @@ def outcome(successes: int, num: int = 4, failures: int = 0) -> Outcome:
 
 
 def arms(toys, index: int, selection: str, tokens: str, *, policy="reference", spike_of: int | None = None):
-    """One intervention a letter: the reference's, the checkpoint's and the alternative token."""
-    match = None
+    """One arm a letter: the reference's, the checkpoint's and the alternative token."""
+    own = toys.rollout(index, "a b c")
+    position = {"spike": 1, "random": 0, "matched": 2}[selection]
+    control = None
     if spike_of is not None:
-        match = Match(
-            sequence_id=spike_of,
-            problem_id=f"p{spike_of}",
+        control = Control(
+            index=index,
+            position=position,
             same_rollout=False,
             same_category=True,
             same_third=spike_of == 0,
             entropy_gap=0.25 * spike_of,
         )
-    return [
-        Intervention(
-            sequence=toys.rollout(index, "a b c"),
-            position={"spike": 1, "random": 0, "matched": 2}[selection],
-            selection=selection,
-            arm=arm,
-            token_id={"a": toys.a, "b": toys.b, "c": toys.c}[token],
-            policy=policy,
-            match=match,
-        )
-        for arm, token in zip(("reference", "checkpoint", "alternative"), tokens, strict=False)
-    ]
+    ids = [{"a": toys.a, "b": toys.b, "c": toys.c}[token] for token in tokens]
+    return Intervention(
+        sequence=own,
+        position=position,
+        selection=selection,
+        tokens=dict(zip(("reference", "checkpoint", "alternative"), ids, strict=False)),
+        spike=own if spike_of is None else toys.rollout(spike_of, "a b c"),
+        policy=policy,
+        control=control,
+    )
+
+
+def with_outcomes(interventions, outcomes) -> list[Intervention]:
+    """Give each arm of each intervention the next outcome."""
+    left = iter(outcomes)
+    done = [item.continued({arm: next(left) for arm in item.tokens}) for item in interventions]
+    assert next(left, None) is None
+    return done
 
 
 def summarised(interventions, outcomes, settings=SETTINGS, confidence=0.95):
     how = Intervals(confidence=confidence)
-    return summarise_swaps(interventions, outcomes, settings=settings, intervals=how)
+    return summarise_swaps(with_outcomes(interventions, outcomes), settings=settings, intervals=how)
 
 
 @pytest.fixture
 def measured(toys):
     """Two rollouts; at the second spike both models have the same token. Successes of 4."""
     interventions = [
-        *arms(toys, 0, "spike", "bac"),
-        *arms(toys, 1, "matched", "cba", spike_of=0),
-        *arms(toys, 0, "random", "ab"),
-        *arms(toys, 1, "spike", "bba"),
-        *arms(toys, 0, "matched", "cca", spike_of=1),
-        *arms(toys, 1, "random", "aa"),
-        *arms(toys, 0, "spike", "bac", policy="checkpoint"),
+        arms(toys, 0, "spike", "bac"),
+        arms(toys, 1, "matched", "cba", spike_of=0),
+        arms(toys, 0, "random", "ab"),
+        arms(toys, 1, "spike", "bba"),
+        arms(toys, 0, "matched", "cca", spike_of=1),
+        arms(toys, 1, "random", "aa"),
+        arms(toys, 0, "spike", "bac", policy="checkpoint"),
     ]
     outcomes = [*map(outcome, (0, 4, 1, 1, 0, 3, 1, 2, 2, 2, 4, 3, 3, 1, 2, 2, 1, 3, 3))]
     return interventions, outcomes
@@ -104,10 +112,10 @@ def test_summary_of_literal_outcomes(measured) -> None:
 def test_controls_with_the_same_token_everywhere_measure_no_effect(toys) -> None:
     """A control at which nothing is swapped is no evidence that a swap does nothing."""
     interventions = [
-        *arms(toys, 0, "spike", "bac"),
-        *arms(toys, 1, "matched", "cca", spike_of=0),
-        *arms(toys, 1, "spike", "bac"),
-        *arms(toys, 0, "matched", "cca", spike_of=1),
+        arms(toys, 0, "spike", "bac"),
+        arms(toys, 1, "matched", "cca", spike_of=0),
+        arms(toys, 1, "spike", "bac"),
+        arms(toys, 0, "matched", "cca", spike_of=1),
     ]
     outcomes = [*map(outcome, (0, 4, 1, 2, 2, 1, 0, 3, 1, 1, 1, 0))]
     summary = summarised(interventions, outcomes)
@@ -145,7 +153,7 @@ def test_policies_stand_apart_and_the_family_of_tests_is_all_of_them(measured) -
 
 
 def test_without_the_references_continuations_the_headline_is_empty(toys) -> None:
-    summary = summarised(arms(toys, 0, "spike", "ba", policy="checkpoint"), [outcome(0), outcome(4)])
+    summary = summarised([arms(toys, 0, "spike", "ba", policy="checkpoint")], [outcome(0), outcome(4)])
     assert (summary.selections, summary.difference) == ((), None)
     assert summary.policies[0].selections[0].effect.mean == 1.0
     assert summarised([], []) is None
@@ -154,25 +162,15 @@ def test_without_the_references_continuations_the_headline_is_empty(toys) -> Non
 def test_means_are_of_the_first_look_and_decisions_of_all(toys) -> None:
     settings = CausalConfig(num_continuations=4, max_continuations=64)
     outcomes = [outcome(2).extended(outcome(0, 60)), outcome(3).extended(outcome(60, 60))]
-    summary = summarised(arms(toys, 0, "spike", "ba"), outcomes, settings)
+    summary = summarised([arms(toys, 0, "spike", "ba")], outcomes, settings)
     (spike,) = summary.selections
     assert (spike.reference.success, spike.checkpoint.success) == (0.5, 0.75)
     assert spike.effect.mean == 0.25
     assert spike.mean_continuations == 64
     assert spike.decisions["outside"] == 1
     assert summary.looks == (4, 8, 16, 32, 64)
-    (effect,) = measured_effects(arms(toys, 0, "spike", "ba"), outcomes)
-    assert effect.arms["checkpoint"][1].value - effect.arms["reference"][1].value == 63 / 64 - 2 / 64
-
-
-def test_a_control_counts_for_the_problem_of_its_spike(measured) -> None:
-    matched = [one for one in measured_effects(*measured) if one.selection == "matched"]
-    assert [(one.sequence_id, one.spike_sequence_id, one.problem_id) for one in matched] == [(1, 0, "p0"), (0, 1, "p1")]
-
-
-def test_a_position_with_one_arm_is_refused(toys) -> None:
-    with pytest.raises(ValueError, match="position 1 of rollout 0 lacks the arm checkpoint"):
-        measured_effects(arms(toys, 0, "spike", "b"), [outcome(1)])
+    (item,) = with_outcomes([arms(toys, 0, "spike", "ba")], outcomes)
+    assert item.outcomes["checkpoint"].value - item.outcomes["reference"].value == 63 / 64 - 2 / 64
 
 
 def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
@@ -181,7 +179,7 @@ def test_intervals_of_no_effect_hold_zero_at_the_stated_rate(toys) -> None:
     settings = CausalConfig(num_continuations=16)
     toy = toys.fair(lambda words: words[1] == "a", length=2)
     prefixes = [toys.prefix((toys.a,), problem=f"p{index}") for index in range(30)]
-    interventions = [item for index in range(30) for item in arms(toys, index, "spike", "ab")]
+    interventions = [arms(toys, index, "spike", "ab") for index in range(30)]
     for seed in range(150):
         first, second = (toy.sampler(seed=seed).sample(prefixes, 16, look=look) for look in (0, 1))
         outcomes = [one for pair in zip(first, second, strict=True) for one in pair]

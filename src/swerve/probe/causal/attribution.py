@@ -44,6 +44,11 @@ class Spot:
         """All tokens the model has read when it decides; the logits at the last of them give the position's token."""
         return (*self.sequence.prompt_ids, *self.sequence.completion_ids[: self.position])
 
+    @property
+    def realised(self) -> int:
+        """The token that stands at the position."""
+        return self.sequence.completion_ids[self.position]
+
 
 def attribute(
     loaded: LoadedModel, spots: Sequence[Spot], method: AttributionMethod, *, label: str
@@ -144,16 +149,15 @@ def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[
         ]
         return logits if logits.dtype == torch.float64 else logits.float()
 
-    realised = spot.sequence.completion_ids[spot.position]
     forget_lengths(model)
     with torch.no_grad():
         best, second = last_logits(embedded)[0].topk(2).indices.tolist()
-    chosen, other = (best, second) if best == realised else (best, realised)
+    other = second if best == spot.realised else spot.realised
 
     def decision(inputs: Tensor) -> Tensor:
         # The normaliser of the softmax is the same for both tokens.
         logits = last_logits(inputs)
-        return logits[:, chosen] - logits[:, other]
+        return logits[:, best] - logits[:, other]
 
     return decision
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -87,6 +88,12 @@ class Outcome:
             return None
         odd = drawn.num_successes - drawn.even_successes
         return drawn.even_successes / (drawn.num_continuations - num_odd), odd / num_odd
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Outcome:
+        """Return an outcome from its fields, as `dataclasses.asdict` gives them."""
+        first = record["first"]
+        return cls(**{**record, "first": first and cls.of_json(first)})
 
     def extended(self, other: Outcome) -> Outcome:
         """Return the continuations of both, the second drawn depending on the first."""
@@ -176,7 +183,7 @@ class ContinuationSampler:
         """Return the outcomes that all processes found."""
         keys = list(distinct)
         parts = self.world.gather([[index, asdict(own[key])] for index, key in enumerate(keys) if key in own])
-        return {keys[index]: Outcome(**outcome) for part in parts for index, outcome in part}
+        return {keys[index]: Outcome.of_json(outcome) for part in parts for index, outcome in part}
 
     def _continue(
         self, prefixes: Sequence[Prefix], num: int, look: int, on_finished: Callable[[int], None] | None

@@ -10,8 +10,8 @@ against the measured share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from swerve.config import CrossSamplingConfig, SwapSelector
@@ -21,7 +21,7 @@ from swerve.rollout import SamplingParams
 from swerve.rollout.groups import completion_text
 from swerve.rollout.mixed import MixedCompletion, generate_mixed
 from swerve.seeds import derive_seed
-from swerve.types import Prompt, RewardStatus
+from swerve.types import Prompt
 from swerve.world import World
 
 Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
@@ -29,23 +29,6 @@ Direction = Literal["checkpoint_into_reference", "reference_into_checkpoint"]
 _MAX_PILOT = 100
 
 _PILOT_SHARE = 5  # one problem of so many, where the problems that are not measured are fewer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossSample:
-    """One completion that two models wrote together."""
-
-    problem_id: str
-    sample: int
-    direction: Direction
-    selector: SwapSelector
-    share: float
-    """Budget; 0: the base alone, 1: the other model alone."""
-    threshold: float | None
-    """Of the selector's score; None at the ends and for `random`."""
-    completion: MixedCompletion
-    correct: bool
-    status: RewardStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +93,11 @@ def run_cross_sampling(
     seed: int,
     world: World | None = None,
     on_finished: Callable[[int], None] | None = None,
-) -> list[CrossSample]:
+) -> list[dict[str, Any]]:
     """Generate and grade every problem in both directions with every selector at every budget, and at both ends.
+
+    Returns the rows of `cross_samples.parquet`; both ends are under the selector `random`, with a share of 0 (the base
+    alone) and 1 (the other model alone). The threshold is None there, and for `random`.
 
     All configurations of a problem share their random numbers, so that those of equal budget, and the ends, are paired.
 
@@ -135,13 +121,14 @@ def run_cross_sampling(
         raise ValueError(
             "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
         )
-    samples: list[CrossSample] = []
+    rows: list[dict[str, Any]] = []
     together = World() if world is None else world
     for direction in settings.directions:
+        base, other = (reference, checkpoint) if direction == "checkpoint_into_reference" else (checkpoint, reference)
         crossing = _Crossing(
             direction=direction,
-            base=reference if direction == "checkpoint_into_reference" else checkpoint,
-            other=checkpoint if direction == "checkpoint_into_reference" else reference,
+            base=base,
+            other=other,
             settings=settings,
             max_new_tokens=max_new_tokens,
             max_rows=max_rows,
@@ -150,18 +137,12 @@ def run_cross_sampling(
         )
         doses = crossing.doses(pilot)
         own = together.shard(doses)
-        measured = [[asdict(one) for one in crossing.measure(prompts, dose)] for dose in own]
-        samples += [_cross_sample(one) for dose in together.dealt_back(measured) for one in dose]
+        measured = [crossing.measure(prompts, dose) for dose in own]
+        for part in together.dealt_back(measured):
+            rows += part
         if on_finished is not None and len(doses) > len(own):
             on_finished((len(doses) - len(own)) * settings.num_samples * len(prompts))
-    return samples
-
-
-def _cross_sample(found: Mapping[str, Any]) -> CrossSample:
-    """Return a sample from its fields, which may have been sent as JSON."""
-    completion = found["completion"]
-    sequences = {name: tuple(value) for name, value in completion.items() if isinstance(value, list)}
-    return CrossSample(**{**found, "completion": MixedCompletion(**{**completion, **sequences})})
+    return rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,69 +184,47 @@ class _Crossing:
 
     def doses(self, pilot: Sequence[Prompt]) -> list[_Dose]:
         """Return the ends, and every selector at every budget."""
-        ends = [
+        doses = [
             _Dose(selector="random", share=0.0, threshold=math.inf),
             _Dose(selector="random", share=1.0, threshold=-math.inf),
         ]
         groups = self.generate(pilot, "random", math.inf, self.settings.selectors)
         for selector in self.settings.selectors:
-            scores = [score for group in groups for each in group for score in each.scores[selector]]
-            thresholds = (
-                [1 - share for share in self.settings.shares]
-                if selector == "random"
-                else calibrated_thresholds(scores, self.settings.shares)
-            )
-            ends += [
-                _Dose(selector=selector, share=share, threshold=threshold)
-                for share, threshold in zip(self.settings.shares, thresholds, strict=True)
-            ]
-        return ends
+            if selector == "random":
+                thresholds = [1 - share for share in self.settings.shares]
+            else:
+                scores = [score for group in groups for sample in group for score in sample.scores[selector]]
+                thresholds = calibrated_thresholds(scores, self.settings.shares)
+            for share, threshold in zip(self.settings.shares, thresholds, strict=True):
+                doses.append(_Dose(selector=selector, share=share, threshold=threshold))
+        return doses
 
-    def measure(self, prompts: Sequence[Prompt], dose: _Dose) -> list[CrossSample]:
+    def measure(self, prompts: Sequence[Prompt], dose: _Dose) -> list[dict[str, Any]]:
         """Generate and grade every problem at one dose."""
         groups = self.generate(prompts, dose.selector, dose.threshold)
-        written = [
-            (prompt.problem, sample, completion)
+        texts = [
+            (prompt.problem, completion_text(self.base.tokenizer, completion.token_ids))
             for prompt, group in zip(prompts, groups, strict=True)
-            for sample, completion in enumerate(group)
+            for completion in group
         ]
-        rewards = grade_all(
-            [
-                (problem, completion_text(self.base.tokenizer, completion.token_ids))
-                for problem, _, completion in written
-            ]
-        )
-        return [
-            CrossSample(
-                problem_id=problem.id,
-                sample=sample,
-                direction=self.direction,
-                selector=dose.selector,
-                share=dose.share,
-                threshold=None if dose.selector == "random" else dose.threshold,
-                completion=completion,
-                correct=reward.is_right,
-                status=reward.status,
-            )
-            for (problem, sample, completion), reward in zip(written, rewards, strict=True)
-        ]
-
-
-def cross_sampling_rows(samples: Sequence[CrossSample]) -> list[Mapping[str, Any]]:
-    """Return the rows of `cross_samples.parquet`; both ends are under the selector `random`."""
-    return [
-        {
-            "problem_id": each.problem_id,
-            "sample": each.sample,
-            "direction": each.direction,
-            "selector": each.selector,
-            "share": each.share,
-            "threshold": each.threshold,
-            "completion_ids": list(each.completion.token_ids),
-            "swapped": list(each.completion.swapped),
-            "num_changed": each.completion.num_changed,
-            "correct": each.correct,
-            "status": each.status,
-        }
-        for each in samples
-    ]
+        rewards = iter(grade_all(texts))
+        rows = []
+        for prompt, group in zip(prompts, groups, strict=True):
+            for sample, completion in enumerate(group):
+                reward = next(rewards)
+                rows.append(
+                    {
+                        "problem_id": prompt.problem.id,
+                        "sample": sample,
+                        "direction": self.direction,
+                        "selector": dose.selector,
+                        "share": dose.share,
+                        "threshold": None if dose.selector == "random" else dose.threshold,
+                        "completion_ids": list(completion.token_ids),
+                        "swapped": list(completion.swapped),
+                        "num_changed": completion.num_changed,
+                        "correct": reward.is_right,
+                        "status": reward.status,
+                    }
+                )
+        return rows

@@ -7,7 +7,7 @@ likely, or a third one. Control positions are matched to the spike, or random.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from swerve.artifacts.probe_causes import SwapPositions
 from swerve.config import CausalConfig
-from swerve.probe.causal.continuations import Prefix
+from swerve.probe.causal.continuations import Outcome, Prefix
+from swerve.probe.findings.parts import token_regions
 from swerve.probe.rollouts.population import ProbeSequence
 from swerve.seeds import derive_seed
 
@@ -23,66 +24,68 @@ Arm = Literal["reference", "checkpoint", "alternative"]
 
 Policy = Literal["reference", "checkpoint"]
 
-Place = tuple[Policy, SwapPositions, int, int]
-"""Policy, selection, rollout of the spike, position."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Whose control a matched position is, and in what it resembles the spike."""
+class Control:
+    """A position that resembles a spike, and in what."""
 
-    sequence_id: int
-    """Of the rollout with the spike; the control may be in another."""
-    problem_id: str
+    index: int
+    """Of its rollout, among those of the pool."""
+    position: int
     same_rollout: bool
     same_category: bool
     same_third: bool
     entropy_gap: float
-    """Under the reference, in nats."""
+    """|entropy at the control - entropy at the spike| under the reference, in nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervention:
-    """One token forced at one position of one rollout, and who continues."""
+    """The tokens forced at one position of one rollout, one an arm; who continues, and the outcome of each arm."""
 
     sequence: ProbeSequence
     position: int
     selection: SwapPositions
-    arm: Arm
-    token_id: int
+    tokens: Mapping[Arm, int]
+    spike: ProbeSequence
+    """The rollout whose spike this is, or is a control for; its problem is the unit of intervals."""
     policy: Policy = "reference"
-    match: Match | None = None
-    """Of matched positions."""
+    control: Control | None = None
+    """Of matched positions; the control may be in another rollout."""
+    outcomes: Mapping[Arm, Outcome] = field(default_factory=dict)
+    """Empty until `run_interventions` has sampled the continuations."""
 
-    @property
-    def forced(self) -> Prefix:
-        """The completion up to and with the forced token."""
+    def forced(self, arm: Arm) -> Prefix:
+        """Return the completion up to and with an arm's token."""
         before = Prefix.of(self.sequence, self.position)
-        return replace(before, completion_ids=(*before.completion_ids, self.token_id))
+        return replace(before, completion_ids=(*before.completion_ids, self.tokens[arm]))
+
+    def continued(self, drawn: Mapping[Arm, Outcome]) -> Intervention:
+        """Return the intervention with further continuations of every arm."""
+        known = self.outcomes
+        return replace(self, outcomes={arm: known[arm].extended(new) if known else new for arm, new in drawn.items()})
 
     @property
-    def spike_sequence_id(self) -> int:
-        """The rollout whose spike this is, or is a control for."""
-        return self.match.sequence_id if self.match else self.sequence.sequence_id
+    def same_token(self) -> bool:
+        """Whether the checkpoint chooses the rollout's own token."""
+        return self.tokens["checkpoint"] == self.tokens["reference"]
+
+    def value(self, arm: Arm) -> float:
+        """Return an arm's share of right continuations, without bias by when sampling stopped: for means."""
+        return self.outcomes[arm].unbiased_value
 
     @property
-    def spike_problem_id(self) -> str:
-        """The problem of that rollout: the unit of intervals."""
-        return self.match.problem_id if self.match else self.sequence.problem.id
+    def effect(self) -> float:
+        """Success with the checkpoint's token minus success with the rollout's own, without bias: for means."""
+        return self.value("checkpoint") - self.value("reference")
 
     @property
-    def place(self) -> Place:
-        """What the arms of one position have in common, and no other position has."""
-        return self.policy, self.selection, self.spike_sequence_id, self.position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    sequence: ProbeSequence
-    index: int
-    position: int
-    selection: SwapPositions
-    match: Match | None = None
+    def squared_effect(self) -> float | None:
+        """The effect in the even continuations times that in the odd ones: effect^2 on average, whatever the noise."""
+        before, after = self.outcomes["reference"].half_values, self.outcomes["checkpoint"].half_values
+        if before is None or after is None:
+            return None
+        return (after[0] - before[0]) * (after[1] - before[1])
 
 
 def plan_interventions(
@@ -98,7 +101,7 @@ def plan_interventions(
     entropy_ref: Sequence[Sequence[float]] | None = None,
     others: Mapping[SwapPositions, Sequence[int | None]] | None = None,
 ) -> list[Intervention]:
-    """Return the arms at each rollout's top spike, its controls and other positions, for every policy of the settings.
+    """Plan each rollout's top spike, its controls and other positions, for every policy of the settings.
 
     A rollout of a single token has no random control; a spike without a position that is no spike and near enough in
     the reference's entropy (`ControlPool.matched`) has no matched one. A position where the reference's top tokens are
@@ -126,88 +129,54 @@ def plan_interventions(
         if spikes is None or categories is None or entropy_ref is None:
             raise ValueError("matched controls need spikes, categories and entropy_ref; or leave 'matched' out")
         differs = [
-            [int(choice) != own for choice, own in zip(choices, one.completion_ids, strict=True)]
-            for one, choices in zip(sequences, argmax, strict=True)
+            np.not_equal(choices, sequence.completion_ids).tolist()
+            for sequence, choices in zip(sequences, argmax, strict=True)
         ]
         pool = ControlPool.of(categories=categories, entropy_ref=entropy_ref, spikes=spikes, tops=tops, differs=differs)
-    places: list[_Place] = []
-    for index, top in enumerate(tops):
-        places += _places(sequences, index, int(top), settings, pool, seed, places)
+    planned: list[Intervention] = []
+
+    def add(
+        selection: SwapPositions, spike: ProbeSequence, index: int, position: int, control: Control | None = None
+    ) -> None:
+        likely = top_ref[index][position] if settings.alternative and top_ref is not None else ()
+        planned.append(
+            Intervention(
+                sequence=sequences[index],
+                position=position,
+                selection=selection,
+                tokens=arm_tokens(sequences[index].completion_ids[position], int(argmax[index][position]), likely),
+                spike=spike,
+                control=control,
+            )
+        )
+
+    # A control that one spike has is no other's.
+    taken: set[tuple[int, int]] = set()
+    num_random = settings.num_random if "random" in settings.controls else 0
+    for index, sequence in enumerate(sequences):
+        top, problem, length = int(tops[index]), sequence.problem.id, len(sequence.completion_ids)
+        add("spike", sequence, index, top)
+        control = None if pool is None else pool.matched(index, top, taken=taken)
+        if control is not None:
+            taken.add((control.index, control.position))
+            add("matched", sequence, control.index, control.position, control)
+        for drawn in random_positions(length, top=top, seed=seed, problem_id=problem, num=num_random):
+            add("random", sequence, index, drawn)
         for name, positions in (others or {}).items():
             position = positions[index]
             if position is not None:
-                places.append(_Place(sequence=sequences[index], index=index, position=position, selection=name))
-    planned: list[Intervention] = []
-    for policy in settings.policies:
-        for place in places:
-            choice = int(argmax[place.index][place.position])
-            likely = top_ref[place.index][place.position] if settings.alternative and top_ref is not None else ()
-            planned += _arms(place, policy, choice, likely)
-    return planned
+                add(name, sequence, index, position)
+    return [replace(item, policy=policy) for policy in settings.policies for item in planned]
 
 
-def _places(
-    sequences: Sequence[ProbeSequence],
-    index: int,
-    top: int,
-    settings: CausalConfig,
-    pool: ControlPool | None,
-    seed: int,
-    before: Sequence[_Place],
-) -> list[_Place]:
-    """Return the spike of one rollout and its controls, given the places of the rollouts before it."""
-    own = sequences[index]
-    found = [_Place(sequence=own, index=index, position=top, selection="spike")]
-    taken = {(one.index, one.position) for one in before if one.match is not None}
-    control = pool.matched(index, top, taken=taken) if pool is not None else None
-    if control is not None:
-        match = Match(
-            sequence_id=own.sequence_id,
-            problem_id=own.problem.id,
-            same_rollout=control.same_rollout,
-            same_category=control.same_category,
-            same_third=control.same_third,
-            entropy_gap=control.entropy_gap,
-        )
-        other = sequences[control.index]
-        found.append(
-            _Place(sequence=other, index=control.index, position=control.position, selection="matched", match=match)
-        )
-    if "random" in settings.controls:
-        drawn = random_positions(
-            len(own.completion_ids), top=top, seed=seed, problem_id=own.problem.id, num=settings.num_random
-        )
-        found += [_Place(sequence=own, index=index, position=position, selection="random") for position in drawn]
-    return found
+def arm_tokens(own: int, choice: int, likely: Sequence[int]) -> dict[Arm, int]:
+    """Return the token of each arm; the alternative is the likeliest one that is neither model's choice, if any is.
 
-
-def _arms(place: _Place, policy: Policy, choice: int, likely: Sequence[int]) -> list[Intervention]:
-    own = place.sequence.completion_ids[place.position]
-    tokens: dict[Arm, int] = {"reference": own, "checkpoint": choice}
-    others = [int(token) for token in likely if token not in (own, choice)]
-    if others:
-        tokens["alternative"] = others[0]
-    return [
-        Intervention(
-            sequence=place.sequence,
-            position=place.position,
-            selection=place.selection,
-            arm=arm,
-            token_id=token,
-            policy=policy,
-            match=place.match,
-        )
-        for arm, token in tokens.items()
-    ]
-
-
-def third(position: int, length: int) -> int:
-    """Return which third of a completion a position is in: 0 early, 1 middle, 2 late; exact thirds.
-
-    >>> [third(position, 7) for position in range(7)]
-    [0, 0, 0, 1, 1, 2, 2]
+    >>> arm_tokens(7, 3, [3, 7, 5])
+    {'reference': 7, 'checkpoint': 3, 'alternative': 5}
     """
-    return 3 * position // length
+    others: list[dict[Arm, int]] = [{"alternative": int(token)} for token in likely if token not in (own, choice)]
+    return {"reference": own, "checkpoint": choice, **(others[0] if others else {})}
 
 
 def random_positions(length: int, *, top: int, seed: int, problem_id: str, num: int = 1) -> list[int]:
@@ -220,29 +189,9 @@ def random_positions(length: int, *, top: int, seed: int, problem_id: str, num: 
     return drawn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """A position that resembles a spike, and in what."""
-
-    index: int
-    """Of its rollout, among those of the pool."""
-    position: int
-    same_rollout: bool
-    same_category: bool
-    same_third: bool
-    entropy_gap: float
-    """|entropy at the control - entropy at the spike| under the reference, in nats."""
-
-
 _CALIPER = 0.2  # standard deviations
 
 _LEAST_CALIPER = 0.05  # nats
-
-
-def _caliper(spikes: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    if not spikes.size or not others.size:
-        return _LEAST_CALIPER
-    return max(_LEAST_CALIPER, _CALIPER * float(np.sqrt((spikes.var() + others.var()) / 2)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,21 +243,28 @@ class ControlPool:
             raise ValueError(
                 "categories, entropies, choices, spikes and tops must be of the same rollouts, position by position"
             )
-        places = [(index, position) for index, length in enumerate(lengths) for position in range(length)]
-        taken = {(index, int(spike)) for index, found in enumerate(spikes) for spike in found}
-        taken |= {(index, int(top)) for index, top in enumerate(tops)}
-        free = np.array([place not in taken for place in places], dtype=np.bool_)
-        entropy = np.array([value for row in entropy_ref for value in row], dtype=np.float64)
-        highest = np.array([row[int(top)] for row, top in zip(entropy_ref, tops, strict=True)], dtype=np.float64)
+        # The arrays are by position, all rollouts one after the other.
+        starts = np.cumsum([0, *lengths[:-1]])
+        highest = starts + np.array(tops, dtype=np.int64)
+        entropy = np.concatenate(entropy_ref).astype(np.float64)
+        free = np.ones(sum(lengths), dtype=np.bool_)
+        free[highest] = False
+        for start, positions in zip(starts.tolist(), spikes, strict=True):
+            free[[start + position for position in positions]] = False
+        # Spread of the entropy, pooled over both kinds of position.
+        caliper = _LEAST_CALIPER
+        if free.any():
+            spread = float(np.sqrt((entropy[highest].var() + entropy[free].var()) / 2))
+            caliper = max(caliper, _CALIPER * spread)
         return cls(
-            rollout=np.array([index for index, _ in places], dtype=np.int64),
-            position=np.array([position for _, position in places], dtype=np.int64),
-            third=np.array([third(position, lengths[index]) for index, position in places], dtype=np.int64),
+            rollout=np.repeat(np.arange(len(lengths)), lengths),
+            position=np.concatenate([np.arange(length) for length in lengths]),
+            third=token_regions(lengths),
             category=np.array([name for row in categories for name in row], dtype=np.str_),
             entropy=entropy,
             free=free,
-            differs=np.array([mark for row in differs for mark in row], dtype=np.bool_),
-            caliper=_caliper(highest, entropy[free]),
+            differs=np.concatenate(differs).astype(np.bool_),
+            caliper=caliper,
         )
 
     def matched(self, index: int, position: int, *, taken: Collection[tuple[int, int]] = ()) -> Control | None:
@@ -330,7 +286,8 @@ class ControlPool:
             taken: (rollout, position) of the controls of other spikes.
         """
         own = int(np.flatnonzero((self.rollout == index) & (self.position == position))[0])
-        near = self.free & (np.abs(self.entropy - self.entropy[own]) <= self.caliper)
+        gaps = np.abs(self.entropy - self.entropy[own])
+        near = self.free & (gaps <= self.caliper)
         near[own] = False
         for rollout, at in taken:
             near &= (self.rollout != rollout) | (self.position != at)
@@ -338,24 +295,18 @@ class ControlPool:
             near &= self.differs
         same = {name: getattr(self, name) == getattr(self, name)[own] for name in ("category", "third", "rollout")}
         for names in _TIERS:
-            candidates = near.copy()
-            for name in names:
-                candidates &= same[name]
-            if candidates.any():
-                return self._nearest(np.flatnonzero(candidates), own, same)
+            candidates = np.flatnonzero(np.logical_and.reduce([near, *(same[name] for name in names)]))
+            if len(candidates):
+                chosen = int(candidates[np.argmin(gaps[candidates])])
+                return Control(
+                    index=int(self.rollout[chosen]),
+                    position=int(self.position[chosen]),
+                    same_rollout=bool(same["rollout"][chosen]),
+                    same_category=bool(same["category"][chosen]),
+                    same_third=bool(same["third"][chosen]),
+                    entropy_gap=float(gaps[chosen]),
+                )
         return None
-
-    def _nearest(self, candidates: NDArray[np.int64], own: int, same: dict[str, NDArray[np.bool_]]) -> Control:
-        gaps = np.abs(self.entropy[candidates] - self.entropy[own])
-        chosen = int(candidates[int(np.argmin(gaps))])
-        return Control(
-            index=int(self.rollout[chosen]),
-            position=int(self.position[chosen]),
-            same_rollout=bool(same["rollout"][chosen]),
-            same_category=bool(same["category"][chosen]),
-            same_third=bool(same["third"][chosen]),
-            entropy_gap=float(gaps.min()),
-        )
 
 
 _TIERS = (

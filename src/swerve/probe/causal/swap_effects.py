@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,97 +25,25 @@ from swerve.artifacts.probe_causes import (
 )
 from swerve.config import CausalConfig
 from swerve.estimates import Estimate, WilcoxonResult
-from swerve.probe.causal.continuations import Outcome
-from swerve.probe.causal.interventions import Arm, Intervention, Match, Place, Policy
+from swerve.probe.causal.interventions import Arm, Intervention
 from swerve.probe.causal.swaps import look_sizes, verdict
 from swerve.probe.findings.parts import Intervals
 from swerve.statistics.association import spearman
 from swerve.statistics.hypothesis_tests import benjamini_hochberg, paired_wilcoxon
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredEffect:
-    """All arms at one position under one policy."""
-
-    policy: Policy
-    selection: SwapPositions
-    sequence_id: int
-    """Of the rollout with the position."""
-    position: int
-    spike_sequence_id: int
-    """Of the rollout whose spike this is, or is a control for."""
-    problem_id: str
-    """Of that rollout: the unit of intervals."""
-    arms: Mapping[Arm, tuple[int, Outcome]]
-    """The token each arm forced, and what became of it; `reference` and `checkpoint` at least."""
-    match: Match | None = None
-    """Of matched controls."""
-
-    def value(self, arm: Arm) -> float:
-        """Return an arm's share of right continuations, without bias by when sampling stopped: for means."""
-        return self.arms[arm][1].unbiased_value
-
-    @property
-    def effect(self) -> float:
-        """Success with the checkpoint's token minus success with the rollout's own, without bias: for means."""
-        return self.value("checkpoint") - self.value("reference")
-
-    @property
-    def squared_effect(self) -> float | None:
-        """The effect in the even continuations times that in the odd ones: effect^2 on average, whatever the noise."""
-        before, after = (self.arms[arm][1].half_values for arm in ("reference", "checkpoint"))
-        if before is None or after is None:
-            return None
-        return (after[0] - before[0]) * (after[1] - before[1])
-
-    @property
-    def same_token(self) -> bool:
-        """Whether the checkpoint chooses the rollout's own token."""
-        return self.arms["checkpoint"][0] == self.arms["reference"][0]
-
-
-def measured_effects(interventions: Sequence[Intervention], outcomes: Sequence[Outcome]) -> list[MeasuredEffect]:
-    """Put the arms of each position together, in the order of the plan.
-
-    Raises:
-        ValueError: a position lacks the reference's or the checkpoint's arm.
-    """
-    places: dict[Place, dict[Arm, tuple[Intervention, Outcome]]] = {}
-    for item, outcome in zip(interventions, outcomes, strict=True):
-        places.setdefault(item.place, {})[item.arm] = (item, outcome)
-    return [_effect(arms) for arms in places.values()]
-
-
-def _effect(arms: Mapping[Arm, tuple[Intervention, Outcome]]) -> MeasuredEffect:
-    missing = {"reference", "checkpoint"} - arms.keys()
-    if missing:
-        item = next(iter(arms.values()))[0]
-        raise ValueError(
-            f"position {item.position} of rollout {item.sequence.sequence_id} lacks the arm {sorted(missing)[0]}; an "
-            "effect needs both"
-        )
-    item = arms["reference"][0]
-    return MeasuredEffect(
-        policy=item.policy,
-        selection=item.selection,
-        sequence_id=item.sequence.sequence_id,
-        position=item.position,
-        spike_sequence_id=item.spike_sequence_id,
-        problem_id=item.spike_problem_id,
-        arms={arm: (item.token_id, outcome) for arm, (item, outcome) in arms.items()},
-        match=item.match,
-    )
-
-
 _SELECTIONS: tuple[SwapPositions, ...] = get_args(SwapPositions)
 
 
+_DIFFERENCES: Mapping[str, tuple[Arm, Arm]] = {
+    "effect": ("checkpoint", "reference"),
+    "alternative_effect": ("alternative", "reference"),
+    "checkpoint_minus_alternative": ("checkpoint", "alternative"),
+}
+"""The differences of success at a position: an arm, and the arm it is set against."""
+
+
 def summarise_swaps(
-    interventions: Sequence[Intervention],
-    outcomes: Sequence[Outcome],
-    *,
-    settings: CausalConfig,
-    intervals: Intervals,
+    interventions: Sequence[Intervention], *, settings: CausalConfig, intervals: Intervals
 ) -> Swaps | None:
     """Return what the swaps did to success; None without interventions.
 
@@ -134,176 +62,134 @@ def summarise_swaps(
     With several looks, sampling stops at a position where its data are clear; the means here are of the first look's
     continuations, whose number is fixed, since those of all would be too large. `decisions` uses all: it counts the
     positions with an effect of exactly 0, inside of +-delta, outside of it, or neither.
-
-    Raises:
-        ValueError: a position lacks one of the two models' arms.
     """
-    effects = measured_effects(interventions, outcomes)
-    if not effects:
+    if not interventions:
         return None
     summariser = _Summariser(settings=settings, intervals=intervals)
-    names = dict.fromkeys(one.policy for one in effects)
-    policies = _adjusted([summariser.policy([one for one in effects if one.policy == name]) for name in names])
-    main = next((one for one in policies if one.policy == "reference"), None)
+    policies = []
+    for name in dict.fromkeys(item.policy for item in interventions):
+        policies.append(summariser.policy([item for item in interventions if item.policy == name]))
+    adjusted = _adjusted(policies)
+    main = next((policy for policy in adjusted if policy.policy == "reference"), None)
     differences = main.differences if main else ()
     return Swaps(
-        num_rollouts=len({one.spike_sequence_id for one in effects if one.selection == "spike"}),
+        num_rollouts=_num_rollouts([item for item in interventions if item.selection == "spike"]),
         num_continuations=settings.num_continuations,
         looks=tuple(look_sizes(settings)),
         delta=settings.delta,
         selections=main.selections if main else (),
-        difference=next((one.difference for one in differences if one.control == "random"), None),
-        policies=policies,
+        difference=next((entry.difference for entry in differences if entry.control == "random"), None),
+        policies=adjusted,
     )
+
+
+def _num_rollouts(items: Sequence[Intervention]) -> int:
+    return len({item.spike.sequence_id for item in items})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summariser:
-    """Effects by kind of position, with intervals at one level."""
+    """Effects by kind of position, with intervals at one level; values are of interventions with their outcomes."""
 
     settings: CausalConfig
     intervals: Intervals
 
-    def policy(self, effects: Sequence[MeasuredEffect]) -> SwapPolicy:
+    def policy(self, items: Sequence[Intervention]) -> SwapPolicy:
         """Summarise the effects under one policy."""
-        selected = {name: [one for one in effects if one.selection == name] for name in _SELECTIONS}
+        selected = {name: [item for item in items if item.selection == name] for name in _SELECTIONS}
+        present = {name: part for name, part in selected.items() if part}
         return SwapPolicy(
-            policy=effects[0].policy,
-            selections=tuple(self.selection(name, places) for name, places in selected.items() if places),
+            policy=items[0].policy,
+            selections=tuple(self.selection(name, part) for name, part in present.items()),
             differences=tuple(
-                self.difference(name, selected["spike"], places)
-                for name, places in selected.items()
-                if name != "spike" and places
+                self.difference(name, selected["spike"], part) for name, part in present.items() if name != "spike"
             ),
         )
 
-    def selection(self, name: SwapPositions, places: Sequence[MeasuredEffect]) -> SwapSelection:
+    def selection(self, name: SwapPositions, items: Sequence[Intervention]) -> SwapSelection:
         """Summarise the effects at one kind of position."""
+        different = [item for item in items if not item.same_token]
+        test = _tested([(item.value("reference"), item.value("checkpoint"), item) for item in items])
         return SwapSelection(
             selection=name,
-            num_rollouts=len({one.spike_sequence_id for one in places}),
-            num_positions=len(places),
-            reference=_success("reference", places),
-            checkpoint=_success("checkpoint", places),
-            alternative=_success("alternative", places),
-            **dict(self.effects(places)),
-            share_same_token=sum(one.same_token for one in places) / len(places),
-            different_tokens=self.effects([one for one in places if not one.same_token]),
-            mean_continuations=sum(one.arms["reference"][1].num_continuations for one in places) / len(places),
-            decisions=self.decisions(places),
-            match=_match(places),
-            test=_tested(
-                [one.value("reference") for one in places], [one.value("checkpoint") for one in places], places
-            )
-            if _is_swapped(places)
-            else None,
+            num_rollouts=_num_rollouts(items),
+            num_positions=len(items),
+            reference=_success("reference", items),
+            checkpoint=_success("checkpoint", items),
+            alternative=_success("alternative", items),
+            **dict(self.effects(items)),
+            share_same_token=(len(items) - len(different)) / len(items),
+            different_tokens=self.effects(different),
+            mean_continuations=sum(item.outcomes["reference"].num_continuations for item in items) / len(items),
+            decisions=self.decisions(items),
+            match=_match(items),
+            test=test if different else None,
         )
 
-    def effects(self, places: Sequence[MeasuredEffect]) -> SwapEffects:
-        """Return the three differences between arms."""
-        other = [one for one in places if "alternative" in one.arms]
-        return SwapEffects(
-            num_different=sum(not one.same_token for one in places),
-            effect=self._effect(lambda one: one.effect, places if _is_swapped(places) else ()),
-            alternative_effect=self._effect(lambda one: one.value("alternative") - one.value("reference"), other),
-            checkpoint_minus_alternative=self._effect(
-                lambda one: one.value("checkpoint") - one.value("alternative"), other
-            ),
-        )
+    def effects(self, items: Sequence[Intervention]) -> SwapEffects:
+        """Return the three differences between arms; most positions may have no effect and a few have all of it."""
+        num_different = sum(not item.same_token for item in items)
+        effects: dict[str, Estimate | None] = {}
+        for name, (arm, other) in _DIFFERENCES.items():
+            measured = [item for item in items if {arm, other} <= item.outcomes.keys()]
+            if name == "effect" and not num_different:
+                measured = []
+            values = [item.value(arm) - item.value(other) for item in measured]
+            effects[name] = self.intervals.mean(values, _problems(measured), bounds=(-1.0, 1.0), rare=True)
+        return SwapEffects(num_different=num_different, **effects)
 
-    def decisions(self, places: Sequence[MeasuredEffect]) -> dict[Decision, int]:
+    def decisions(self, items: Sequence[Intervention]) -> dict[Decision, int]:
         """Return how many positions have an effect of exactly 0, one inside of +-delta, one outside, or neither."""
-        counts = Counter(self._decision(one) for one in places)
+        confidence = self.intervals.confidence
+        counts = Counter(verdict(item, settings=self.settings, confidence=confidence) for item in items)
         return {name: counts[name] for name in get_args(Decision)}
 
-    def _decision(self, one: MeasuredEffect) -> Decision:
-        if one.same_token:
-            return "same_token"
-        return verdict(
-            one.arms["reference"][1],
-            one.arms["checkpoint"][1],
-            same_token=False,
-            settings=self.settings,
-            confidence=self.intervals.confidence,
-        )
-
     def difference(
-        self, name: SwapPositions, spikes: Sequence[MeasuredEffect], controls: Sequence[MeasuredEffect]
+        self, name: SwapPositions, spikes: Sequence[Intervention], controls: Sequence[Intervention]
     ) -> SwapDifference:
         """Return the effect at spikes minus that at their controls of one kind."""
         effects: dict[int, list[float]] = {}
-        for one in controls:
-            effects.setdefault(one.spike_sequence_id, []).append(one.effect)
-        by_spike = {spike: sum(values) / len(values) for spike, values in effects.items()}
-        measured = _is_swapped(spikes) and _is_swapped(controls)
-        paired = [one for one in spikes if measured and one.spike_sequence_id in by_spike]
-        before = [by_spike[one.spike_sequence_id] for one in paired]
+        for item in controls:
+            effects.setdefault(item.spike.sequence_id, []).append(item.effect)
+        measured = not all(item.same_token for item in spikes) and not all(item.same_token for item in controls)
+        pairs = []
+        for item in spikes if measured else ():
+            of_controls = effects.get(item.spike.sequence_id)
+            if of_controls:
+                pairs.append((sum(of_controls) / len(of_controls), item.effect, item))
         return SwapDifference(
             control=name,
-            num_pairs=len(paired),
+            num_pairs=len(pairs),
             difference=self.intervals.mean(
-                [one.effect - by_spike[one.spike_sequence_id] for one in paired],
-                [one.problem_id for one in paired],
+                [after - before for before, after, _ in pairs],
+                _problems([item for *_, item in pairs]),
                 bounds=(-2.0, 2.0),
             ),
-            test=_tested(before, [one.effect for one in paired], paired),
+            test=_tested(pairs),
         )
 
-    def _effect(self, function: Callable[[MeasuredEffect], float], places: Sequence[MeasuredEffect]) -> Estimate | None:
-        """Return a mean effect; most positions may have none and a few have all of it."""
-        values, problems = [function(one) for one in places], [one.problem_id for one in places]
-        return self.intervals.mean(values, problems, bounds=(-1.0, 1.0), rare=True)
+
+def _problems(items: Sequence[Intervention]) -> list[str]:
+    return [item.spike.problem.id for item in items]
 
 
-def _is_swapped(places: Sequence[MeasuredEffect]) -> bool:
-    """Return whether the checkpoint's token is another than the rollout's own anywhere."""
-    return not all(one.same_token for one in places)
-
-
-def _success(arm: Arm, places: Sequence[MeasuredEffect]) -> ArmSuccess:
+def _success(arm: Arm, items: Sequence[Intervention]) -> ArmSuccess:
     """Return an arm's fraction of right continuations; of the alternative also at how many positions there is one."""
-    values = [one.value(arm) for one in places if arm in one.arms]
+    values = [item.value(arm) for item in items if arm in item.outcomes]
     return ArmSuccess(success=_mean(values), num_rollouts=len(values) if arm == "alternative" else None)
 
 
-def _match(places: Sequence[MeasuredEffect]) -> ControlMatch | None:
+def _match(items: Sequence[Intervention]) -> ControlMatch | None:
     """Return the fractions of matched controls that meet each criterion."""
-    matches = [one.match for one in places if one.match is not None]
-    if not matches:
+    controls = [item.control for item in items if item.control is not None]
+    if not controls:
         return None
     return ControlMatch(
-        num_same_token=sum(one.same_token for one in places),
-        same_rollout=_mean([float(one.same_rollout) for one in matches]),
-        same_category=_mean([float(one.same_category) for one in matches]),
-        same_third=_mean([float(one.same_third) for one in matches]),
-        entropy_gap=_mean([one.entropy_gap for one in matches]),
-    )
-
-
-def _tested(before: Sequence[float], after: Sequence[float], places: Sequence[MeasuredEffect]) -> WilcoxonResult | None:
-    return paired_wilcoxon(before, after, clusters=[one.problem_id for one in places])
-
-
-_Tested = TypeVar("_Tested", SwapSelection, SwapDifference)
-
-
-def _adjusted(policies: Sequence[SwapPolicy]) -> tuple[SwapPolicy, ...]:
-    """Add the adjusted p-values over the family of all tests."""
-    tests = [[entry.test for entry in one.selections] + [entry.test for entry in one.differences] for one in policies]
-    adjusted = iter(benjamini_hochberg([test.p_value if test else None for part in tests for test in part])[0])
-
-    def completed(entry: _Tested) -> _Tested:
-        p_adjusted = next(adjusted)
-        test = entry.test and replace(entry.test, p_adjusted=p_adjusted)
-        return entry.model_copy(update={"test": test})
-
-    return tuple(
-        SwapPolicy(
-            policy=one.policy,
-            selections=tuple(completed(entry) for entry in one.selections),
-            differences=tuple(completed(entry) for entry in one.differences),
-        )
-        for one in policies
+        num_same_token=sum(item.same_token for item in items),
+        same_rollout=_mean([control.same_rollout for control in controls]),
+        same_category=_mean([control.same_category for control in controls]),
+        same_third=_mean([control.same_third for control in controls]),
+        entropy_gap=_mean([control.entropy_gap for control in controls]),
     )
 
 
@@ -311,8 +197,37 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def _tested(pairs: Sequence[tuple[float, float, Intervention]]) -> WilcoxonResult | None:
+    """Return the test of pairs (before, after) of values at positions."""
+    before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return paired_wilcoxon(before, after, clusters=_problems([item for *_, item in pairs]))
+
+
+def _adjusted(policies: Sequence[SwapPolicy]) -> tuple[SwapPolicy, ...]:
+    """Add the adjusted p-values over the family of all tests."""
+    entries: list[SwapSelection | SwapDifference] = []
+    for policy in policies:
+        entries += [*policy.selections, *policy.differences]
+    p_values, _ = benjamini_hochberg([entry.test.p_value if entry.test else None for entry in entries])
+    completed: Iterator[Any] = iter(
+        [
+            entry.model_copy(update={"test": entry.test and replace(entry.test, p_adjusted=p_value)})
+            for entry, p_value in zip(entries, p_values, strict=True)
+        ]
+    )
+    return tuple(
+        policy.model_copy(
+            update={
+                "selections": tuple(next(completed) for _ in policy.selections),
+                "differences": tuple(next(completed) for _ in policy.differences),
+            }
+        )
+        for policy in policies
+    )
+
+
 def summarise_prediction(
-    effects: Sequence[MeasuredEffect],
+    interventions: Sequence[Intervention],
     scores: Mapping[str, Sequence[float] | NDArray[np.floating[Any]]],
     *,
     intervals: Intervals,
@@ -335,63 +250,47 @@ def summarise_prediction(
     so that values of different numbers of continuations cannot be compared.
 
     Args:
-        effects: of the swaps (`measured_effects`); those without halves are left out.
-        scores: by selector, one value per position, in the order of `effects`.
+        interventions: with their outcomes; those without halves are left out.
+        scores: by selector, one value per position, in the order of the interventions.
         intervals: how intervals are made.
 
     Raises:
-        ValueError: a selector has not as many scores as there are effects.
+        ValueError: a selector has not as many scores as there are interventions.
     """
     for name, values in scores.items():
-        if len(values) != len(effects):
-            raise ValueError(f"selector {name!r} needs a score for each of {len(effects)} positions, got {len(values)}")
-    products = [one.squared_effect for one in effects]
+        if len(values) != len(interventions):
+            wanted = f"a score for each of {len(interventions)} positions"
+            raise ValueError(f"selector {name!r} needs {wanted}, got {len(values)}")
+    products = [item.squared_effect for item in interventions]
     entries: list[Prediction] = []
-    for policy in dict.fromkeys(one.policy for one in effects):
-        first = {
-            (one.sequence_id, one.position): i for i, one in reversed([*enumerate(effects)]) if one.policy == policy
-        }
-        rows = [index for index in sorted(first.values()) if products[index] is not None]
-        by_kind: dict[Literal["all", "different_tokens"], list[int]] = {
-            "all": rows,
-            "different_tokens": [index for index in rows if not effects[index].same_token],
-        }
-        entries += [
-            _predicted(
-                policy,
-                positions,
-                products=np.array([products[index] for index in chosen], dtype=np.float64),
-                problems=[effects[index].problem_id for index in chosen],
-                scores={name: np.asarray(values, dtype=np.float64)[chosen] for name, values in scores.items()},
-                how=intervals,
+    for policy in dict.fromkeys(item.policy for item in interventions):
+        # However often a position was selected it counts once for the policy.
+        first: dict[tuple[int, int], int] = {}
+        for index, item in enumerate(interventions):
+            if item.policy == policy and products[index] is not None:
+                first.setdefault((item.sequence.sequence_id, item.position), index)
+        rows = list(first.values())
+        different = [index for index in rows if not interventions[index].same_token]
+        kinds: dict[Literal["all", "different_tokens"], list[int]] = {"all": rows, "different_tokens": different}
+        for positions, chosen in kinds.items():
+            sizes = np.array([products[index] for index in chosen], dtype=np.float64)
+            problems = _problems([interventions[index] for index in chosen])
+            correlations = []
+            for values in scores.values():
+                # A rank correlation needs numbers: the largest finite one stands for what is infinite.
+                finite = np.nan_to_num(np.asarray(values, dtype=np.float64)[chosen])
+                correlations.append(spearman(finite, sizes, clusters=problems, confidence=intervals.confidence))
+            adjusted, _ = benjamini_hochberg([found.p_value if found else None for found in correlations])
+            entries.append(
+                Prediction(
+                    policy=policy,
+                    positions=positions,
+                    num_positions=len(chosen),
+                    mean_square_effect=intervals.mean(sizes, problems, bounds=(-1.0, 1.0)),
+                    selectors=tuple(
+                        PredictionSelector(selector=name, spearman=correlation, p_adjusted=p_value)
+                        for name, correlation, p_value in zip(scores, correlations, adjusted, strict=True)
+                    ),
+                )
             )
-            for positions, chosen in by_kind.items()
-        ]
     return tuple(entries)
-
-
-def _predicted(
-    policy: Policy,
-    positions: Literal["all", "different_tokens"],
-    *,
-    products: NDArray[np.float64],
-    problems: Sequence[str],
-    scores: Mapping[str, NDArray[np.float64]],
-    how: Intervals,
-) -> Prediction:
-    # a rank correlation needs numbers: the largest finite one stands for what is infinite
-    correlations = {
-        name: spearman(np.nan_to_num(values), products, clusters=problems, confidence=how.confidence)
-        for name, values in scores.items()
-    }
-    adjusted, _ = benjamini_hochberg([one.p_value if one else None for one in correlations.values()])
-    return Prediction(
-        policy=policy,
-        positions=positions,
-        num_positions=len(products),
-        mean_square_effect=how.mean(products, problems, bounds=(-1.0, 1.0)),
-        selectors=tuple(
-            PredictionSelector(selector=name, spearman=found, p_adjusted=p_value)
-            for (name, found), p_value in zip(correlations.items(), adjusted, strict=True)
-        ),
-    )

@@ -8,16 +8,15 @@ token alone. Matched and random positions are the controls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.probe_causes import Decision
 from swerve.config import CausalConfig
-from swerve.probe.causal.continuations import ContinuationSampler, Outcome
-from swerve.probe.causal.interventions import Arm, Intervention, Place
+from swerve.probe.causal.continuations import ContinuationSampler
+from swerve.probe.causal.interventions import Intervention
 from swerve.statistics import difference_interval
-
-Verdict = Literal["inside", "outside", "undecided"]
 
 
 def look_sizes(settings: CausalConfig) -> list[int]:
@@ -33,25 +32,21 @@ def look_sizes(settings: CausalConfig) -> list[int]:
     return sizes
 
 
-def verdict(
-    reference: Outcome, checkpoint: Outcome, *, same_token: bool, settings: CausalConfig, confidence: float
-) -> Verdict:
+def verdict(item: Intervention, *, settings: CausalConfig, confidence: float) -> Decision:
     """Return whether the interval of an effect, checkpoint - reference, is inside or outside of [-delta, delta].
 
     The interval is Newcombe's for two independent fractions, each look's at level 1 - (1 - confidence) / number of
     planned looks (Bonferroni), so that with probability `confidence` or more every look's interval holds the effect and
     the verdict at which a position stops is right. Arms with the same token have an effect of exactly 0.
     """
-    if same_token:
-        return "inside"
-    level = 1 - (1 - confidence) / len(look_sizes(settings))
-    effect = difference_interval(
-        checkpoint.num_successes,
-        checkpoint.num_continuations,
-        reference.num_successes,
-        reference.num_continuations,
-        confidence=level,
-    )
+    if item.same_token:
+        return "same_token"
+    counts = [
+        count
+        for arm in (item.outcomes["checkpoint"], item.outcomes["reference"])
+        for count in (arm.num_successes, arm.num_continuations)
+    ]
+    effect = difference_interval(*counts, confidence=1 - (1 - confidence) / len(look_sizes(settings)))
     assert effect is not None, "both arms have continuations"
     if -settings.delta <= effect.low and effect.high <= settings.delta:
         return "inside"
@@ -62,9 +57,10 @@ def count_continued(interventions: Sequence[Intervention], stop_ids: Sequence[in
     """Return how many distinct prefixes the first look of `run_interventions` continues, each policy's counted."""
     return len(
         {
-            (item.policy, item.forced.key)
+            (item.policy, item.forced(arm).key)
             for item in interventions
-            if item.token_id not in stop_ids and len(item.forced.completion_ids) < max_new_tokens
+            for arm, token in item.tokens.items()
+            if token not in stop_ids and item.position + 1 < max_new_tokens
         }
     )
 
@@ -77,8 +73,8 @@ def run_interventions(
     confidence: float = 0.95,
     on_planned: Callable[[int], None] | None = None,
     on_finished: Callable[[int], None] | None = None,
-) -> list[Outcome]:
-    """Continue every intervention with its policy and grade the whole completions; one outcome each, in order.
+) -> list[Intervention]:
+    """Continue every arm of every intervention and grade the whole completions; return them with their outcomes.
 
     With `max_continuations` set, positions are looked at after `look_sizes(settings)` continuations; one whose effect
     `verdict` decides gets no more. All open positions of a look are one call of the engine.
@@ -95,65 +91,51 @@ def run_interventions(
     """
     if len({item.policy for item in interventions}) > 1:
         raise ValueError("interventions of several policies cannot share an engine; run each policy's apart")
-    outcomes: dict[int, Outcome] = {}
-    still_open = list(range(len(interventions)))
+    done = list(interventions)
+    still_open = list(range(len(done)))
     before = 0
     for look, size in enumerate(look_sizes(settings)):
-        prefixes = [interventions[index].forced for index in still_open]
+        prefixes = [done[index].forced(arm) for index in still_open for arm in done[index].tokens]
         if look and on_planned is not None:
             on_planned(sampler.num_continued(prefixes) * (size - before))
-        drawn = sampler.sample(prefixes, size - before, look=look, on_finished=on_finished)
-        for index, outcome in zip(still_open, drawn, strict=True):
-            outcomes[index] = outcomes[index].extended(outcome) if look else outcome
-        decided = _decided(interventions, outcomes, settings, confidence)
-        still_open = [index for index in still_open if interventions[index].place not in decided]
+        outcomes = iter(sampler.sample(prefixes, size - before, look=look, on_finished=on_finished))
+        for index in still_open:
+            done[index] = done[index].continued({arm: next(outcomes) for arm in done[index].tokens})
+        # Whether a position is clear matters only where there is another look.
         before = size
-    return [outcomes[index] for index in range(len(interventions))]
-
-
-def _decided(
-    interventions: Sequence[Intervention], outcomes: dict[int, Outcome], settings: CausalConfig, confidence: float
-) -> set[Place]:
-    """Return the places whose effect is known to be inside or outside of +-delta."""
-    arms: dict[Place, dict[Arm, int]] = {}
-    for index, item in enumerate(interventions):
-        arms.setdefault(item.place, {})[item.arm] = index
-    return {
-        place
-        for place, found in arms.items()
-        if "reference" in found
-        and "checkpoint" in found
-        and verdict(
-            outcomes[found["reference"]],
-            outcomes[found["checkpoint"]],
-            same_token=interventions[found["reference"]].token_id == interventions[found["checkpoint"]].token_id,
-            settings=settings,
-            confidence=confidence,
-        )
-        != "undecided"
-    }
+        if size < look_sizes(settings)[-1]:
+            still_open = [
+                index
+                for index in still_open
+                if verdict(done[index], settings=settings, confidence=confidence) == "undecided"
+            ]
+    return done
 
 
 def intervention_rows(
-    interventions: Sequence[Intervention], outcomes: Sequence[Outcome], tokenizer: PreTrainedTokenizerBase
+    interventions: Sequence[Intervention], tokenizer: PreTrainedTokenizerBase
 ) -> list[dict[str, Any]]:
-    """Return the rows of `interventions.parquet`."""
-    return [
-        {
-            "sequence_id": item.sequence.sequence_id,
-            "position": item.position,
-            "spike_sequence_id": item.spike_sequence_id,
-            "selection": item.selection,
-            "arm": item.arm,
-            "policy": item.policy,
-            "token_id": item.token_id,
-            "token": str(tokenizer.decode([item.token_id])),
-            "num_continuations": outcome.num_continuations,
-            "num_successes": outcome.num_successes,
-            "num_failures": outcome.num_failures,
-            "first_continuations": (outcome.first or outcome).num_continuations,
-            "first_successes": (outcome.first or outcome).num_successes,
-            "first_even_successes": (outcome.first or outcome).even_successes,
-        }
-        for item, outcome in zip(interventions, outcomes, strict=True)
-    ]
+    """Return the rows of `interventions.parquet`, one an arm."""
+    rows = []
+    for item in interventions:
+        for arm, outcome in item.outcomes.items():
+            first = outcome.first or outcome
+            rows.append(
+                {
+                    "sequence_id": item.sequence.sequence_id,
+                    "position": item.position,
+                    "spike_sequence_id": item.spike.sequence_id,
+                    "selection": item.selection,
+                    "arm": arm,
+                    "policy": item.policy,
+                    "token_id": item.tokens[arm],
+                    "token": str(tokenizer.decode([item.tokens[arm]])),
+                    "num_continuations": outcome.num_continuations,
+                    "num_successes": outcome.num_successes,
+                    "num_failures": outcome.num_failures,
+                    "first_continuations": first.num_continuations,
+                    "first_successes": first.num_successes,
+                    "first_even_successes": first.even_successes,
+                }
+            )
+    return rows
