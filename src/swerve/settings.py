@@ -13,6 +13,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 NonNegative = Annotated[float, Field(ge=0.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
+InnerShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+AboveOne = Annotated[float, Field(gt=1.0)]
 
 
 def _listed(value: Any) -> Any:
@@ -32,8 +34,13 @@ class Model(BaseModel):
 class Choice(Model):
     """One of several kinds: `kind` names a function, and the other keys are its keywords."""
 
+    kind: str
     own_keys: ClassVar[frozenset[str]] = frozenset()
     """Further keys that are not the function's."""
+    function: ClassVar[str] = ""
+    """`package.module:NAME` of the function, where the keys are read from its signature."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """What the function is called with, by position."""
 
     @property
     def keywords(self) -> dict[str, Any]:

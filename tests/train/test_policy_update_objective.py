@@ -5,28 +5,20 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from swerve.config import RlStage
-from swerve.config.objectives import AdvantageConfig, LossConfig
+from swerve.config.objectives import ADVANTAGES, LOSSES
 from swerve.functional import fixed_target_kl, max_prob_js, max_prob_kl, rank_promotion_js
-from swerve.functional.advantages import (
-    GROUP_ADVANTAGES,
-    gae,
-    reinforce_pp_advantages,
-    reinforce_pp_baseline_advantages,
-)
-from swerve.functional.losses import RATIO_LOSSES
-from swerve.functional.path_losses import PATH_LOSSES
+from swerve.recipes.custom import load
 from swerve.settings import Custom
 from swerve.train.columns import TokenColumns
 from swerve.train.kl import kl_term
 from swerve.train.policy_update import TokenObjective
-from swerve.train.preparation import TOKEN_ADVANTAGES
 from tests.cases import each
 
 N, V = 12, 5
@@ -242,28 +234,18 @@ def test_extreme_logits_of_a_single_update_give_a_finite_loss_and_gradient() -> 
         assert bool(torch.isfinite(logits.grad).all()), name
 
 
-STEP_ADVANTAGES: dict[str, Callable[..., Any]] = {
-    "reinforce_pp": reinforce_pp_advantages,
-    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
-    "gae": gae,
-}
+_BUILT_IN = [kind for kind in (*LOSSES.values(), *ADVANTAGES.values()) if not issubclass(kind, Custom)]
 
 
-def _kinds(union: Any) -> list[Any]:
-    return [member() for member in get_args(get_args(union)[0]) if not issubclass(member, Custom)]
-
-
-@each("config", [*_kinds(LossConfig), *_kinds(AdvantageConfig)])
-def test_the_keys_of_a_kind_are_the_keywords_of_its_function(config: Any) -> None:
-    losses = {kind: loss.loss for kind, loss in RATIO_LOSSES.items()}
-    tables = ((2, PATH_LOSSES), (3, losses), (1, GROUP_ADVANTAGES), (1, TOKEN_ADVANTAGES))
-    num_inputs, function = next((num, table[config.kind]) for num, table in tables if config.kind in table)
-    bound = inspect.signature(function).bind(*[None] * num_inputs, **config.keywords)
-    passed_on = bound.arguments.get("keywords", {})
-    assert not passed_on or set(passed_on) <= set(inspect.signature(STEP_ADVANTAGES[config.kind]).parameters)
-    taken = {**bound.arguments, **passed_on}
-    assert {key: taken[key] for key in config.keywords} == config.keywords
+@each("kind", _BUILT_IN)
+def test_the_keys_of_a_kind_are_the_keywords_of_its_function(kind: Any) -> None:
+    function, config = load(kind.function), kind()
+    parameters = inspect.signature(function).parameters.values()
+    keywords = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    assert keywords == config.keywords
+    assert tuple(one.name for one in parameters if one.kind is not one.KEYWORD_ONLY) == kind.takes
 
 
 def test_only_the_path_losses_select_completions_by_their_reward() -> None:
-    assert {config.kind for config in _kinds(LossConfig) if config.is_selector} == set(PATH_LOSSES)
+    selectors = {kind for kind, loss in LOSSES.items() if loss.is_selector}
+    assert selectors == {"max_prob_kl", "fixed_target_kl", "max_prob_js", "rank_promotion_js"}

@@ -5,13 +5,14 @@ Where a part has a `kind`, the kind names a function of `swerve.functional` and 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from swerve.config.signatures import configurations, one_of
 from swerve.settings import Choice, Custom, Model, NonNegative, Positive, PositiveInt, Probability, Share
-
-Deviation = Literal["sample", "population"]
 
 
 def _check_floor(key: str, floor: float | None, cap: float) -> None:
@@ -19,72 +20,53 @@ def _check_floor(key: str, floor: float | None, cap: float) -> None:
         raise ValueError(f"{key}.floor ({floor:g}) must be at most {key}.cap ({cap:g})")
 
 
-class _Advantages(Choice):
+class Advantages(Choice):
+    """An advantage estimator."""
+
     compares_group: ClassVar[bool] = True
     """Whether a completion is compared with others of its prompt, so that a prompt needs two."""
     is_zero_where_equal: ClassVar[bool] = True
     """Whether a group whose rewards are all equal has no gradient."""
 
 
-class GrpoAdvantages(_Advantages):
-    """(r - mean) / (std + eps) within the group."""
-
-    kind: Literal["grpo"] = "grpo"
-    eps: NonNegative = 1e-4
-    std: Deviation = "sample"
-    """Divided by n - 1 (`sample`) or n (`population`)."""
+class GroupAdvantages(Advantages):
+    """Compares the completions of a group; all tokens of one share its advantage."""
 
 
-class DrGrpoAdvantages(_Advantages):
-    """Reward minus the mean of its group."""
-
-    kind: Literal["dr_grpo"] = "dr_grpo"
-
-
-class RlooAdvantages(_Advantages):
-    """Reward minus the mean of the group's others."""
-
-    kind: Literal["rloo"] = "rloo"
-
-
-class GrpoLooAdvantages(_Advantages):
-    """Mean and deviation of the group's others."""
-
-    kind: Literal["grpo_loo"] = "grpo_loo"
-    eps: NonNegative = 1e-6
-
-
-class ReinforcePpAdvantages(_Advantages):
-    """Reward-to-go, whitened over all tokens of the step."""
+class TokenAdvantages(Advantages):
+    """Made over all tokens of a step."""
 
     compares_group = False
     is_zero_where_equal = False
 
-    kind: Literal["reinforce_pp"] = "reinforce_pp"
-    gamma: Share = 1.0
-    std: Deviation = "sample"
+
+class BaselineAdvantages(TokenAdvantages):
+    """The same, of rewards less their group's mean."""
+
+    compares_group = True
 
 
-class ReinforcePpBaselineAdvantages(_Advantages):
-    """Reward minus its group's mean, whitened over all tokens of the step."""
+class RewardAdvantages(GroupAdvantages):
+    """Those of a completion whatever the others of its group have."""
 
+    compares_group = False
     is_zero_where_equal = False
 
-    kind: Literal["reinforce_pp_baseline"] = "reinforce_pp_baseline"
-    std: Deviation = "sample"
 
-
-class GaeAdvantages(_Advantages):
+class GaeAdvantages(TokenAdvantages):
     """Generalised advantage estimation with a value head that is trained beside the policy."""
 
-    own_keys = frozenset({"value_coef", "value_clip", "value_gradient"})
-    compares_group = False
-    is_zero_where_equal = False
+    own_keys = frozenset({"whiten", "value_coef", "value_clip", "value_gradient"})
+    function = "swerve.functional.advantages:gae"
+    takes = ("token_rewards", "values", "mask")
 
     kind: Literal["gae"] = "gae"
     gamma: Share = 1.0
+    """Discount per token."""
     lam: Probability = 0.95
+    """0: one-step advantage from the value head; 1: the whole return."""
     whiten: bool = True
+    """Whiten over all tokens of the step."""
     value_coef: NonNegative = 0.1
     """Weight of the value loss."""
     value_clip: Positive | None = 0.2
@@ -93,147 +75,84 @@ class GaeAdvantages(_Advantages):
     """Whether the value loss also changes the policy's trunk."""
 
 
-class RewardAdvantages(_Advantages):
-    """The reward itself."""
-
-    compares_group = False
-    is_zero_where_equal = False
-
-    kind: Literal["reward"] = "reward"
-
-
-class CustomAdvantages(Custom, _Advantages):
+class CustomAdvantages(Custom, RewardAdvantages):
     """A function of your own: rewards `[G, N]` of G groups -> advantages `[G, N]`."""
 
-    compares_group = False
-    is_zero_where_equal = False
+    takes = ("rewards",)
 
 
-AdvantageConfig = Annotated[
-    GrpoAdvantages
-    | DrGrpoAdvantages
-    | RlooAdvantages
-    | GrpoLooAdvantages
-    | ReinforcePpAdvantages
-    | ReinforcePpBaselineAdvantages
-    | GaeAdvantages
-    | RewardAdvantages
-    | CustomAdvantages,
-    Field(discriminator="kind"),
-]
+_ESTIMATORS: Mapping[str, tuple[str, type[Advantages]]] = {
+    "grpo": ("advantages:grpo_advantages", GroupAdvantages),
+    "dr_grpo": ("advantages:dr_grpo_advantages", GroupAdvantages),
+    "rloo": ("advantages:rloo_advantages", GroupAdvantages),
+    "grpo_loo": ("advantages:grpo_loo_advantages", GroupAdvantages),
+    "reinforce_pp": ("advantages:reinforce_pp_advantages", TokenAdvantages),
+    "reinforce_pp_baseline": ("advantages:reinforce_pp_baseline_advantages", BaselineAdvantages),
+    "reward": ("advantages:reward_advantages", RewardAdvantages),
+}
+"""The advantage estimators, a line each: the function in `swerve.functional`, and what it does with a group."""
+ADVANTAGES: Mapping[str, type[Any]] = {
+    **configurations(_ESTIMATORS, suffix="Advantages"),
+    "gae": GaeAdvantages,
+    "custom": CustomAdvantages,
+}
 
 
-class _Loss(Choice):
+class PolicyLoss(Choice):
+    """A policy loss."""
+
     is_selector: ClassVar[bool] = False
     """Whether the reward only selects the completions to learn from."""
 
-
-class ReinforceLoss(_Loss):
-    """-A logp."""
-
-    kind: Literal["reinforce"] = "reinforce"
-
-
-class ClipLoss(_Loss):
-    """PPO's clipped surrogate, with bounds of their own on both sides."""
-
-    kind: Literal["clip"] = "clip"
-    low: Probability = 0.2
-    high: NonNegative = 0.2
-    log_ratio_clamp: Positive | None = None
-    """Log-ratios are clamped to plus or minus this."""
-
-
-class DualClipLoss(_Loss):
-    """The clipped surrogate, bounded below for negative advantages too."""
-
-    kind: Literal["dual_clip"] = "dual_clip"
-    low: Probability = 0.2
-    high: NonNegative = 0.2
-    c: Annotated[float, Field(gt=1.0)] = 3.0
-    log_ratio_clamp: Positive | None = None
-
-
-class CispoLoss(_Loss):
-    """REINFORCE weighted by the detached, capped ratio."""
-
-    kind: Literal["cispo"] = "cispo"
-    cap: Positive = 5.0
-    """Largest weight (the bound itself, not 1 plus it)."""
-    floor: NonNegative | None = None
-    """Smallest weight."""
-
     @model_validator(mode="after")
-    def _check_bounds(self) -> CispoLoss:
-        _check_floor("loss", self.floor, self.cap)
+    def _check_bounds(self) -> Self:
+        _check_floor("loss", getattr(self, "floor", None), getattr(self, "cap", math.inf))
         return self
 
 
-class GspoLoss(_Loss):
-    """The clipped surrogate with the sequence's ratio, exp(mean log-ratio of its tokens)."""
-
-    kind: Literal["gspo"] = "gspo"
-    low: Probability = 3e-4
-    high: NonNegative = 4e-4
+class RatioLoss(PolicyLoss):
+    """Made of log-probabilities; proportional to the advantage."""
 
 
-class _PathLoss(_Loss):
+class ClippedLoss(RatioLoss):
+    """Has no gradient where the ratio is outside of `low` and `high` (`clip_fraction`)."""
+
+
+class PathLoss(PolicyLoss):
+    """Made of whole logits, of completions with a positive reward."""
+
     is_selector = True
     own_keys = frozenset({"normalize"})
-
-
-class MaxProbKlLoss(_PathLoss):
-    """Binary KL between the most likely token and the chosen one, on correct completions."""
-
-    kind: Literal["max_prob_kl"] = "max_prob_kl"
-    target_gradient: Literal["live", "detached"] = "live"
-    """Whether gradient flows through the most likely token's probability."""
     normalize: Literal["batch", "correct"] = "batch"
-    """Divide by all completions of the step, or by the correct ones."""
+    """Divide by all completions of the update, or by the correct ones."""
 
 
-class FixedTargetKlLoss(_PathLoss):
-    """Binary KL between a fixed probability and that of the chosen token, on correct completions."""
-
-    kind: Literal["fixed_target_kl"] = "fixed_target_kl"
-    q: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    region: Literal["all", "above", "below"] = "all"
-    """Where it applies: everywhere, or only where the chosen token's probability is above or below q."""
-    normalize: Literal["batch", "correct"] = "batch"
-
-
-class MaxProbJsLoss(_PathLoss):
-    """Binary Jensen-Shannon divergence of the same two tokens as `max_prob_kl`."""
-
-    kind: Literal["max_prob_js"] = "max_prob_js"
-    target_gradient: Literal["live", "detached"] = "live"
-    normalize: Literal["batch", "correct"] = "batch"
-
-
-class RankPromotionJsLoss(_PathLoss):
-    """Jensen-Shannon divergence to the distribution with the chosen token promoted to rank 1."""
-
-    kind: Literal["rank_promotion_js"] = "rank_promotion_js"
-    normalize: Literal["batch", "correct"] = "batch"
-
-
-class CustomLoss(Custom, _Loss):
+class CustomLoss(Custom, PolicyLoss):
     """A function of your own: log-probabilities, old ones and advantages -> the loss of each token."""
 
+    takes = ("logprobs", "old_logprobs", "advantages")
 
-LossConfig = Annotated[
-    ReinforceLoss
-    | ClipLoss
-    | DualClipLoss
-    | CispoLoss
-    | GspoLoss
-    | MaxProbKlLoss
-    | FixedTargetKlLoss
-    | MaxProbJsLoss
-    | RankPromotionJsLoss
-    | CustomLoss,
-    Field(discriminator="kind"),
-]
+
+_LOSSES: Mapping[str, tuple[str, type[PolicyLoss]]] = {
+    "reinforce": ("losses:reinforce_loss", RatioLoss),
+    "clip": ("losses:clip_loss", ClippedLoss),
+    "dual_clip": ("losses:dual_clip_loss", ClippedLoss),
+    "cispo": ("losses:cispo_loss", RatioLoss),
+    "gspo": ("losses:gspo_loss", ClippedLoss),
+    "max_prob_kl": ("path_losses:max_prob_kl", PathLoss),
+    "fixed_target_kl": ("path_losses:fixed_target_kl", PathLoss),
+    "max_prob_js": ("path_losses:max_prob_js", PathLoss),
+    "rank_promotion_js": ("path_losses:rank_promotion_js", PathLoss),
+}
+"""The policy losses, a line each: the function in `swerve.functional`, and what it is made of."""
+LOSSES: Mapping[str, type[Any]] = {**configurations(_LOSSES, suffix="Loss"), "custom": CustomLoss}
+
+if TYPE_CHECKING:
+    AdvantageConfig: TypeAlias = Advantages
+    LossConfig: TypeAlias = PolicyLoss
+else:
+    AdvantageConfig = one_of(ADVANTAGES)
+    LossConfig = one_of(LOSSES)
 
 SftLoss = Literal["cross_entropy", "greedy_kl", "greedy_js"]
 

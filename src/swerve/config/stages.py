@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from itertools import accumulate
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -20,17 +20,16 @@ from pydantic_core import PydanticCustomError
 from swerve.config.curricula import Curriculum, OrderedCurriculum, ShuffledCurriculum, StageFilter
 from swerve.config.engines import EngineConfig
 from swerve.config.objectives import (
+    ADVANTAGES,
+    LOSSES,
     AdvantageConfig,
     CollapseConfig,
     CorrectionConfig,
-    DrGrpoAdvantages,
     EntropyConfig,
     KlConfig,
     LossConfig,
     NoCorrection,
     NoKl,
-    ReinforceLoss,
-    RewardAdvantages,
     SftLoss,
     check_kl,
 )
@@ -256,14 +255,6 @@ def _kind(value: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _kinds(union: Any) -> dict[str, Any]:
-    """Return the classes of a configuration's union by their `kind`."""
-    return {one.model_fields["kind"].default: one for one in get_args(get_args(union)[0])}
-
-
-_LOSSES, _ADVANTAGES = _kinds(LossConfig), _kinds(AdvantageConfig)
-
-
 def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """Return the defaults that differ from the fields' because of what else the stage has.
 
@@ -272,10 +263,10 @@ def _fitting_defaults(given: dict[str, Any]) -> dict[str, Any]:
     """
     defaults: dict[str, Any] = {}
     advantages = _kind(given.get("advantages"))
-    if getattr(_LOSSES.get(_kind(given.get("loss")) or ""), "is_selector", False):
+    if getattr(LOSSES.get(_kind(given.get("loss")) or ""), "is_selector", False):
         defaults = {"advantages": {"kind": "reward"}, "reduction": "sequence_mean"}
         advantages = advantages or "reward"
-    varied_only = advantages is None or getattr(_ADVANTAGES.get(advantages), "is_zero_where_equal", False)
+    varied_only = advantages is None or getattr(ADVANTAGES.get(advantages), "is_zero_where_equal", False)
     entropy = given.get("entropy") or {}
     bonus = any(entropy.get(name) for name in ("coef", "target")) if isinstance(entropy, dict) else True
     if not varied_only or _kind(given.get("kl")) not in (None, "none") or bonus:
@@ -352,8 +343,8 @@ class RlStage(_Sampling):
     """Whether a phase keeps the KL reference of the one before, where `kl.reference` names none."""
     preset: Preset | None = None
     """A library whose conventions the keys below take where they are not given."""
-    advantages: AdvantageConfig = DrGrpoAdvantages()
-    loss: LossConfig = ReinforceLoss()
+    advantages: AdvantageConfig = ADVANTAGES["dr_grpo"]()
+    loss: LossConfig = LOSSES["reinforce"]()
     reduction: Reduction = "token_mean"
     reduction_length: PositiveInt | None = None
     """Tokens that `sequence_sum_norm` divides by; `max_new_tokens` by default."""
@@ -420,7 +411,7 @@ class RlStage(_Sampling):
 
     @model_validator(mode="after")
     def _check_selector(self) -> RlStage:
-        if self.is_selector and not isinstance(self.advantages, RewardAdvantages):
+        if self.is_selector and self.advantages.kind != "reward":
             raise ValueError(
                 f"loss {self.loss.kind} learns from completions with a positive reward: it needs advantages: reward, "
                 f"got {self.advantages.kind}"

@@ -8,7 +8,7 @@ advantages are exactly 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from swerve.functional.keywords import NonNegative, Share
 from swerve.functional.logprobs import at_least_float32
 
 Std = Literal["sample", "population"]
@@ -143,7 +144,7 @@ def _centred(rewards: Tensor) -> Tensor:
 
 
 def grpo_advantages(
-    rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-4, std: Std = "sample"
+    rewards: Float[Tensor, "G N"], *, eps: NonNegative = 1e-4, std: Std = "sample"
 ) -> Float[Tensor, "G N"]:
     """Return rewards standardised within their group (GRPO, arXiv:2402.03300).
 
@@ -153,8 +154,8 @@ def grpo_advantages(
 
     Args:
         rewards: `[G, N]`, one row a prompt, N >= 2 completions each.
-        eps: TRL 1e-4, verl 1e-6, RL2 1.1920929e-7 (the spacing of float32 at 1), OpenRLHF 1e-9.
-        std: `sample` everywhere but in open-instruct, which uses `population` and eps 1e-8.
+        eps: added to the deviation: TRL 1e-4, verl 1e-6, RL2 1.1920929e-7 (float32's spacing at 1), OpenRLHF 1e-9.
+        std: deviation from n - 1 (`sample`) or from n (`population`, in open-instruct, with eps 1e-8).
 
     Raises:
         ValueError: groups of one, a negative eps, or an unknown std.
@@ -210,7 +211,7 @@ def rloo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
     return _centred(_grouped(rewards)) * (num_completions / (num_completions - 1))
 
 
-def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-6) -> Float[Tensor, "G N"]:
+def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: NonNegative = 1e-6) -> Float[Tensor, "G N"]:
     """Return rewards standardised by the mean and deviation of the group's other rewards (the default of NeMo-RL).
 
     A_i = (r_i - mean_{j != i}(r_j)) / (std_{j != i}(r_j) + eps), not divided where the others are all equal
@@ -241,17 +242,16 @@ def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: int | float = 1e-
     return torch.where(equal, baselined, baselined / (deviation + eps))
 
 
-GroupAdvantages: TypeAlias = Callable[..., Tensor]
-"""(rewards `[G, N]`, keywords) -> advantages `[G, N]`."""
+def reward_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
+    """Return the rewards themselves.
 
-GROUP_ADVANTAGES: Mapping[str, GroupAdvantages] = {
-    "grpo": grpo_advantages,
-    "dr_grpo": dr_grpo_advantages,
-    "rloo": rloo_advantages,
-    "grpo_loo": grpo_loo_advantages,
-    "reward": lambda rewards: rewards,
-}
-"""The group estimators by the name that a recipe calls them; the recipe's other keys are their keywords."""
+    Args:
+        rewards: `[G, N]`.
+
+    >>> reward_advantages(torch.tensor([[1.0, 0.0]])).tolist()
+    [[1.0, 0.0]]
+    """
+    return rewards
 
 
 def _check_tokens(mask: Tensor, *others: Tensor) -> None:
@@ -298,10 +298,10 @@ def reward_to_go(
 def reinforce_pp_advantages(
     token_rewards: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
-    *,
-    gamma: int | float = 1.0,
-    std: Std = "sample",
     moments: Moments | MomentsOf | None = None,
+    *,
+    gamma: Share = 1.0,
+    std: Std = "sample",
 ) -> Float[Tensor, "B T"]:
     """Return whitened rewards-to-go (REINFORCE++, arXiv:2501.03262).
 
@@ -310,9 +310,9 @@ def reinforce_pp_advantages(
     Args:
         token_rewards: `[B, T]`, the completion's reward on its last token, KL penalties already subtracted.
         mask: `[B, T]`, each row a prefix.
-        gamma: discount per token.
-        std: `sample` in verl, `population` in OpenRLHF.
         moments: of the rewards-to-go of the whole update, or a function that returns them; this batch's own without.
+        gamma: discount per token.
+        std: deviation from n - 1 (`sample`, as in verl) or from n (`population`, as in OpenRLHF).
 
     Raises:
         ValueError: as `reward_to_go` and `whiten`.
@@ -329,11 +329,11 @@ def reinforce_pp_advantages(
 def reinforce_pp_baseline_advantages(
     rewards: Float[Tensor, "G N"],
     mask: Bool[Tensor, "B T"],
-    *,
     rows: Int[Tensor, " B"] | None = None,
     penalty: Float[Tensor, "B T"] | None = None,
-    std: Std = "sample",
     moments: Moments | MomentsOf | None = None,
+    *,
+    std: Std = "sample",
 ) -> Float[Tensor, "B T"]:
     """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++-baseline).
 
@@ -344,8 +344,8 @@ def reinforce_pp_baseline_advantages(
         mask: `[B, T]`, of the completions in `rows`.
         rows: `[B]`; g N + n is completion n of group g. None: all G N of them, in this order.
         penalty: `[B, T]`, subtracted from each token before whitening, such as a KL to go; none by default.
-        std: `sample` in verl, `population` in OpenRLHF.
         moments: of what is whitened, over the whole update, or a function that returns them; this batch's own without.
+        std: deviation from n - 1 (`sample`, as in verl) or from n (`population`, as in OpenRLHF).
 
     Raises:
         ValueError: groups of one, a mask with other than B rows, or as `whiten`.

@@ -8,14 +8,12 @@ and a ratio too large for its type cannot turn it into NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from swerve.functional.keywords import AboveOne, NonNegative, Positive, Probability
 from swerve.functional.logprobs import at_least_float32, check_same_shape
 
 
@@ -54,9 +52,9 @@ def clip_loss(
     old_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     *,
-    low: int | float = 0.2,
-    high: int | float = 0.2,
-    log_ratio_clamp: int | float | None = None,
+    low: Probability = 0.2,
+    high: NonNegative = 0.2,
+    log_ratio_clamp: Positive | None = None,
 ) -> Float[Tensor, "B T"]:
     """Per-token clipped surrogate, unreduced (PPO, arXiv:1707.06347; low and high apart: DAPO, arXiv:2503.14476).
 
@@ -69,9 +67,9 @@ def clip_loss(
         logprobs: `[B, T]`, nats, of the sampled tokens under the policy being trained.
         old_logprobs: `[B, T]`, nats, under the policy before the update.
         advantages: `[B, T]`, no gradient flows through them.
-        low: the ratio counts down to 1 - low; from 0 to 1.
-        high: the ratio counts up to 1 + high; at least 0.
-        log_ratio_clamp: bound on the size of the log-ratio, nats, without gradient beyond it; verl 20, others none.
+        low: the ratio counts down to 1 - low.
+        high: the ratio counts up to 1 + high.
+        log_ratio_clamp: log-ratios are clamped to plus or minus this many nats, without gradient beyond; verl 20.
 
     Raises:
         ValueError: low, high or log_ratio_clamp is out of range, or shapes differ.
@@ -89,10 +87,10 @@ def dual_clip_loss(
     old_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     *,
-    low: int | float = 0.2,
-    high: int | float = 0.2,
-    c: int | float = 3.0,
-    log_ratio_clamp: int | float | None = None,
+    low: Probability = 0.2,
+    high: NonNegative = 0.2,
+    c: AboveOne = 3.0,
+    log_ratio_clamp: Positive | None = None,
 ) -> Float[Tensor, "B T"]:
     """Per-token clipped surrogate bounded for negative advantages too, unreduced (arXiv:1912.09729; on in verl).
 
@@ -104,7 +102,7 @@ def dual_clip_loss(
         advantages: `[B, T]`, no gradient flows through them.
         low: the ratio counts down to 1 - low.
         high: the ratio counts up to 1 + high where A > 0.
-        c: the ratio counts up to c where A < 0, above 1; the gradient is 0 beyond.
+        c: the ratio counts up to c where A < 0; the gradient is 0 beyond.
         log_ratio_clamp: as in `clip_loss`.
 
     Raises:
@@ -125,10 +123,10 @@ def clip_fraction(
     old_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     *,
-    low: int | float = 0.2,
-    high: int | float = 0.2,
+    low: Probability = 0.2,
+    high: NonNegative = 0.2,
     c: int | float = math.inf,
-    log_ratio_clamp: int | float | None = None,
+    log_ratio_clamp: Positive | None = None,
     log_ratio: Float[Tensor, "B T"] | None = None,
 ) -> Bool[Tensor, "B T"]:
     """Return where clipping removed the gradient; its mean over the mask is the clip fraction.
@@ -165,8 +163,8 @@ def cispo_loss(
     old_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     *,
-    cap: int | float,
-    floor: int | float | None = None,
+    cap: Positive = 5.0,
+    floor: NonNegative | None = None,
 ) -> Float[Tensor, "B T"]:
     """Per-token policy gradient with a capped weight, unreduced (CISPO, arXiv:2506.13585).
 
@@ -176,7 +174,7 @@ def cispo_loss(
         logprobs: `[B, T]`, nats, of the sampled tokens under the policy being trained.
         old_logprobs: `[B, T]`, nats, under the policy before the update.
         advantages: `[B, T]`, no gradient flows through them.
-        cap: largest weight, above 0: TRL's epsilon_high itself, verl's 1 + high.
+        cap: largest weight, the bound itself: TRL's epsilon_high, verl's 1 + high.
         floor: smallest weight: verl's 1 - low, none in TRL.
 
     Raises:
@@ -256,10 +254,10 @@ def gspo_loss(
     old_logprobs: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"] | None = None,
-    *,
-    low: int | float,
-    high: int | float,
     log_ratio: Float[Tensor, "B T"] | None = None,
+    *,
+    low: Probability = 3e-4,
+    high: NonNegative = 4e-4,
 ) -> Float[Tensor, "B T"]:
     """Clipped surrogate of the sequence ratio, given to every token, unreduced (GSPO, arXiv:2507.18071).
 
@@ -272,9 +270,9 @@ def gspo_loss(
         old_logprobs: `[B, T]`, nats, under the policy before the update.
         advantages: `[B, T]`, no gradient flows through them.
         mask: `[B, T]`; masked positions do not count in s. Not needed with `log_ratio`.
-        low: as in `gspo_token_loss`.
-        high: as in `gspo_token_loss`.
         log_ratio: `[B, T]`, nats, log s of each token's sequence, where these tokens are only a part of it.
+        low: the sequence's ratio counts down to 1 - low.
+        high: the sequence's ratio counts up to 1 + high.
 
     Raises:
         ValueError: low or high is out of range, shapes differ, or neither mask nor log_ratio is given.
@@ -311,31 +309,6 @@ def reinforce_loss(logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B 
             f"logprobs and advantages must both be [B, T]; got {tuple(logprobs.shape)} and {tuple(advantages.shape)}"
         )
     return -at_least_float32(advantages.detach()) * at_least_float32(logprobs)
-
-
-TokenLoss: TypeAlias = Callable[..., Tensor]
-"""(logprobs, old_logprobs, advantages, each `[B, T]`, keywords) -> `[B, T]`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatioLoss:
-    """A policy loss of log-probabilities and advantages."""
-
-    loss: TokenLoss
-    clipped: TokenLoss | None = None
-    """Where clipping removed the gradient, given what the loss is given; None for a loss that does not clip."""
-    by_sequence: bool = False
-    """Whether the ratio is that of the whole sequence, given as the keyword `log_ratio`."""
-
-
-RATIO_LOSSES: Mapping[str, RatioLoss] = {
-    "reinforce": RatioLoss(loss=lambda logprobs, _old_logprobs, advantages: reinforce_loss(logprobs, advantages)),
-    "clip": RatioLoss(loss=clip_loss, clipped=clip_fraction),
-    "dual_clip": RatioLoss(loss=dual_clip_loss, clipped=clip_fraction),
-    "cispo": RatioLoss(loss=cispo_loss),
-    "gspo": RatioLoss(loss=gspo_loss, clipped=clip_fraction, by_sequence=True),
-}
-"""The policy losses by the name that a recipe calls them; the recipe's other keys are their keywords."""
 
 
 def value_loss(

@@ -23,8 +23,7 @@ gradients can be taken once: there is no second derivative.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -32,6 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence import js_sum, kl_sum, log_share_of_mean, num_group_rows
+from swerve.functional.keywords import InnerShare
 from swerve.functional.logprobs import at_least_float32
 
 
@@ -136,14 +136,14 @@ def check_token_shapes(logits: Float[Tensor, ...], ids: Int[Tensor, ...]) -> Non
         raise ValueError(f"a token is compared with the other tokens: V must be at least 2, got {logits.shape[1]}")
 
 
-TargetGradient: TypeAlias = Literal["live", "detached"]
-Region: TypeAlias = Literal["all", "above", "below"]
+TargetGradient = Literal["live", "detached"]
+Region = Literal["all", "above", "below"]
 
 _NEAR = 0.5  # log-ratios below this are formed without the difference of two rounded logarithms
 
 
 def max_prob_kl(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient
+    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient = "live"
 ) -> Float[Tensor, " N"]:
     """Return the binary KL(p_m || p_c) at each position, unreduced.
 
@@ -154,7 +154,7 @@ def max_prob_kl(
     Args:
         logits: `[N, V]`, V at least 2.
         ids: `[N]`, the chosen tokens; their logits have to be finite.
-        target_gradient: `live` lets the gradient flow through p_m too, `detached` does not.
+        target_gradient: whether gradient flows through the most likely token's probability, p_m.
 
     Returns:
         `[N]`, nats, float32 (float64 for float64 logits).
@@ -170,7 +170,7 @@ def max_prob_kl(
 
 
 def max_prob_js(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient
+    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient = "live"
 ) -> Float[Tensor, " N"]:
     """Return the binary Jensen-Shannon divergence of p_m and p_c at each position, unreduced; at most ln 2.
 
@@ -180,7 +180,7 @@ def max_prob_js(
     Args:
         logits: `[N, V]`, V at least 2.
         ids: `[N]`, the chosen tokens; their logits have to be finite.
-        target_gradient: `live` lets the gradient flow through p_m too, `detached` does not.
+        target_gradient: whether gradient flows through the most likely token's probability, p_m.
 
     Returns:
         `[N]`, nats, float32 (float64 for float64 logits).
@@ -196,7 +196,7 @@ def max_prob_js(
 
 
 def fixed_target_kl(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, q: int | float = 0.5, region: Region = "all"
+    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, q: InnerShare = 0.5, region: Region = "all"
 ) -> Float[Tensor, " N"]:
     """Return the binary KL(q || p_c) at each position, unreduced.
 
@@ -208,8 +208,8 @@ def fixed_target_kl(
     Args:
         logits: `[N, V]`, V at least 2.
         ids: `[N]`, the chosen tokens; their logits, and one other logit a row, have to be finite.
-        q: the probability that the chosen token should have, strictly between 0 and 1.
-        region: `all` positions, or those with p_c `above` or `below` q: elsewhere loss and gradient are 0.
+        q: the probability that the chosen token should have.
+        region: everywhere, or only where p_c is above or below q: elsewhere loss and gradient are 0.
 
     Returns:
         `[N]`, nats, float32 (float64 for float64 logits).
@@ -262,15 +262,6 @@ def rank_promotion_js(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> F
     check_token_shapes(logits, ids)
     values: Tensor = _RankPromotion.apply(logits, ids.long())  # type: ignore[no-untyped-call]
     return values
-
-
-PATH_LOSSES: Mapping[str, Callable[..., Tensor]] = {
-    "max_prob_kl": max_prob_kl,
-    "max_prob_js": max_prob_js,
-    "fixed_target_kl": fixed_target_kl,
-    "rank_promotion_js": rank_promotion_js,
-}
-"""(logits, ids, keywords) -> `[N]`, by the name that a recipe calls the loss; its other keys are the keywords."""
 
 
 def _max_prob(kind: str, logits: Tensor, ids: Tensor, target_gradient: TargetGradient) -> Tensor:

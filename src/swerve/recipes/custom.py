@@ -34,7 +34,7 @@ def custom_function(path: str, takes: Sequence[str], options: Mapping[str, Any])
     Raises:
         ConfigError: there is no such function, its file cannot be imported, or it does not take tensors and options.
     """
-    function = _load(path)
+    function = load(path)
     _check_call(path, function, takes, options)
 
     @functools.wraps(function)
@@ -64,7 +64,7 @@ def custom_class(
     Raises:
         ConfigError: there is no such class, its file cannot be imported, or it is not made with these.
     """
-    found = _load(path)
+    found = load(path)
     name = f"{base.__module__}.{base.__qualname__}"
     if not inspect.isclass(found) or base not in found.__mro__:
         raise ConfigError(f"{path} must be a class that inherits from {name}")
@@ -96,7 +96,12 @@ def source_digest(path: str) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
+    """Return the function or class of a path.
+
+    Raises:
+        ConfigError: there is none, or its file cannot be imported.
+    """
     place, _, name = path.rpartition(":")
     module = _module(place)
     if not callable(getattr(module, name, None)):

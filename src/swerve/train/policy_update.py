@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
@@ -13,13 +13,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.objectives import CustomLoss, GaeAdvantages, LossConfig, NoCorrection
+from swerve.config.objectives import ClippedLoss, CustomLoss, GaeAdvantages, LossConfig, NoCorrection, RatioLoss
 from swerve.config.stages import RlStage
 from swerve.functional.logprobs import entropy, token_logprobs
-from swerve.functional.losses import RATIO_LOSSES, RatioLoss, sequence_log_ratio, value_loss
-from swerve.functional.path_losses import PATH_LOSSES
+from swerve.functional.losses import clip_fraction, sequence_log_ratio, value_loss
 from swerve.functional.token_weights import importance_log_ratio, importance_weights, reduction_weights
-from swerve.recipes.custom import custom_function
+from swerve.recipes.custom import custom_function, load
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenSignals
 from swerve.train.context import Metrics, StageContext
 from swerve.train.kl import KlTerm, RefLogits
@@ -102,21 +101,16 @@ def gap_figures(gaps: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], world: Wo
     return dict(zip(_GAPS, [largest, *means], strict=True))
 
 
-def ratio_loss(config: LossConfig) -> RatioLoss | None:
-    """Return a loss of log-probabilities; None where it is one of exploring paths, of whole logits.
+def policy_loss(config: LossConfig) -> Callable[..., Tensor]:
+    """Return the function of a policy loss: of the tensors that `config.takes` names, with `config.keywords`.
 
     Raises:
         ConfigError: a function of the user's own cannot be loaded, or does not take the options.
     """
     if isinstance(config, CustomLoss):
-        takes = ("logprobs", "old_logprobs", "advantages")
-        return RatioLoss(loss=custom_function(config.path, takes, config.options))
-    return RATIO_LOSSES.get(config.kind)
-
-
-def _clips(stage: RlStage) -> bool:
-    loss = ratio_loss(stage.loss)
-    return loss is not None and loss.clipped is not None
+        return custom_function(config.path, config.takes, config.options)
+    function: Callable[..., Tensor] = load(config.function)
+    return function
 
 
 def _metrics(
@@ -132,7 +126,7 @@ def _metrics(
         metrics["kl"] = None
     if not isinstance(stage.advantages, GaeAdvantages):
         metrics["value_loss"] = None
-    if not _clips(stage):
+    if not isinstance(stage.loss, ClippedLoss):
         metrics["clipped_share"] = None
     if isinstance(stage.correction, NoCorrection):
         metrics["corrected_share"] = None
@@ -150,7 +144,7 @@ def _signals(step: PolicyStep, stage: RlStage, recorder: SignalRecorder, kl: KlT
         mask=step.table.mask,
         advantages=advantages,
         kl=kl.recorded(step.columns, recorder),
-        clipped=recorder.mean("clipped") if _clips(stage) else None,
+        clipped=recorder.mean("clipped") if isinstance(stage.loss, ClippedLoss) else None,
     )
 
 
@@ -263,7 +257,7 @@ class _MinibatchLoss:
         if isinstance(stage.advantages, GaeAdvantages) or self.entropy_coef or (self.kl.is_in_loss and self.kl.coef):
             return torch.ones(len(self.rows), dtype=torch.bool)
         factors = self.columns.policy_weights
-        if stage.loss.kind in RATIO_LOSSES:  # these are proportional to the advantage
+        if isinstance(stage.loss, RatioLoss):  # these are proportional to the advantage
             factors = factors * self.columns.advantages
         return (factors != 0).any(dim=1)
 
@@ -284,9 +278,9 @@ class _MinibatchLoss:
 
     def _with_sequence_ratios(self, batch: TokenBatch, hidden: Tensor, tokens: TokenColumns) -> TokenColumns:
         """Add the log-ratios of whole sequences that the loss or the correction is made of."""
-        loss, settings = ratio_loss(self.stage.loss), self.stage.correction
+        settings = self.stage.correction
         correction = None if isinstance(settings, NoCorrection) or settings.level == "token" else settings
-        in_loss = loss is not None and loss.by_sequence and tokens.old_logprobs is not None
+        in_loss = "log_ratio" in self.stage.loss.takes and tokens.old_logprobs is not None
         if not in_loss and correction is None:
             return tokens
 
@@ -405,16 +399,19 @@ class TokenObjective:
         self, scaled: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns
     ) -> tuple[Tensor, Tensor]:
         """Return each token's policy loss, and where clipping removed its gradient."""
-        keywords, function = self.stage.loss.keywords, ratio_loss(self.stage.loss)
-        if function is None:
-            return PATH_LOSSES[self.stage.loss.kind](scaled, tokens.ids, **keywords), torch.zeros_like(logprobs)
-        if function.by_sequence:
-            log_ratio = torch.zeros_like(old) if tokens.log_ratio is None else tokens.log_ratio
-            keywords["log_ratio"] = log_ratio[None]
+        config, function = self.stage.loss, policy_loss(self.stage.loss)
+        if config.is_selector:
+            return function(scaled, tokens.ids, **config.keywords), torch.zeros_like(logprobs)
         inputs = logprobs[None], old[None], tokens.advantages[None]
-        (loss,) = function.loss(*inputs, **keywords)
-        clipped = function.clipped(*inputs, **keywords)[0] if function.clipped else torch.zeros_like(logprobs)
-        return loss, clipped
+        log_ratio = torch.zeros_like(old) if tokens.log_ratio is None else tokens.log_ratio
+        # A chunk's tokens are parts of sequences, so that a loss of whole ones is given their ratio, not their mask.
+        names = ("logprobs", "old_logprobs", "advantages", "mask", "log_ratio")
+        given = dict(zip(names, (*inputs, None, log_ratio[None]), strict=True))
+        (loss,) = function(*(given[name] for name in config.takes), **config.keywords)
+        if not isinstance(config, ClippedLoss):
+            return loss, torch.zeros_like(logprobs)
+        sequence_ratio = given["log_ratio"] if "log_ratio" in config.takes else None
+        return loss, clip_fraction(*inputs, log_ratio=sequence_ratio, **config.keywords)[0]
 
     def _correction(self, logprobs: Tensor, old: Tensor, tokens: TokenColumns) -> tuple[Tensor, Tensor]:
         """Return the importance weights of policy to sampler, and where the bound changed them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -13,23 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from swerve.batch import TokenBatch, TokenSequence
-from swerve.config.objectives import AdvantageConfig, CustomAdvantages, GaeAdvantages
+from swerve.config.objectives import AdvantageConfig, CustomAdvantages, GaeAdvantages, GroupAdvantages
 from swerve.config.stages import RlStage
-from swerve.functional.advantages import (
-    GROUP_ADVANTAGES,
-    GroupAdvantages,
-    Moments,
-    MomentsOf,
-    gae,
-    moments,
-    reinforce_pp_advantages,
-    reinforce_pp_baseline_advantages,
-    reward_to_go,
-)
+from swerve.functional.advantages import Moments, moments, reward_to_go
 from swerve.functional.advantages import whiten as whiten_tokens
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.functional.token_weights import entropy_threshold, top_entropy_mask
-from swerve.recipes.custom import custom_function
+from swerve.recipes.custom import custom_function, load
 from swerve.train.columns import Member, TokenColumns, TokenTable, score_tokens
 from swerve.train.context import StageContext, StepRollouts
 from swerve.train.kl import KlTerm
@@ -170,52 +160,47 @@ def step_advantages(
     """
     before = table.zeros() if before is None else before
     after = table.zeros() if after is None else after
-    # The rewards in every form that an estimator may take them in.
     flat = torch.tensor(rewards, dtype=torch.float32)
     grouped, rows = _whole_groups(flat - before.sum(dim=1), members, stage.samples_per_prompt, world)
-    scores = _Scores(
-        grouped=grouped,
-        rows=rows,
-        token_rewards=_at_last_token(flat, table) - before - after,
-        to_go=reward_to_go(after, table.mask),
-        mask=table.mask,
-        values=values,
-        moments=lambda values, mask: _summed_moments(values, mask, world),
-    )
-    estimator = stage.advantages
-    group_estimator = group_advantages(estimator)
-    if group_estimator is not None:
-        per_completion = group_estimator(scores.grouped, **estimator.keywords).flatten()[rows]
-        return StepAdvantages(per_completion[:, None] * table.mask - scores.to_go)
-    return TOKEN_ADVANTAGES[estimator.kind](scores, **estimator.keywords)
+    to_go = reward_to_go(after, table.mask)
+
+    estimator, function = stage.advantages, advantage_estimator(stage.advantages)
+    if isinstance(estimator, GroupAdvantages):
+        per_completion = function(grouped, **estimator.keywords).flatten()[rows]
+        return StepAdvantages(per_completion[:, None] * table.mask - to_go)
+
+    # The rewards in every form that an estimator over tokens may take them in, by the name of its argument.
+    def summed_moments(values: Tensor, mask: Tensor) -> Moments:
+        return _summed_moments(values, mask, world)
+
+    forms = {
+        "rewards": grouped,
+        "rows": rows,
+        "token_rewards": _at_last_token(flat, table) - before - after,
+        "penalty": to_go,
+        "mask": table.mask,
+        "values": values,
+        "moments": summed_moments,
+    }
+    result = function(*(forms[name] for name in estimator.takes), **estimator.keywords)
+    if not isinstance(estimator, GaeAdvantages):
+        return StepAdvantages(result)
+    advantages, returns = result
+    if estimator.whiten:
+        advantages = whiten_tokens(advantages, table.mask, summed_moments(advantages, table.mask))
+    return StepAdvantages(advantages, returns)
 
 
-def group_advantages(config: AdvantageConfig) -> GroupAdvantages | None:
-    """Return the function of an estimator within a group; None for one over all tokens of a step.
+def advantage_estimator(config: AdvantageConfig) -> Callable[..., Any]:
+    """Return the function of an estimator: of what `config.takes` names, with `config.keywords`.
 
     Raises:
         ConfigError: a function of the user's own cannot be loaded, or does not take the options.
     """
     if isinstance(config, CustomAdvantages):
-        return custom_function(config.path, ("rewards",), config.options)
-    return GROUP_ADVANTAGES.get(config.kind)
-
-
-class _Scores(NamedTuple):
-    """The rewards of a step in the forms that estimators take, with the penalties subtracted."""
-
-    grouped: Tensor
-    """`[G, N]`, of all processes' groups, those after the baseline not subtracted."""
-    rows: Tensor
-    """`[B]`, which of the G N this process's completions are."""
-    token_rewards: Tensor
-    """`[B, T]`, the completion's reward at its last token."""
-    to_go: Tensor
-    """`[B, T]`, the sum of the later penalties that belong after the baseline."""
-    mask: Tensor
-    values: Tensor | None
-    moments: MomentsOf
-    """Over all processes."""
+        return custom_function(config.path, config.takes, config.options)
+    function: Callable[..., Any] = load(config.function)
+    return function
 
 
 def _whole_groups(values: Tensor, members: Sequence[Member], size: int, world: World) -> tuple[Tensor, Tensor]:
@@ -237,33 +222,3 @@ def _summed_moments(values: Tensor, mask: Tensor, world: World) -> Moments:
     own = moments(values, mask)
     totals = world.sums({"count": own.count, "total": own.total, "square_total": own.square_total})
     return Moments(**totals)
-
-
-def _reinforce_pp(scores: _Scores, **keywords: Any) -> StepAdvantages:
-    return StepAdvantages(
-        reinforce_pp_advantages(scores.token_rewards, scores.mask, moments=scores.moments, **keywords)
-    )
-
-
-def _reinforce_pp_baseline(scores: _Scores, **keywords: Any) -> StepAdvantages:
-    return StepAdvantages(
-        reinforce_pp_baseline_advantages(
-            scores.grouped, scores.mask, rows=scores.rows, penalty=scores.to_go, moments=scores.moments, **keywords
-        )
-    )
-
-
-def _gae(scores: _Scores, *, whiten: bool, **keywords: Any) -> StepAdvantages:
-    assert scores.values is not None
-    advantages, returns = gae(scores.token_rewards, scores.values, scores.mask, **keywords)
-    if whiten:
-        advantages = whiten_tokens(advantages, scores.mask, scores.moments(advantages, scores.mask))
-    return StepAdvantages(advantages, returns)
-
-
-TOKEN_ADVANTAGES: Mapping[str, Callable[..., StepAdvantages]] = {
-    "reinforce_pp": _reinforce_pp,
-    "reinforce_pp_baseline": _reinforce_pp_baseline,
-    "gae": _gae,
-}
-"""The estimators over all tokens of a step; those within a group are `GROUP_ADVANTAGES`."""

@@ -18,8 +18,8 @@ from swerve.rollout.engine import engine_class
 from swerve.settings import Custom
 from swerve.train.initial import pretrained_path
 from swerve.train.kl import kl_placement
-from swerve.train.policy_update import ratio_loss
-from swerve.train.preparation import group_advantages
+from swerve.train.policy_update import policy_loss
+from swerve.train.preparation import advantage_estimator
 
 
 def custom_digests(config: Config) -> dict[str, str | None]:
@@ -79,8 +79,8 @@ def _parts(config: Config) -> Iterator[tuple[str, Any, Callable[[Any], object]]]
             places: dict[str, RlStage | PhaseConfig] = {key: stage}
             places.update((f"{key}.phases.{number}", phase) for number, phase in enumerate(stage.phases))
             for place, one in places.items():
-                yield f"{place}.advantages", one.advantages, group_advantages
-                yield f"{place}.loss", one.loss, ratio_loss
+                yield f"{place}.advantages", one.advantages, advantage_estimator
+                yield f"{place}.loss", one.loss, policy_loss
                 yield f"{place}.kl", one.kl, kl_placement
 
 
