@@ -14,8 +14,9 @@ class StageFilter(Model):
     """Which of the task's training problems a stage draws from; every condition must hold."""
 
     min_difficulty: float | None = None
-    """Problems without a difficulty are left out where a bound is set."""
+    """Lowest difficulty; with a bound, problems without a difficulty are left out."""
     max_difficulty: float | None = None
+    """Highest difficulty."""
     kinds: Words = ()
     """Kinds as evaluation names them; none: all."""
 
@@ -63,7 +64,7 @@ class SuccessRateCurriculum(Model):
     memory: Probability = 0.5
     """What an earlier try counts when the problem is tried again: 0 looks at the last time only, 1 at all alike."""
     prior: Positive = 1.0
-    """Imagined tries of every problem, at the target rate."""
+    """Prior number of tries of every problem, at the target rate."""
 
 
 OrderedCurriculum = Annotated[ShuffledCurriculum | DifficultyCurriculum, Field(discriminator="kind")]

@@ -19,8 +19,8 @@ class TorchEngineConfig(Choice):
     share_prefixes: Literal["auto", "never"] = "auto"
     """Whether prompts that begin with one another are prefilled together where that saves a third of their tokens."""
     cache_gb: Positive | None = None
-    """Gigabytes that the key-value cache takes at most; null: half of the memory that is free when sampling starts.
-    Completions whose cache might outgrow it wait."""
+    """Gigabytes (10^9 bytes) that the key-value cache takes at most: completions whose cache might outgrow it wait, one
+    is always sampled; null: half of the memory that is free when sampling starts."""
 
 
 class ServerEngineConfig(Choice):
@@ -75,6 +75,7 @@ class CheckConfig(Model):
     """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
     1e-3, and 1 where trainer or engine compute in bfloat16 or float16."""
     num_prompts: PositiveInt = 4
+    """Fixed prompts that are sampled after, one of them long."""
     num_tokens: PositiveInt = 16
     """Sampled after each prompt."""
 
@@ -102,9 +103,10 @@ class RolloutConfig(Model):
     """How rollouts are sampled."""
 
     engine: EngineConfig = TorchEngineConfig()
+    """What samples completions."""
     ahead: Literal[0, 1] = 0
     """1: the rollouts of a step are sampled with the weights before the update of the step before it."""
     check: CheckConfig | None = CheckConfig()
-    """Whether an engine that was woken has the policy's weights; null: it is not checked."""
+    """How an engine with weights of its own is compared with the trainer whenever it is woken; null: it is not."""
     mismatch: MismatchConfig | None = MismatchConfig()
-    """Stops training where sampler and trainer disagree; null: they may."""
+    """When the log-probabilities of sampler and trainer differ too much; null: training never stops for it."""

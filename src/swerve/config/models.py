@@ -16,10 +16,11 @@ class LoraConfig(Model):
     rank: PositiveInt = 32
     """Rows of A and columns of B."""
     alpha: Positive = 64.0
+    """The adapter's part is multiplied by alpha / rank."""
     targets: Literal["all_linear"] | Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = "all_linear"
     """Which linear layers: all but the output head, or those with these names, such as `q_proj`."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Of what A reads, in supervised stages."""
+    """Of what A reads, in supervised stages (`sft`, `reject`)."""
 
 
 class TinyModel(Model):
@@ -27,17 +28,25 @@ class TinyModel(Model):
 
     kind: Literal["tiny"] = "tiny"
     architecture: Literal["qwen3", "llama"] = "qwen3"
+    """Architecture of `transformers`."""
     vocabulary: Annotated[int, Field(ge=300, le=65_536)] | None = None
     """Number of tokens, sub-words learned from the task's problems and solutions; null: the task's words."""
     hidden_size: PositiveInt = 64
+    """Width; a multiple of 2 x `num_heads`."""
     num_layers: PositiveInt = 2
+    """Layers."""
     num_heads: PositiveInt = 4
+    """Attention heads; a multiple of `num_kv_heads`."""
     num_kv_heads: PositiveInt = 2
+    """Key-value heads."""
     intermediate_size: PositiveInt = 192
+    """Width of the feed-forward layers."""
     initializer_range: Positive = 0.08
     """Standard deviation of the initial weights; the usual 0.02 is meant for wide models and slows narrow ones."""
     tie_embeddings: bool = True
+    """Use the input embedding as output head."""
     max_positions: PositiveInt = 512
+    """Longest sequence, prompt and completion together, in tokens."""
     lora: LoraConfig | None = None
     """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
 
@@ -55,14 +64,15 @@ class PretrainedModel(Model):
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
-    """A local folder, or the name of a model on the hub."""
+    """A local folder in the Hugging Face layout, or the name of a model on the hub, optionally with `#revision`."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
     """How it attends in training, the sampling there included. `auto`: as transformers chooses, sdpa for most
     architectures; flash attention needs a CUDA device, a package of its own and `runtime.precision: bfloat16`."""
     template_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """Arguments of the chat template, such as `enable_thinking`."""
+    """Arguments of the chat template, such as `enable_thinking: false`, in training, evaluation and the probe."""
     today: date = date(2024, 7, 26)
-    """The date that a chat template which prints today's is told."""
+    """The date that a chat template which prints today's is told, so that a run that is resumed tomorrow has the same
+    prompts."""
     lora: LoraConfig | None = None
     """Train an adapter beside the weights, which stay as they are; needs the extra `peft`."""
 

@@ -168,13 +168,14 @@ class NoKl(Choice):
 class _Kl(Choice):
     own_keys = frozenset({"coef", "reference", "target", "horizon", "force", "order"})
     coef: NonNegative = 0.01
-    """Weight of the term; 0 leaves the reference out."""
+    """Weight of the term; 0 without a `target` leaves the reference out."""
     reference: str | None = None
-    """Folder or hub name of the reference model; the policy that the stage begins with by default."""
+    """An earlier stage or checkpoint of the run (`sft`, `rl-30`), a model folder, or a model of the hub, with the same
+    tokenizer; null: the policy that the stage begins with."""
     target: Positive | None = None
-    """Adapt the coefficient to this KL, in nats per token."""
+    """Adapt the coefficient so that the metric `kl` approaches this, in nats per token."""
     horizon: Positive = 10000.0
-    """Completions over which the adapted coefficient moves by its whole error."""
+    """Completions over which the adapted coefficient moves by a fifth at most."""
 
     @model_validator(mode="after")
     def _check_target(self) -> _Kl:
@@ -206,12 +207,14 @@ class KlInReward(_EstimatedKl):
 
     kind: Literal["reward"] = "reward"
     estimator: Literal["k1", "k2", "k3", "abs"] = "k1"
+    """Estimate from the sampled token."""
     order: Literal["before", "after"] = "before"
-    """Subtract the completion's sum before the baseline, or the sum to go of each token after it."""
+    """Subtract a completion's summed estimate before the baseline, or each token's sum from there on after the
+    baseline."""
     input_clamp: Positive | None = None
-    """Log-ratios are clamped to plus or minus this."""
+    """Log-ratios are clamped to plus or minus this, in nats."""
     output_clamp: Positive | None = None
-    """Estimates are clamped to plus or minus this."""
+    """Estimates are clamped to plus or minus this, in nats."""
 
     @model_validator(mode="after")
     def _check_names(self) -> KlInReward:
@@ -225,10 +228,13 @@ class KlInLoss(_EstimatedKl):
 
     kind: Literal["loss"] = "loss"
     estimator: Literal["k1", "k2", "k3", "k3+", "abs", "exact_reverse", "exact_forward", "exact_js"] = "k3"
+    """Estimate from the sampled token, or the divergence over the full vocabulary."""
     importance: bool = False
     """Multiply the estimate by the policy's ratio to the policy at sampling time: k3 then has the gradient of k2."""
     input_clamp: Positive | None = None
+    """Log-ratios are clamped to plus or minus this, in nats."""
     output_clamp: Positive | None = None
+    """Estimates are clamped to plus or minus this, in nats."""
 
     @property
     def is_exact(self) -> bool:
@@ -277,6 +283,7 @@ class EntropyConfig(Model):
     """Raise the coefficient by `target_step` after a step with less entropy than this, lower it otherwise, never
     below `coef`."""
     target_step: Positive = 0.005
+    """How much the coefficient changes after a step."""
     top_share: Share = 1.0
     """Only this share of the step's tokens, those of highest entropy, carry the policy loss."""
 
@@ -292,7 +299,7 @@ class _Correction(Choice):
     cap: Positive = 2.0
     """Largest importance weight of a token."""
     level: Literal["token", "sequence", "geometric"] = "token"
-    """A token's weight is its own ratio, the product of its completion's ratios, or their geometric mean."""
+    """A token is weighed by its own ratio, by the product of its completion's ratios, or by their geometric mean."""
     scope: Literal["policy", "policy_and_kl"] = "policy"
     """Weigh the policy loss only, or the KL term in the loss too."""
     numerator: Literal["old", "current"] = "old"
@@ -310,7 +317,7 @@ class MaskedCorrection(_Correction):
 
     kind: Literal["mis"] = "mis"
     floor: NonNegative | None = None
-    """Tokens below this weight are left out too."""
+    """Tokens below this weight carry no loss either."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> MaskedCorrection:
@@ -325,9 +332,10 @@ class CollapseConfig(Model):
     """When training is said to have collapsed, and what follows."""
 
     action: Literal["none", "warn", "stop", "roll_back"] = "warn"
+    """Do not check; warn; save the state and stop the run; return to weights from before the collapse."""
     window: PositiveInt = 5
-    """Steps whose means are compared."""
+    """Steps whose means are compared; no sign is checked before twice as many."""
     max_roll_backs: PositiveInt = 2
-    """Roll backs of one stage; the next collapse stops the run."""
+    """Roll backs of one stage, or of one phase; the next collapse stops the run."""
     roll_back_lr: Share = 0.5
     """The learning rate is multiplied by this after each roll back."""

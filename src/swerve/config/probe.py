@@ -58,7 +58,7 @@ class CausalConfig(Model):
     """Swaps: continuations from the same prefix with the reference's and with the checkpoint's token."""
 
     max_rollouts: Count = 100
-    """0 leaves the test out."""
+    """Maximum number of rollouts tested; 0 leaves the test out."""
     controls: tuple[Literal["matched", "random"], ...] = ("matched", "random")
     """Positions compared with the spike: `matched` in entropy, category and third of the rollout; `random`."""
     num_random: PositiveInt = 1
@@ -66,7 +66,7 @@ class CausalConfig(Model):
     selectors: tuple[SwapPlace, ...] = ()
     """Further positions swapped: the highest of each rollout by other scores, and its first wrong token."""
     alternative: bool = True
-    """Also force the reference's likeliest token that is neither model's choice."""
+    """Also force the reference's most likely token that is neither model's choice."""
     policies: tuple[Literal["reference", "checkpoint"], ...] = ("reference",)
     """Who continues."""
     num_continuations: PositiveInt = 16
@@ -77,6 +77,7 @@ class CausalConfig(Model):
     delta: Share = 0.1
     """Smallest effect of interest, as a difference of success rates."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
 
     @model_validator(mode="after")
     def _check_looks(self) -> CausalConfig:
@@ -91,17 +92,20 @@ class CrossSamplingConfig(Model):
     """Cross-sampling: one model generates and takes the other's token wherever a selector fires."""
 
     max_problems: Count = 0
-    """0 leaves the test out."""
+    """Held-out problems answered in every configuration; 0 leaves the test out."""
     directions: tuple[Literal["checkpoint_into_reference", "reference_into_checkpoint"], ...] = (
         "checkpoint_into_reference",
         "reference_into_checkpoint",
     )
+    """Whose tokens go into whose completions."""
     selectors: tuple[SwapSelector, ...] = ("js", "logprob_drop", "entropy", "random")
     """`logprob_drop`: how much less likely the other model finds the proposed token (signed)."""
     shares: tuple[Share, ...] = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
     """Budgets: shares of tokens at which each selector is set to fire."""
     num_samples: PositiveInt = 1
+    """Completions of each problem and configuration."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
 
     @model_validator(mode="after")
     def _check_lists(self) -> CrossSamplingConfig:
@@ -113,7 +117,7 @@ class PivotConfig(Model):
     """Values of prefixes along rollouts, and pivotal tokens by bisection."""
 
     max_rollouts: Count = 0
-    """0 leaves the test out."""
+    """Maximum number of rollouts searched; 0 leaves the test out."""
     gap: Share = 0.2
     """Smallest change of the success rate across one token that counts."""
     false_positive_rate: Share = 0.05
@@ -121,13 +125,16 @@ class PivotConfig(Model):
     num_continuations: PositiveInt | None = None
     """Continuations of each prefix; null: the least number with that false positive rate."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
 
 
 class AttributionConfig(Model):
     """Which earlier tokens made the checkpoint disagree at its spikes."""
 
     method: Literal["none", "gradient", "gradient_x_input", "attention"] = "none"
+    """How earlier tokens are scored."""
     max_spikes: PositiveInt = 40
+    """Positions explained: the highest top positions, one per rollout."""
 
 
 class ProbeConfig(Model):
@@ -137,7 +144,7 @@ class ProbeConfig(Model):
     """Stage, label (`rl-30`) or directory name of the reference checkpoint, or `base`, the trained model that the run
     began with; the last but one stage by default, or the base."""
     final: str | None = None
-    """The checkpoint that must be right where the reference is wrong; the last stage's by default."""
+    """The checkpoint that must be right where the reference is wrong; null: the last stage's last one."""
     checkpoints: str | None = None
     """The stage whose checkpoints are compared with the reference; the last one by default."""
     baseline: str | None = None
@@ -161,12 +168,13 @@ class ProbeConfig(Model):
     max_rollouts: PositiveInt = 200
     """Of the headline population: the reference's wrong rollouts of problems that the final checkpoint gets right."""
     max_other_rollouts: PositiveInt = 100
-    """Of each other population."""
+    """The same of each other population."""
     min_rollouts: PositiveInt = 20
     """With fewer rollouts the summary says that its metrics are not reliable."""
     divergence: DivergenceName = "js"
-    """The divergence whose spikes the causal test and the report use."""
+    """The divergence that the causal tests, the report and metrics with a single divergence use."""
     top_k: PositiveInt = 5
+    """Most likely tokens kept of each model at each position."""
     tokens_per_chunk: PositiveInt = 256
     """Rows of `[tokens, vocabulary]` held at a time."""
     tokens_per_batch: PositiveInt = 16384

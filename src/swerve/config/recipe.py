@@ -20,9 +20,13 @@ class EvalConfig(Model):
     """Evaluation of every checkpoint on held-out problems."""
 
     num_problems: PositiveInt = 400
+    """Held-out problems; at most `task.num_heldout` are used."""
     samples_per_problem: PositiveInt = 2
+    """Sampled completions of each problem, beside the greedy one."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.95
+    """Level of all intervals, the probe's included."""
     every: PositiveInt | None = None
     """Also evaluate while training, after each so many steps of a stage and after its last."""
 
@@ -41,8 +45,9 @@ class ReportConfig(Model):
     """What the page shows."""
 
     title: str = ""
+    """Title of the page; the run's name by default."""
     max_rollouts: PositiveInt = 40
-    """Rollouts shown token by token."""
+    """Rollouts shown token by token; fewer where the page would hold more than 50,000 tokens x checkpoints."""
 
 
 class ShardingConfig(Model):
@@ -62,8 +67,9 @@ class RuntimeConfig(Model):
     """Where and how the work runs; it changes results by their rounding at most."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes a CUDA device where there is one."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights in evaluation and the probe."""
+    """Type of the weights in evaluation and the probe."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """In which training computes and samples. What is trained and saved is float32, so are logits and all that is made
     of them; references and teachers are read in this precision."""
@@ -71,7 +77,7 @@ class RuntimeConfig(Model):
     """Of which decoder layers the update keeps the inputs alone and runs them again for the gradients: less memory, for
     up to a third more time."""
     sharding: ShardingConfig = ShardingConfig()
-    """How training divides a model over processes."""
+    """How a model in training is divided over processes."""
     liger: bool = False
     """Whether training uses the layers of Liger Kernel (a package that is an extra, on a CUDA device) where it has some
     for the architecture; that states and gradients stay the same is checked first."""
@@ -105,20 +111,32 @@ class Config(Model):
     """A recipe: everything a run depends on."""
 
     name: str = "run"
+    """Name of the run, and of its directory under `runs/`: 1 to 100 letters, digits, `.`, `_`, `-`, starting with a
+    letter, a digit or `_`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Every random number of the run derives from it."""
     task: TaskConfig
+    """What the problems are."""
     model: ModelConfig
+    """What is trained."""
     max_new_tokens: PositiveInt = 128
     """Longest completion, in tokens, of every stage."""
     stages: tuple[StageConfig, ...] = Field(min_length=1)
+    """At least one, run in order; two of the same kind need a `name`."""
     keep_heldout: bool = False
     """Learn from held-out problems of the task as well, where `data` or `validation` of a stage holds some."""
     rollout: RolloutConfig = RolloutConfig()
+    """How rollouts are sampled."""
     eval: EvalConfig = EvalConfig()
+    """Evaluation."""
     retention: RetentionConfig = RetentionConfig()
+    """Which checkpoints stay."""
     probe: ProbeConfig = ProbeConfig()
+    """Probe and causal tests."""
     report: ReportConfig = ReportConfig()
+    """Report."""
     runtime: RuntimeConfig = RuntimeConfig()
+    """Where and how the work runs."""
 
     @property
     def evaluation_settings(self) -> dict[str, Any]:

@@ -42,19 +42,26 @@ class OptimizerConfig(Model):
     """AdamW with a learning-rate schedule."""
 
     lr: Positive
+    """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warm-up: constant, linear to 0, or half a cosine to 0."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of linear warm-up."""
     weight_decay: NonNegative = 0.0
+    """Decoupled weight decay of AdamW, on matrices only."""
     beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    """Decay of AdamW's mean of the gradient."""
     beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    """Decay of AdamW's mean of its square."""
     eps: Positive = 1e-8
+    """Added to AdamW's denominator."""
     max_grad_norm: Positive | None = 1.0
     """Gradients are scaled down to this global norm; null: never."""
     keep_state: bool = False
-    """Continue with the moments of the stage before, instead of none."""
+    """Begin with the moments of the stage before, of the parameters that both train."""
     moments: Literal["float32", "int8"] = "float32"
-    """How AdamW's two moments are kept: `int8` takes 2 bytes for a weight instead of 8, for matrices of 4,096 weights
-    or more; needs the extra `int8`."""
+    """How AdamW's moments are kept: `int8` takes 2 bytes for a weight instead of 8, in tensors of 4,096 weights or
+    more; needs `pip install 'swerve[int8]'`."""
 
 
 class _Stage(Model):
@@ -62,19 +69,23 @@ class _Stage(Model):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]*$")] = ""
     """Names the stage's checkpoints, in letters, digits and underscores; its kind by default."""
     steps: Annotated[PositiveInt, Field(le=10**9)]
+    """Steps of the stage: an update each, or in an `rl` stage as many as it makes of what a step samples."""
     optimizer: OptimizerConfig
+    """AdamW and its schedule."""
     checkpoints: Annotated[tuple[PositiveInt, ...], Field(strict=False)] = ()
     """Steps of this stage after which a checkpoint is kept; the last step always has one, later ones do not count."""
     checkpoint_every: PositiveInt | None = None
     """Steps between further checkpoints that are kept."""
     save_every: PositiveInt | None = None
-    """Steps between checkpoints that only serve resuming; each replaces the one before."""
+    """Steps between checkpoints that are kept only for resuming; each replaces the one before."""
     tokens_per_batch: PositiveInt = 4096
-    """Tokens of one forward pass, padding included; more are split, with the same result."""
+    """Tokens of one forward pass, padding included; a larger update is split, with the same result up to rounding.
+    Fewer need less memory, and are faster on a CPU; a large model on a GPU is faster with more."""
     where: StageFilter = StageFilter()
     """Which of the task's problems the stage draws from."""
     mix: dict[str, Positive] = Field(default_factory=dict)
-    """Weights of a mixture's parts, by their names; parts that are not named are not drawn. Empty: the task's."""
+    """Of a mixture: the weight of each part, by its name; parts that are not named are not drawn. Empty: the task's
+    weights."""
     freeze: Words = ()
     """Patterns of names of parameters that the stage does not train, such as `*embed_tokens*` or `model.layers.0.*`."""
 
@@ -165,6 +176,7 @@ class _Supervised(_Stage):
     curriculum: OrderedCurriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
+    """Examples in an update."""
     loss: SftLoss = "cross_entropy"
     """Cross-entropy, or the binary KL or Jensen-Shannon divergence between the most likely token and the trace's."""
     target_gradient: Literal["live", "detached"] = "live"
@@ -219,13 +231,16 @@ class _Sampling(_Counted):
     curriculum: Curriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     prompts_per_step: PositiveInt = 16
+    """Prompts, and so groups, in a step."""
     samples_per_prompt: PositiveInt = 8
+    """Completions sampled of each prompt: the size of a group."""
     temperature: Positive = 1.0
+    """Sampling temperature; the loss uses the distributions at the same temperature."""
     failure_reward: float = 0.0
     """Reward of a completion the grader could not judge; such completions are counted in the metrics."""
     max_error_share: Probability = 0.5
-    """Training stops where more than this share of the last completions, 64 or more, reached a limit of the grader or
-    made it fail; at a stage's end however few they are; 1: never."""
+    """Training saves its state and stops if the grader failed or reached a limit on more than this share of the last
+    completions (64 or more; at a stage's end of those that there are); 1: never."""
     keep_rollouts: bool = True
     """Write every step's rollouts to the run directory."""
 
@@ -242,9 +257,13 @@ class DpoStage(_Stage):
     curriculum: OrderedCurriculum = ShuffledCurriculum()
     """Order in which problems are drawn."""
     batch_size: PositiveInt = 32
+    """Pairs in an update."""
     beta: Positive = 0.1
+    """Strength of the pull towards the policy that the stage begins with."""
     samples_per_prompt: Annotated[int, Field(ge=2)] = 8
+    """Completions sampled of each prompt in search of a pair."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
     max_prompts: PositiveInt = 1024
     """Maximum number of prompts sampled in search of `steps x batch_size` pairs."""
 
@@ -282,24 +301,36 @@ class PhaseConfig(Model):
     """Some steps of an RL stage, with the stage's settings but for those given here."""
 
     steps: Annotated[PositiveInt, Field(le=10**9)]
+    """Steps of the phase."""
     where: StageFilter | None = None
+    """As in the stage, like all keys but `steps` and `lr`; null: the stage's."""
     mix: dict[str, Positive] | None = None
+    """Replaces the stage's as a whole."""
     prompts_per_step: PositiveInt | None = None
+    """Prompts in a step."""
     samples_per_prompt: PositiveInt | None = None
+    """Completions sampled of each prompt."""
     temperature: Positive | None = None
+    """Sampling temperature."""
     lr: Positive | None = None
-    """In place of the stage's `optimizer.lr`."""
+    """Peak learning rate, in place of the stage's `optimizer.lr`."""
     advantages: AdvantageConfig | None = None
     loss: LossConfig | None = None
     reduction: Reduction | None = None
+    """Denominator of the loss."""
     kl: KlConfig | None = None
     entropy: EntropyConfig | None = None
     correction: CorrectionConfig | None = None
     num_epochs: PositiveInt | None = None
+    """Passes over each step's rollouts."""
     num_minibatches: PositiveInt | None = None
+    """Parts of the step's groups, with one update each."""
     zero_variance: ZeroVariance | None = None
+    """Groups whose rewards are all equal."""
     keep_optimizer: bool | None = None
+    """For this phase alone; without effect in the first phase."""
     keep_reference: bool | None = None
+    """For this phase alone; without effect in the first phase."""
 
     @model_serializer(mode="wrap")
     def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -338,25 +369,30 @@ class RlStage(_Sampling):
     phases: Annotated[tuple[PhaseConfig, ...], Field(strict=False)] = ()
     """Parts of the stage, one after the other, with settings of their own; `steps` is then their sum."""
     keep_optimizer: bool = True
-    """Whether a phase continues with the optimizer's state and the learning-rate schedule of the one before."""
+    """Whether a phase continues with the optimizer's state and the learning-rate schedule of the phase before."""
     keep_reference: bool = True
-    """Whether a phase keeps the KL reference of the one before, where `kl.reference` names none."""
+    """Whether a phase keeps the KL reference of the phase before; false: the policy that the phase begins with. Without
+    effect where `kl.reference` names a model."""
     preset: Preset | None = None
     """A library whose conventions the keys below take where they are not given."""
     advantages: AdvantageConfig = ADVANTAGES["dr_grpo"]()
     loss: LossConfig = LOSSES["reinforce"]()
     reduction: Reduction = "token_mean"
+    """Denominator of the loss."""
     reduction_length: PositiveInt | None = None
     """Tokens that `sequence_sum_norm` divides by; `max_new_tokens` by default."""
     kl: KlConfig = NoKl()
+    """Divergence from a reference model."""
     entropy: EntropyConfig = EntropyConfig()
     correction: CorrectionConfig = NoCorrection()
+    """Importance weights of policy to sampler."""
     num_epochs: PositiveInt = 1
     """Passes over each step's rollouts."""
     num_minibatches: PositiveInt = 1
-    """Parts of the step's groups, with an update each."""
+    """Parts of the step's groups, with one update each; shuffled again in each pass. At most `prompts_per_step`."""
     zero_variance: ZeroVariance = "drop"
-    """Groups whose rewards are all equal: learn from them, leave them out, or sample others in their place."""
+    """Groups whose rewards are all equal: learn from them, leave them out, or sample other prompts in their place and
+    leave out the groups that are still equal."""
     max_refills: PositiveInt = 3
     """With `refill`: maximum number of resampling rounds in search of other groups."""
     collapse: CollapseConfig = CollapseConfig()
@@ -471,7 +507,8 @@ class DistillStage(_Sampling):
 
     kind: Literal["distill"] = "distill"
     teacher: str
-    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a hub name."""
+    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a name on the hub;
+    its tokenizer must be the student's."""
     divergence: Literal["reverse", "forward", "js"] = "reverse"
     """KL(student || teacher), KL(teacher || student), or Jensen-Shannon; over the full vocabulary."""
 
@@ -486,14 +523,16 @@ class RejectStage(_Supervised):
 
     kind: Literal["reject"] = "reject"
     teacher: str | None = None
-    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a hub name; null:
-    the policy as it is when the stage begins."""
+    """An earlier stage or checkpoint of this run (`rl-30`), a folder in the Hugging Face layout, or a name on the hub;
+    null: the policy as it is when the stage begins."""
     engine: EngineConfig | None = None
     """Who samples; null: the engine of `rollout`."""
     num_prompts: PositiveInt = 1024
     """Problems that are sampled; at most those there are."""
     samples_per_prompt: PositiveInt = 4
+    """Completions sampled of each problem."""
     temperature: Positive = 1.0
+    """Sampling temperature."""
     per_problem: PositiveInt = 1
     """Right completions kept of each problem, chosen at random among the different ones."""
 

@@ -22,7 +22,8 @@ class MathGrading(Model):
     """How answers of mathematics are found in a text and compared with the gold answer."""
 
     extraction: Annotated[tuple[ExtractionForm, ...], Field(min_length=1, strict=False)] = ("auto",)
-    """Where the answer stands; the first form that is in the text is taken, and what it holds is read further."""
+    """Where the answer is; the first of these forms found in the text is taken, and what it holds is read further;
+    `gsm8k` has `["hash", "auto"]`."""
     thinking: Literal["after", "whole"] = "after"
     """after: only what follows the last thinking is looked at; nothing of a text that still thinks."""
     percent: Literal["either", "strict"] = "either"

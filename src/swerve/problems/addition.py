@@ -20,13 +20,15 @@ class AdditionTask(Task):
 
     kind: Literal["addition"] = "addition"
     digits: Annotated[int, Field(ge=2, le=12)] = 4
+    """Digits of each operand."""
     num_train: PositiveInt = 16000
     """Distinct training problems; operand pairs never occur in both splits."""
     num_heldout: PositiveInt = 400
+    """Distinct held-out problems."""
     mistake_rate: Probability = 0.75
-    """Share of columns that sum to 10 or 11 whose carry the supervised traces forget."""
+    """Probability that a column that sums to 10 or 11 forgets its carry, in the supervised traces."""
     slip_rate: Probability = 0.005
-    """Share of the digits of column sums that are replaced by a random one."""
+    """Probability that a digit of a two-digit column sum is replaced by another one, in the supervised traces."""
 
 
 _DIGITS = tuple("0123456789")

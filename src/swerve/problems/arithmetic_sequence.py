@@ -31,7 +31,9 @@ class ArithmeticSequenceTask(Task):
     """Whether the answer begins with the two given terms, so that every next term stands right after the two that it
     follows from."""
     num_train: PositiveInt = 400
+    """Distinct training problems."""
     num_heldout: PositiveInt = 80
+    """Distinct held-out problems."""
     mistake_rate: Probability = 0.0
     """Share of the terms that wrap around whose supervised traces are one too high."""
     slip_rate: Probability = 0.0

@@ -25,15 +25,21 @@ class CountdownTask(Task):
 
     kind: Literal["countdown"] = "countdown"
     min_numbers: Annotated[int, Field(ge=2, le=6)] = 3
+    """Numbers given, at least."""
     max_numbers: Annotated[int, Field(ge=2, le=6)] = 4
+    """Numbers given, at most."""
     max_value: PositiveInt = 50
+    """Largest number given."""
     max_target: PositiveInt = 200
+    """Largest target."""
     use_all: bool = True
     """Whether every number must be used."""
     spaced: bool = False
     """Short questions and answers with a space between symbols, for word tokenizers such as the tiny model's."""
     num_train: PositiveInt = 4000
+    """Distinct training problems."""
     num_heldout: PositiveInt = 200
+    """Distinct held-out problems."""
     prompt: PromptConfig = PromptConfig()
 
     @model_validator(mode="after")

@@ -24,7 +24,9 @@ class DeepScalerTask(MathsDataTask):
 
     kind: Literal["deepscaler"] = "deepscaler"
     train: Sources = ("train@agentica-org/DeepScaleR-Preview-Dataset",)
+    """Sources of training problems: data specs, files or folders."""
     heldout: Specs = ("train@HuggingFaceH4/aime_2024",)
+    """Sources of held-out problems."""
     prompt: PromptConfig = PromptConfig(format="step_by_step")
 
 

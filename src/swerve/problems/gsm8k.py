@@ -22,7 +22,9 @@ class Gsm8kTask(MathsDataTask):
 
     kind: Literal["gsm8k"] = "gsm8k"
     train: Sources = ("train@openai/gsm8k:main",)
+    """Sources of training problems: data specs, files or folders."""
     heldout: Specs = ("test@openai/gsm8k:main",)
+    """Sources of held-out problems."""
     prompt: PromptConfig = PromptConfig(format="hash")
     grading: MathGrading = MathGrading(extraction=("hash", "auto"))
 

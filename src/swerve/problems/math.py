@@ -25,9 +25,11 @@ class MathTask(MathsDataTask):
 
     kind: Literal["math"] = "math"
     train: Sources = ("train@DigitalLearningGmbH/MATH-lighteval",)
+    """Sources of training problems: data specs, files or folders."""
     heldout: Specs = ("test@HuggingFaceH4/MATH-500",)
+    """Sources of held-out problems."""
     levels: Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], Field(strict=False)] = ()
-    """Levels used, 1 to 5; none: all, also problems without one."""
+    """Levels used, 1 to 5; empty: all, and problems without a level too."""
     subjects: Words = ()
     """Subjects used, such as Algebra; none: all."""
     prompt: PromptConfig = PromptConfig(format="boxed")

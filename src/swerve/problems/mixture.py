@@ -25,6 +25,7 @@ class MixturePart(Model):
     """One task of a mixture."""
 
     task: SingleTaskConfig
+    """Any task but a mixture."""
     weight: Positive = 1.0
     """Share of the problems drawn, relative to the other parts."""
 
@@ -34,6 +35,7 @@ class MixtureTask(Task):
 
     kind: Literal["mixture"] = "mixture"
     parts: Annotated[tuple[MixturePart, ...], Field(min_length=2, strict=False)]
+    """The tasks, two or more."""
 
 
 _PART = "mixture_part"

@@ -25,11 +25,15 @@ class PalindromeTask(Task):
 
     kind: Literal["palindrome"] = "palindrome"
     min_length: Annotated[int, Field(ge=1, le=40)] = 3
+    """Letters, at least."""
     max_length: Annotated[int, Field(ge=1, le=40)] = 10
+    """Letters, at most."""
     spaced: bool = False
     """Short questions and answers with a space between letters, for word tokenizers such as the tiny model's."""
     num_train: PositiveInt = 4000
+    """Distinct training problems."""
     num_heldout: PositiveInt = 200
+    """Distinct held-out problems."""
     prompt: PromptConfig = PromptConfig()
 
     @model_validator(mode="after")

@@ -43,10 +43,13 @@ class FilterConfig(Model):
     """Which problems are used; every condition must hold."""
 
     min_difficulty: float | None = None
+    """Lowest difficulty, on the scale of the task; with a bound, problems without a difficulty are left out."""
     max_difficulty: float | None = None
+    """Highest difficulty."""
     kinds: Words = ()
     """Kinds (levels, numbers of people, ...) as evaluation names them; none: all."""
     max_question_chars: PositiveInt | None = None
+    """Longest question, in characters."""
     exclude: Specs = ()
     """Sources whose problems are left out: the same question up to white space and letter case."""
 
@@ -61,6 +64,7 @@ class DataTask(Task):
     num_train: PositiveInt | None = None
     """Training problems used, chosen by the seed; null: all."""
     num_heldout: PositiveInt | None = None
+    """Held-out problems used, chosen by the seed; null: all."""
     where: FilterConfig = FilterConfig()
     """Problems used, of both splits."""
     prompt: PromptConfig = PromptConfig()

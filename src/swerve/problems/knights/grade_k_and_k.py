@@ -37,11 +37,15 @@ class KAndKGrading(Model):
     """The rewards of knights and knaves: a part for the format and a part for the answer."""
 
     format_right: float = 1.0
+    """Part for the format, where it is right."""
     format_wrong: float = -1.0
+    """The same, where it is wrong."""
     answer_right: float = 2.0
+    """Part for the answer, where it is right."""
     answer_wrong: float = -1.5
+    """The same, where it is wrong."""
     answer_missing: float = -2.0
-    """Also where the answer is not understood or the format is wrong."""
+    """Part for the answer where it is missing or unreadable, or the format is wrong."""
     scale: Literal["parts", "correct"] = "correct"
     """parts: the value is the sum of the parts; correct: 1 if format and answer are right, else 0."""
     tags: Literal["required", "optional"] = "required"

@@ -34,7 +34,8 @@ class KAndKTask(DataTask):
     train: Specs = ()
     """Sources of training puzzles; none: they are generated."""
     heldout: Specs = ()
-    """Sources of held-out puzzles; none: generated, or about one in six of the training ones where those are read."""
+    """Sources of held-out puzzles; empty: generated, or about one in six of the training puzzles where those are
+    read."""
     people: Annotated[tuple[Annotated[int, Field(ge=2, le=8)], ...], Field(min_length=1, strict=False)] = (3, 4, 5)
     """Numbers of people, in equal shares where puzzles are generated; of others none are used."""
     num_train: PositiveInt | None = None
@@ -42,8 +43,8 @@ class KAndKTask(DataTask):
     num_heldout: PositiveInt | None = None
     """Held-out puzzles; null: all that are read, 300 where they are generated."""
     max_depth: Annotated[int, Field(ge=2, le=4)] = 2
-    """Nesting of a generated statement: 2 joins or negates single facts. (Of single facts alone no puzzle has just one
-    solution.)"""
+    """Nesting of a generated statement: 2 joins or negates single facts. (Puzzles of single facts never have exactly
+    one solution.)."""
     max_width: Annotated[int, Field(ge=2, le=4)] = 2
     """Facts that one "and" or "or" of a generated statement joins."""
     heldout_variant: Literal[

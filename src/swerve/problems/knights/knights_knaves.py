@@ -23,13 +23,15 @@ class KnightsKnavesTask(Task):
 
     kind: Literal["knights_knaves"] = "knights_knaves"
     people: Annotated[int, Field(ge=2, le=3)] = 2
+    """People in a puzzle. Three people need a longer `max_new_tokens`."""
     num_train: PositiveInt = 16000
     """Training problems; statement structures never occur in both splits."""
     num_heldout: PositiveInt = 400
+    """Distinct held-out problems."""
     mistake_rate: Probability = 0.75
-    """Share of the misread cases of "if" and "or" that the supervised traces get wrong."""
+    """Probability that a case in which "if" or "or" can be misread is misread, in the supervised traces."""
     slip_rate: Probability = 0.005
-    """Share of judged truth values that are flipped."""
+    """Probability that a truth value after `=` or `so` is flipped, in the supervised traces."""
 
 
 ROLES = {TRUTHFUL: "knight", LIES: "knave"}

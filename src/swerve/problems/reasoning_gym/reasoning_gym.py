@@ -31,7 +31,9 @@ class ReasoningGymTask(Task):
     threshold: Share = 1.0
     """Scores from here on are right."""
     num_train: PositiveInt = 4000
+    """Distinct training problems."""
     num_heldout: PositiveInt = 200
+    """Distinct held-out problems."""
     prompt: PromptConfig = PromptConfig()
 
 

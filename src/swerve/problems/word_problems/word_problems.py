@@ -24,13 +24,17 @@ class WordProblemsTask(Task):
 
     kind: Literal["word_problems"] = "word_problems"
     min_steps: Annotated[int, Field(ge=1, le=6)] = 2
+    """Steps of a problem, at least."""
     max_steps: Annotated[int, Field(ge=1, le=6)] = 3
+    """Steps of a problem, at most."""
     rare_train: Probability = 0.5
     """Share of the events of training problems that are told in rare wordings."""
     rare_heldout: Probability = 0.5
     """The same, of held-out problems."""
     num_train: PositiveInt = 8000
+    """Distinct training problems."""
     num_heldout: PositiveInt = 400
+    """Distinct held-out problems."""
     prompt: PromptConfig = PromptConfig()
 
     @model_validator(mode="after")
