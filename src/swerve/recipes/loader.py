@@ -99,7 +99,7 @@ def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str]
         return model.model_validate_json(json.dumps(layers.data))
     except ValidationError as error:
         origins = Origins(source=layers.name, parts=layers.origins)
-        raise explain_errors(_schema(model), error.errors(include_url=False), layers.data, origins) from None
+        raise explain_errors(model, error.errors(include_url=False), layers.data, origins) from None
 
 
 def dump_yaml(config: BaseModel) -> str:
@@ -138,13 +138,8 @@ def config_schema(model: type[BaseModel] = Config) -> dict[str, Any]:
     }
 
 
-@functools.cache
-def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
-    return model.model_json_schema()
-
-
 def _expand(model: type[BaseModel]) -> Expand:
-    return functools.partial(expand_shorthand, _schema(model))
+    return functools.partial(expand_shorthand, model)
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

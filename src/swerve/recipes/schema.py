@@ -1,52 +1,74 @@
-"""Walk the configuration's JSON schema: allowed keys, the shorthand for tagged unions, and one line per error.
+"""Walk the configuration's classes: allowed keys, the shorthand for tagged unions, and one line per error.
 
-A tagged union is a mapping whose key `kind` says which model it is. Where one is expected, text `x` is shorthand for
-`{kind: x}`.
+A tagged union is a mapping whose key `kind` says which class it is. Where one is expected, text `x` is shorthand for
+`{kind: x}`. A hint is the type of a value, as a class's annotation has it; None where nothing is known of the value.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from swerve.errors import ConfigError, nearest
 from swerve.recipes.yaml_lines import KeyPath
 
-Schema = Mapping[str, Any]
+Hint = Any
 
 
-def _dereference(root: Schema, node: Schema) -> Schema:
-    """Follow a reference, and take the other branch of `X or null`."""
-    for option in node.get("anyOf", ()):
-        if option.get("type") != "null":
-            return _dereference(root, option)
-    if "$ref" in node:
-        target: Schema = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
-        return target
-    return node
+def _origin(hint: Hint) -> Any:
+    return get_origin(hint)
 
 
-def _options(node: Schema) -> list[Schema]:
+def _bare(hint: Hint) -> Hint:
+    """Return a type without its bounds."""
+    return get_args(hint)[0] if _origin(hint) is Annotated else hint
+
+
+def _branches(hint: Hint) -> list[Hint]:
+    """Return what a value may be, of unions within unions too."""
+    if _origin(_bare(hint)) not in (Union, UnionType):
+        return [hint]
+    return [branch for part in get_args(_bare(hint)) for branch in _branches(part)]
+
+
+def _is_class(hint: Hint) -> bool:
+    return inspect.isclass(hint) and issubclass(hint, BaseModel)
+
+
+def _kinds(hint: Hint) -> dict[str, type[BaseModel]]:
+    """Return the classes of a tagged union by their kind; empty where a value is no such union."""
+    classes = [branch for branch in _branches(hint) if _is_class(branch)]
+    return {cls.model_fields["kind"].default: cls for cls in classes} if len(classes) > 1 else {}
+
+
+def _options(hint: Hint) -> list[Hint]:
     """Return what a value may be instead of one thing, null left out: the branches of a union without kinds."""
-    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
-    return options if len(options) > 1 else []
+    options = [branch for branch in _branches(hint) if branch is not NoneType]
+    return options if len(options) > 1 and not _kinds(hint) else []
 
 
-def _variant(root: Schema, node: Schema, value: Any) -> Schema:
-    """Return the model that a tagged union's `value` names, or an empty schema."""
-    union = node["discriminator"]
-    tag = value.get(union["propertyName"]) if isinstance(value, Mapping) else value
-    reference = union["mapping"].get(tag) if isinstance(tag, str) else None
-    return _dereference(root, {"$ref": reference}) if reference else {}
+def _class_of(hint: Hint, value: Any) -> type[BaseModel] | None:
+    """Return the class of a mapping, by its kind in a tagged union; None where it has none."""
+    if kinds := _kinds(hint):
+        kind = value.get("kind") if isinstance(value, Mapping) else value
+        return kinds.get(kind) if isinstance(kind, str) else None
+    return next((branch for branch in _branches(hint) if _is_class(branch)), None)
 
 
-def _model(root: Schema, node: Schema, value: Any) -> Schema:
-    node = _dereference(root, node)
-    return _variant(root, node, value) if "discriminator" in node else node
+def _below(hint: Hint, key: str | int, value: Any) -> Hint:
+    """Return the type of what stands at a key, or in a list, of a value."""
+    if isinstance(key, int):
+        lists = [branch for branch in map(_bare, _branches(hint)) if _origin(branch) in (tuple, list)]
+        return get_args(lists[0])[0] if lists else None
+    cls = _class_of(hint, value)
+    return cls.model_fields[key].annotation if cls is not None and key in cls.model_fields else None
 
 
 def _child(value: Any, key: str | int) -> Any:
@@ -57,87 +79,64 @@ def _child(value: Any, key: str | int) -> Any:
     return None
 
 
-def schema_at(root: Schema, path: KeyPath, data: Any) -> Schema:
-    """Return the schema of the value at `path` in `data`, unions not yet chosen; empty if there is no such value."""
-    node: Schema = root
-    value = data
+def _at(model: type[BaseModel], path: KeyPath, data: Any) -> tuple[Hint, Any]:
+    """Return the type and the value at `path` in `data`."""
+    hint, value = model, data
     for key in path:
-        node = _model(root, node, value)
-        node = node.get("items", {}) if isinstance(key, int) else node.get("properties", {}).get(key, {})
-        value = _child(value, key)
-    return node
+        hint, value = _below(hint, key, value), _child(value, key)
+    return hint, value
 
 
-def is_nullable(node: Schema) -> bool:
-    """Whether null is allowed."""
-    return any(option.get("type") == "null" for option in node.get("anyOf", ()))
+def _words(hint: Hint) -> list[Any]:
+    """Return the words a value is chosen from: of a literal, or a union's kinds."""
+    literals = [branch for branch in _branches(hint) if _origin(branch) is Literal]
+    return list(_kinds(hint)) or [word for literal in literals for word in get_args(literal)]
 
 
-def literal_values(root: Schema, node: Schema) -> list[str]:
-    """Return the words a value is chosen from: of an enumeration, a constant or a union's kinds."""
-    node = _dereference(root, node)
-    if "discriminator" in node:
-        tags = {reference: tag for tag, reference in node["discriminator"]["mapping"].items()}
-        return [tags[option["$ref"]] for option in node["oneOf"]]  # in the order of the configuration's source
-    if "const" in node:
-        return [node["const"]]
-    return list(node.get("enum", ()))
-
-
-def allowed_keys(root: Schema, path: KeyPath, data: Any) -> dict[str, str]:
+def allowed_keys(model: type[BaseModel], path: KeyPath, data: Any) -> dict[str, str]:
     """Return the keys of the mapping at `path`, and of the mappings in it, each with its path from there.
 
     A key of the mapping itself wins over one of the same name further down: `{"lr": "optimizer.lr", ...}`.
     """
-    node, value = schema_at(root, path, data), data
-    for key in path:
-        value = _child(value, key)
-    properties = _model(root, node, value).get("properties", {})
-    keys = {key: key for key in properties}
-    for name, child in properties.items():
-        below = _model(root, child, _child(value, name)).get("properties", {})
-        keys = {**{key: f"{name}.{key}" for key in below}, **keys}
+    hint, value = _at(model, path, data)
+    cls = _class_of(hint, value) or BaseModel
+    keys = {key: key for key in cls.model_fields}
+    for name, entry in cls.model_fields.items():
+        below = _class_of(entry.annotation, _child(value, name))
+        if below is not None:
+            keys = {**{key: f"{name}.{key}" for key in below.model_fields}, **keys}
     return keys
 
 
-def strip_tags(root: Schema, location: Sequence[str | int]) -> KeyPath:
+def strip_tags(model: type[BaseModel], location: Sequence[str | int]) -> KeyPath:
     """Return a pydantic error location without the union tags that pydantic puts into it."""
-    node: Schema = root
+    hint: Hint = model
     path: list[str | int] = []
     for key in location:
-        if _options(node):
+        if _options(hint):
             break  # the key names a branch of the union
-        node = _dereference(root, node)
-        if "discriminator" in node:
-            node = _variant(root, node, key)
+        if kinds := _kinds(hint):
+            hint = kinds.get(str(key))
             continue
         path.append(key)
-        node = node.get("items", {}) if isinstance(key, int) else node.get("properties", {}).get(key, {})
+        hint = _below(hint, key, None)
     return tuple(path)
 
 
-def expand_shorthand(root: Schema, data: Any) -> Any:
-    """Return `data` with text in the place of a tagged union written out as a mapping.
+def expand_shorthand(hint: Hint, data: Any) -> Any:
+    """Return `data` of a type with text in the place of a tagged union written out as a mapping.
 
     >>> from swerve.config import Config
-    >>> expand_shorthand(Config.model_json_schema(), {"task": "addition", "name": "addition"})
+    >>> expand_shorthand(Config, {"task": "addition", "name": "addition"})
     {'task': {'kind': 'addition'}, 'name': 'addition'}
     """
-    return _expand(root, root, data)
-
-
-def _expand(root: Schema, node: Schema, value: Any) -> Any:
-    node = _dereference(root, node)
-    if "discriminator" in node:
-        if isinstance(value, str):
-            return {node["discriminator"]["propertyName"]: value}
-        node = _variant(root, node, value)
-    if isinstance(value, Mapping):
-        properties = node.get("properties", {})
-        return {key: _expand(root, properties.get(key, {}), child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_expand(root, node.get("items", {}), item) for item in value]
-    return value
+    if isinstance(data, str) and _kinds(hint):
+        return {"kind": data}
+    if isinstance(data, Mapping):
+        return {key: expand_shorthand(_below(hint, key, data), child) for key, child in data.items()}
+    if isinstance(data, list):
+        return [expand_shorthand(_below(hint, 0, data), item) for item in data]
+    return data
 
 
 _EXPECTED = {
@@ -222,8 +221,8 @@ def _key(path: KeyPath) -> str:
     return repr(text if len(text) <= 100 else text[:97] + "...")
 
 
-def _unknown_key(root: Schema, path: KeyPath, data: Any) -> str:
-    known = allowed_keys(root, path[:-1], data)
+def _unknown_key(model: type[BaseModel], path: KeyPath, data: Any) -> str:
+    known = allowed_keys(model, path[:-1], data)
     name = str(path[-1])
     if name in known:
         return f"unknown key {_key(path)}; did you mean '{known[name]}'?"
@@ -231,13 +230,13 @@ def _unknown_key(root: Schema, path: KeyPath, data: Any) -> str:
     return f"unknown key {_key(path)}" + (nearest(name, own) or f"; allowed: {', '.join(own)}")
 
 
-def _described(option: Schema) -> str:
+def _described(option: Hint) -> str:
     """Return in words what a branch of a union without kinds takes."""
-    if "const" in option:
-        return f"'{option['const']}'"
-    if option["type"] == "array":
+    if _origin(option) is Literal:
+        return f"'{get_args(option)[0]}'"
+    if _origin(_bare(option)) is tuple:
         return "a list of texts"
-    return f"a number above {option['exclusiveMinimum']:.10g}"
+    return f"a number above {option.__metadata__[0].metadata[0].gt:.10g}"
 
 
 def _choice(key: str, value: Any, words: Sequence[str | int]) -> str:
@@ -246,25 +245,27 @@ def _choice(key: str, value: Any, words: Sequence[str | int]) -> str:
     return f"{key} must be {'one of ' if len(words) > 1 else ''}{options}, got {_show(value)}{hint}"
 
 
-def _message(root: Schema, error: ErrorDetails, path: KeyPath, data: Any) -> str:
+def _message(model: type[BaseModel], error: ErrorDetails, path: KeyPath, data: Any) -> str:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    schema = schema_at(root, path, data)
-    if options := _options(schema):
-        null = " or null" if is_nullable(schema) else ""
+    hint, _ = _at(model, path, data)
+    null = " or null" if NoneType in _branches(hint) else ""
+    # What pydantic says of a union, it says of each branch: one line says what all of them take.
+    if options := _options(hint):
         return f"{_key(path)} must be {' or '.join(map(_described, options))}{null}, got {_show(value)}"
-    words = literal_values(root, schema)
+    words = _words(hint)
+    # Keys that are too many or too few, and kinds that are none.
     if kind == "extra_forbidden":
-        return _unknown_key(root, path, data)
+        return _unknown_key(model, path, data)
     if kind == "missing":
         return f"missing required key {_key(path)}"
     if kind == "union_tag_invalid":
         return _choice(_key((*path, "kind")), context["tag"], words)
     if kind == "union_tag_not_found":
         return f"missing required key {_key((*path, 'kind'))}; allowed: {', '.join(words)}"
+    # Values of another type or out of bounds.
     if kind == "literal_error":
         return _choice(_key(path), value, words)
     if kind in _EXPECTED:
-        null = " or null" if is_nullable(schema) else ""
         quote = "; put it in quotes" if kind == "string_type" and isinstance(value, int | float) else ""
         return f"{_key(path)} must be {_EXPECTED[kind]}{null}, got {_show(value)}{quote}"
     if kind in _BOUNDS:
@@ -272,25 +273,26 @@ def _message(root: Schema, error: ErrorDetails, path: KeyPath, data: Any) -> str
         return f"{_key(path)} must be {words_of_bound} {context[bound]:.10g}, got {_show(value)}"
     if kind == "too_short":
         return f"{_key(path)} must have at least {context['min_length']} item"
+    # What a class's own check says.
     text = error["msg"].removeprefix("Value error, ")
     return f"{_key(path)}: {text}" if path else text
 
 
-def explain_errors(root: Schema, errors: Sequence[ErrorDetails], data: Any, origins: Origins) -> ConfigError:
+def explain_errors(model: type[BaseModel], errors: Sequence[ErrorDetails], data: Any, origins: Origins) -> ConfigError:
     """Return the error to raise: misspelt keys first (they cause others), then by line; the rest are counted."""
-    found = []
+    lines = []
     unions = set()
     for error in errors:
-        path = strip_tags(root, error["loc"])
-        if _options(schema_at(root, path, data)):
+        path = strip_tags(model, error["loc"])
+        if _options(_at(model, path, data)[0]):
             if path in unions:
                 continue  # one error for each branch
             unions.add(path)
         if error["type"] == "too_short" and error["input"]:
             continue  # pydantic repeats an item's error as a list that came out too short
         place = (*path, "kind") if error["type"] == "union_tag_invalid" else path
-        line = f"{origins.describe(place)}: {_message(root, error, path, data)}"
-        found.append((error["type"] != "extra_forbidden", origins.line(place), line))
-    found.sort(key=lambda entry: entry[:2])
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return ConfigError(found[0][2] + more)
+        line = f"{origins.describe(place)}: {_message(model, error, path, data)}"
+        lines.append((error["type"] != "extra_forbidden", origins.line(place), line))
+    lines.sort(key=lambda entry: entry[:2])
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    return ConfigError(lines[0][2] + more)
