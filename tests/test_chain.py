@@ -9,8 +9,9 @@ import pytest
 
 from swerve.artifacts.files import read_json, read_sealed, write_sealed
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
+from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main
 from swerve.config import ReportConfig
 from swerve.errors import ArtifactError
@@ -45,7 +46,7 @@ def test_probe_reads_the_checkpoints_and_evaluations_of_a_run(probed):
         of_sequence = [row for row in tokens if row["sequence_id"] == sequence["sequence_id"]]
         rows = [row for row in of_sequence if (row["checkpoint"], row["reference"]) == ("rl-4", "sft-100")]
         assert [row["token_id"] for row in rows] == sequence["completion_ids"]
-        own = "argmax_ref" if sequence["source"] == "sft-100" else "argmax"  # both decoded greedily
+        own = "argmax_ref" if sequence["label"] == "sft-100" else "argmax"  # both decoded greedily
         assert all(row[own] == row["token_id"] for row in rows)
 
 

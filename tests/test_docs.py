@@ -13,8 +13,7 @@ import typer
 
 import swerve
 from swerve import config as configuration
-from swerve.artifacts import tables
-from swerve.artifacts.samples import SAMPLE_FILE_SCHEMA
+from swerve.artifacts import responses, tables
 from swerve.cli.app import app
 from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.token_categories import category_names
@@ -134,13 +133,8 @@ def _load_with(command, recipe, overrides):
 
 
 _TABLES = {
-    "rollouts/step_NNNNNN.parquet": tables.ROLLOUTS_SCHEMA,
     "rollouts/STAGE_pairs.parquet": tables.PAIRS_SCHEMA,
-    "eval/step_NNNNNN.parquet": tables.EVALUATION_SCHEMA,
-    "eval/samples/step_NNNNNN.parquet": tables.SAMPLES_SCHEMA,
-    "Samples": SAMPLE_FILE_SCHEMA,
-    "Imported responses": tables.RESPONSES_SCHEMA,
-    "probe/sequences.parquet": tables.SEQUENCES_SCHEMA,
+    "Responses": responses.SCHEMA,
     "probe/tokens.parquet": tables.TOKENS_SCHEMA,
     "probe/topk.parquet": tables.TOPK_SCHEMA,
     "probe/spikes.parquet": tables.SPIKES_SCHEMA,
@@ -165,6 +159,21 @@ def _type_name(kind: pa.DataType) -> str:
 def test_columns_are_those_of_the_schema(name):
     documented = [(cells[0].strip("`"), cells[1]) for cells in _rows(_sections(DOCS / "artifacts.md")[name])]
     assert documented == [(field.name, _type_name(field.type)) for field in _TABLES[name]]
+
+
+_RESPONSES = {
+    "rollouts/step_NNNNNN.parquet": responses.ROLLOUTS_SCHEMA,
+    "eval/step_NNNNNN.parquet": responses.EVALUATION_SCHEMA,
+    "probe/sequences.parquet": responses.SEQUENCES_SCHEMA,
+    "Samples": responses.SAMPLES_SCHEMA,
+    "Imported responses": responses.RESPONSES_SCHEMA,
+}
+
+
+@pytest.mark.parametrize("name", _RESPONSES)
+def test_columns_of_responses_are_those_that_are_written(name):
+    listed = _sections(DOCS / "artifacts.md")[name].split("\nColumns:")[1]
+    assert re.findall(r"`(\w+)`", listed) == _RESPONSES[name].names
 
 
 def test_every_schema_is_documented():

@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 from swerve import world
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import StalledProcessError, ToldElsewhereError
 from swerve.models.model_folder import load_model
 from swerve.progress import SilentProgress

@@ -19,8 +19,9 @@ import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
+from swerve.artifacts.tables import TOKENS_SCHEMA, read_table
 from swerve.cli import main
 from swerve.errors import ConfigError
 from swerve.eval import evaluate

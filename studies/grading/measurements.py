@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.behaviours import BehaviourRecord, behaviour_rows, summarise
+from swerve.artifacts.responses import Response
+from swerve.behaviours import behaviour_rows, summarise
 from swerve.cli.grade import audit_lines
 from swerve.config import DeepScalerTask, Gsm8kTask, MathTask
 from swerve.eval.answer_files import grading_task
@@ -285,15 +286,16 @@ def _solutions(problems: Sequence[Problem]) -> Line:
 def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[GradedRecord]) -> Iterator[Line]:
     """Measure what responses look like, right ones beside wrong ones."""
     formulas = read_records(data / FORMULAS)
-    ways: Mapping[str, list[BehaviourRecord]] = {
+    ways: Mapping[str, list[Response]] = {
         "Qwen2.5-Math": [_behaviour(row, "unique_id", "question", row.values["score"]) for row in maths],
         "RL-Probe": [_behaviour(row, "problem_id", "problem", row.values["correct"]) for row in probe],
         "formulas": [
-            BehaviourRecord(
-                problem_id=formula_name(one.values),
-                response=one.values["response"],
-                row=formula_name(one.values),
-                correct=one.values["total_score"] == 3,
+            _response(
+                formula_name(one.values),
+                one.values["response"],
+                "",
+                formula_name(one.values),
+                one.values["total_score"] == 3,
             )
             for one in formulas
         ],
@@ -320,11 +322,14 @@ def behaviour_lines(data: Path, maths: Sequence[GradedRecord], probe: Sequence[G
 _SHOWN = ("label", "num_responses", "length", "unfinished", "format", "repetition", "reflection", "signs")
 
 
-def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) -> BehaviourRecord:
+def _behaviour(row: GradedRecord, problem: str, question: str, correct: bool) -> Response:
     values = row.values
-    return BehaviourRecord(
-        problem_id=values[problem], response=values["response"], question=values[question], row=row.id, correct=correct
-    )
+    return _response(values[problem], values["response"], values[question], row.id, correct)
+
+
+def _response(problem: str, text: str, question: str, place: str, correct: bool) -> Response:
+    asked = Problem(id=problem, family="math", question=question, answer="", begun="")
+    return Response(problem=asked, text=text, place=place, correct=correct)
 
 
 def _mean(

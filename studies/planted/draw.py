@@ -14,7 +14,8 @@ from studies.planted.chain import EOS, LEVEL_OF, NUM_TOKENS, TOKENIZER, chain_mo
 from studies.planted.exact import Split
 from studies.planted.worlds import REFERENCE, World
 from swerve.artifacts.probe_summary import Compared, ProbeSummary
-from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SEQUENCES_SCHEMA, read_table
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
 from swerve.config import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig, RuntimeConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import LoadedSource
@@ -156,21 +157,18 @@ def _evaluated(label: str, loaded: LoadedModel, prompts: Sequence[Prompt], seed:
     pairs = [(one, sample) for one, group in zip(prompts, groups, strict=True) for sample in group]
     rewards = grade_all([(one.problem, completion_text(TOKENIZER, sample.token_ids)) for one, sample in pairs])
     rows = [
-        {
-            "problem_id": one.problem.id,
-            "question": one.problem.question,
-            "gold": one.problem.answer,
-            "kind": one.problem.kind,
-            "prompt_ids": list(one.token_ids),
-            "completion_ids": list(sample.token_ids),
-            "extracted": reward.extracted,
-            "correct": reward.is_right,
-        }
+        Response(
+            problem=one.problem,
+            prompt_ids=one.token_ids,
+            completion_ids=sample.token_ids,
+            extracted=reward.extracted,
+            correct=reward.is_right,
+        )
         for (one, sample), reward in zip(pairs, rewards, strict=True)
     ]
     by_problem = [rows[start : start + num] for start in range(0, len(rows), num)]
     return Evaluated(
         label=label,
         greedy=tuple(one[0] for one in by_problem),
-        samples={one[0]["problem_id"]: tuple(one[1:]) for one in by_problem},
+        samples={one[0].problem.id: tuple(one[1:]) for one in by_problem},
     )

@@ -18,6 +18,7 @@ from studies.stories.causal import doses, forced
 from studies.stories.plant import FIRST, StorySettings, name_ids, planted, sequence, write_stories
 from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence
+from swerve.artifacts.responses import Response
 from swerve.config import SpikeConfig
 from swerve.models.model_folder import LoadedModel, load_model
 from swerve.models.sources import CheckpointSource
@@ -28,7 +29,6 @@ from swerve.probe.findings.parts import Intervals, category_shares, rank_shifts
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spike_table import all_spikes
 from swerve.probe.findings.spikes import Spike
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.probe.summary_entries import divergence_means
 from swerve.statistics import mean_interval, ranking_intervals, ratio_interval
@@ -66,9 +66,7 @@ def story_records(path: Path, work: Path, settings: StorySettings, *, known: Col
             yield {"kind": kind, "old": settings.old, "new": settings.new, "seconds": seconds, **record}
 
 
-def _measured(
-    path: Path, folders: Mapping[str, Path], sequences: Sequence[ProbeSequence]
-) -> tuple[Measurements, Measured]:
+def _measured(path: Path, folders: Mapping[str, Path], sequences: Sequence[Response]) -> tuple[Measurements, Measured]:
     named = {"pretrained": path, **folders}
     sources = [
         CheckpointSource(label=label, path=folder, device="cpu", dtype="float32") for label, folder in named.items()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
+from swerve.artifacts.responses import Response
 from swerve.models.model_folder import LoadedModel, quiet_transformers
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import token_spans
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
@@ -96,11 +96,11 @@ def _fine_tune(reference: LoadedModel, stories: Sequence[Ids], name: str, work: 
                 reference.tokenizer.save_pretrained(work / f"{name}-{step}")
 
 
-def sequence(loaded: LoadedModel, index: int, story: Ids, old: int, new: Ids) -> ProbeSequence:
+def sequence(loaded: LoadedModel, index: int, story: Ids, old: int, new: Ids) -> Response:
     """Return a story with the places of the old name as what is to be found."""
     text = completion_text(loaded.tokenizer, story)
     expected = str(loaded.tokenizer.decode([new[0]]))
-    return ProbeSequence(
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"story-{index}", family="stories", question="", answer=""),
         prompt_ids=(FIRST,),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
 from swerve.artifacts.samples import (
-    Sample,
     SampledModel,
     SamplesInfo,
     SamplesTokenizer,
@@ -18,10 +19,10 @@ from swerve.artifacts.samples import (
     read_samples_info,
     write_samples,
 )
-from swerve.artifacts.tables import SAMPLES_SCHEMA, write_table
+from swerve.artifacts.tables import write_table
 from swerve.errors import ArtifactError
 from swerve.formats.imported_responses import read_responses
-from swerve.types import Completion, Problem, Reward
+from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
 INFO = SamplesInfo(
     model=SampledModel(label="dpo", source="owner/dpo#step_100", fingerprint="ab", dtype="float32", device="cpu"),
@@ -57,20 +58,18 @@ RIGHT = Reward(value=1.0, status="graded", parts={"correct": 1.0}, extracted="2"
 LOST = Reward(value=None, status="unparsed", detail="no box")
 
 
-def _sample(problem: Problem, index: int, reward: Reward, **changes) -> Sample:
-    given = {
-        "problem": problem,
-        "index": index,
-        "label": "dpo",
-        "prompt": f"<user>{problem.question}",
-        "prompt_ids": (1, 5, 6),
-        "completion": Completion(token_ids=(7, 2), logprobs=(-0.5, -0.25), finish_reason="stop"),
-        "text": "so 2",
-        "reward": reward,
-        "temperature": INFO.temperatures[index],
-        "seed": 2**62 + index,
-    }
-    return Sample(**{**given, **changes})
+def _sample(problem: Problem, index: int, reward: Reward) -> Response:
+    completion = Completion(token_ids=(7, 2), logprobs=(-0.5, -0.25), finish_reason="stop")
+    sample = Response.of(
+        Prompt(problem=problem, token_ids=(1, 5, 6)),
+        Rollout(completion=completion, text="so 2", reward=reward, version=0),
+        sample=index,
+        label="dpo",
+        prompt=f"<user>{problem.question}",
+        temperature=INFO.temperatures[index],
+        seed=2**62 + index,
+    )
+    return replace(sample, version=None)  # no weights of a run sampled it
 
 
 SAMPLES = [_sample(EASY, 0, RIGHT), _sample(EASY, 1, LOST), _sample(HARD, 0, LOST), _sample(HARD, 1, RIGHT)]
@@ -100,10 +99,10 @@ def test_equal_samples_give_equal_bytes(file, tmp_path):
 def test_the_readers_of_responses_take_ids_verdicts_and_problems(file):
     first, second, *_ = read_responses(file)
     assert first.dialect == "swerve"
-    assert (first.problem.prompt_ids, first.completion_ids) == ((1, 5, 6), (7, 2))
-    assert (first.response, first.correct, first.reward, first.label, first.sample) == ("so 2", True, 1.0, "dpo", 0)
+    assert (first.prompt_ids, first.completion_ids) == ((1, 5, 6), (7, 2))
+    assert (first.text, first.correct, first.reward, first.label, first.sample) == ("so 2", True, 1.0, "dpo", 0)
     assert second.correct is False
-    problem = first.problem.as_problem()
+    problem = first.problem
     expected = {name: getattr(EASY, name) for name in ("question", "answer", "grading", "metadata", "difficulty")}
     assert {name: getattr(problem, name) for name in expected} == expected
 
@@ -122,7 +121,7 @@ def _rewritten(file, column, number, value):
     ("column", "value", "said"),
     [
         ("completion_ids", [7], "1 token ids but 2 log-probabilities"),
-        ("completion_ids", None, "completion_ids is null"),
+        ("completion_ids", None, "prompt_ids and completion_ids need a token each"),
         ("prompt_ids", [], "prompt_ids and completion_ids need a token each"),
         ("logprobs", [0.5, -1.0], "log-probability is above 0"),
         ("logprobs", [float("nan"), -1.0], "log-probability is above 0 or not finite"),
@@ -149,7 +148,7 @@ def test_changed_metadata_and_other_files_are_refused(file, tmp_path):
     with pytest.raises(ArtifactError, match="was changed after it was written"):
         read_samples(changed)
     other = tmp_path / "other.parquet"
-    write_table(other, [dict.fromkeys(SAMPLES_SCHEMA.names)], SAMPLES_SCHEMA)
+    write_table(other, [dict.fromkeys(SEQUENCES_SCHEMA.names)], SEQUENCES_SCHEMA)
     assert not is_samples_file(other)
     with pytest.raises(ArtifactError, match="is not a file of samples; write one with swerve sample"):
         read_samples_info(other)
@@ -177,7 +176,7 @@ def test_a_damaged_file_is_never_called_foreign(file, tmp_path):
 
 def test_a_damaged_page_is_noticed(file):
     data = bytearray(file.read_bytes())
-    data[len(data) // 6] ^= 0xFF
+    data[len(data) // 4] ^= 0xFF
     file.write_bytes(data)
     with pytest.raises(ArtifactError, match="is damaged"):
         read_samples(file)

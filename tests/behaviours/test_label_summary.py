@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swerve.artifacts.responses import Response
 from swerve.behaviours.label_summary import (
     distinct_ngram_share,
     embedding_similarity,
@@ -20,8 +21,9 @@ from swerve.behaviours.label_summary import (
     num_distinct,
     summarise,
 )
-from swerve.behaviours.response_rows import BehaviourRecord, behaviour_rows, parse_lexicon
+from swerve.behaviours.response_rows import behaviour_rows, parse_lexicon
 from swerve.errors import MissingExtraError
+from swerve.types import Problem
 
 TEXTS = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), max_size=6)
 
@@ -101,7 +103,8 @@ GOOD = "<think>Zoe lies, so Bob is a knight</think><answer>{}</answer>"
 
 
 def _record(problem, response, **known):
-    return BehaviourRecord(problem_id=problem, response=response, row=f"{problem}: {response[:20]}", **known)
+    asked = Problem(id=problem, family="math", question="", answer="")
+    return Response(problem=asked, text=response, place=f"{problem}: {response[:20]}", **known)
 
 
 def _mean(figure):
@@ -110,7 +113,9 @@ def _mean(figure):
 
 def test_figures_by_label():
     records = [
-        _record("p", GOOD.format(1), label="step 1", correct=True, finish_reason="stop", num_tokens=10),
+        _record(
+            "p", GOOD.format(1), label="step 1", correct=True, finish_reason="stop", completion_ids=tuple(range(10))
+        ),
         _record("q", "<think></think><answer>2</answer>", label="step 1", correct=False, finish_reason="length"),
         _record("p", "wait, wait: 4", label="step 2"),
     ]
@@ -123,7 +128,7 @@ def test_figures_by_label():
     assert first["thinking"]["num_responses"] == 2
     assert _mean(first["thinking"]["dummy"]) == _mean(first["thinking"]["empty"]) == 0.5
     sign = first["signs"]["answer_without_thinking"]
-    assert (sign["num_judged"], sign["share"], sign["rows"]) == (2, {"mean": 0.5}, [records[1].row])
+    assert (sign["num_judged"], sign["share"], sign["rows"]) == (2, {"mean": 0.5}, [records[1].place])
     assert second["label"] == "step 2"
     assert second["accuracy"] is second["truncated"] is second["thinking"]["dummy"] is None
     assert second["reflection"]["hesitation"] == {
@@ -156,7 +161,7 @@ def test_figures_of_groups():
 
 
 def test_samples_drawn_apart_are_other_groups():
-    records = [_record("p", "a b", group=group) for group in ("1", "1", "2", "2", "3")]
+    records = [_record("p", "a b", group=group) for group in (1, 1, 2, 2, 3)]
     assert summarise(records)[0]["groups"]["num_groups"] == 2
 
 

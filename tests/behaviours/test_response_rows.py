@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swerve.artifacts.responses import Response
 from swerve.behaviours.response_rows import (
-    BehaviourRecord,
     behaviour_figures,
     behaviour_rows,
     count_behaviours,
@@ -18,11 +19,18 @@ from swerve.behaviours.response_rows import (
 )
 from swerve.behaviours.text_measures import split_words
 from swerve.errors import ConfigError
+from swerve.types import Problem
 from tests.cases import each
 
 
+def _response(text, *, question="", prefix=""):
+    problem = Problem(id="p", family="math", question=question, answer="", prefix=prefix)
+    return Response(problem=problem, text=text)
+
+
 def test_the_whole_answer_begins_with_what_the_model_was_given():
-    assert BehaviourRecord(problem_id="p", response="a</think>", prefix="<think>").text == "<think>a</think>"
+    (row,) = behaviour_rows([_response("a</think>", prefix="<think>")])
+    assert row["thinking_words"] == 1
 
 
 def _counts(text, lexicon):
@@ -91,7 +99,7 @@ ANY_TEXT = st.text(st.characters(), max_size=80) | HOSTILE  # lone surrogates to
 @settings(max_examples=200)
 @given(ANY_TEXT, st.none() | ANY_TEXT)
 def test_no_text_raises_and_rows_are_strict_json(text, question):
-    record = BehaviourRecord(problem_id="p", response=text, question=question)
+    record = _response(text, question=question or "")
     (row,) = behaviour_rows([record])
     json.dumps(row, allow_nan=False)
     json.dumps(behaviour_figures([text], [question]), allow_nan=False)
@@ -101,9 +109,8 @@ def test_no_text_raises_and_rows_are_strict_json(text, question):
 
 def test_a_row_by_hand():
     text = "Zoe lies. Wait, verify: yes yes yes yes yes.</think> <answer>Zoe is a knave</answer>"
-    record = BehaviourRecord(
-        problem_id="p", response=text, prefix="<think>", row="f, line 3", label="step 1", num_tokens=20, correct=True
-    )
+    known = {"place": "f, line 3", "label": "step 1", "completion_ids": tuple(range(20)), "correct": True}
+    record = replace(_response(text, prefix="<think>"), **known)
     (row,) = behaviour_rows([record])
     expected = {
         "row": "f, line 3",
@@ -129,14 +136,14 @@ def test_a_row_by_hand():
 
 
 def test_the_prefix_is_not_what_the_model_wrote():
-    with_prefix = BehaviourRecord(problem_id="p", response="</think>4", prefix="<think>Hmm, so the")
+    with_prefix = _response("</think>4", prefix="<think>Hmm, so the")
     (row,) = behaviour_rows([with_prefix])
     assert (row["num_words"], row["reflection_hesitation"], row["thinking_words"]) == (1, 0, 3)
 
 
 def test_an_own_lexicon_gives_its_own_columns():
     (row,) = behaviour_rows(
-        [BehaviourRecord(problem_id="p", response="hic sunt dracones")],
+        [_response("hic sunt dracones")],
         lexicon=parse_lexicon("latin: [hic sunt]", source="own.yaml"),
     )
     assert {name: value for name, value in row.items() if name.startswith("reflection_")} == {"reflection_latin": 1}
@@ -183,5 +190,5 @@ def test_figures_are_cheap():
 def test_a_megabyte_of_hostile_text_takes_seconds(piece):
     text = piece * (300_000 // len(piece))
     start = time.process_time()
-    behaviour_rows([BehaviourRecord(problem_id="p", response=text, question=text[:1000])])
+    behaviour_rows([_response(text, question=text[:1000])])
     assert time.process_time() - start < 4

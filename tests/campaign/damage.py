@@ -36,7 +36,6 @@ _READERS: Mapping[str, str] = {
     "run/rollouts/step_000006.parquet": "probe",
     "run/eval/step_000002.json": "eval probe report",
     "run/eval/step_000002.parquet": "eval probe report",
-    "run/eval/samples/step_000007.parquet": "eval report",
     "run/probe/summary.json": "probe report",
     "run/probe/sequences.parquet": "report",
     "run/probe/tokens.parquet": "probe report",

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+from swerve.artifacts.tables import write_table
 from swerve.cli.behaviours import behaviours as print_behaviours
 from swerve.errors import ArtifactError, ConfigError, MissingExtraError
 
@@ -152,7 +153,7 @@ def run(tmp_path, small_recipe) -> RunDirectory:
         10: [_rollout(0, "wait 4", 1.0), _rollout(1, "no", None, "unparsed", "length")],
     }
     for step, rows in steps.items():
-        write_table(directory.rollouts_path(step), rows, ROLLOUTS_SCHEMA)
+        write_table(directory.rollouts_path(step), [{**row, "step": step} for row in rows], ROLLOUTS_SCHEMA)
     return directory
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from swerve.artifacts.files import atomic_directory, read_json, sha256_file
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, write_table
+from swerve.artifacts.tables import write_table
 from swerve.cli import main
 from swerve.cli.bench import read_sequences
 from swerve.models.model_folder import weights_fingerprint

@@ -12,8 +12,9 @@ import pytest
 
 from swerve.artifacts.files import atomic_directory, write_json
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, write_table
+from swerve.artifacts.tables import write_table
 from swerve.cli import main
 from swerve.cli.runs import resolve_model, split_name
 from swerve.config import AdditionTask
@@ -101,7 +102,7 @@ def run(tiny: Any, tmp_path: Path) -> RunDirectory:
             tokenizer.save_pretrained(place)
     first = directory.select_checkpoint("sft")
     row = dict.fromkeys(EVALUATION_SCHEMA.names)
-    known = {"problem_id": "p", "kind": "1 carry", "question": "0 6 + 0 4 =", "gold": "0 1 0"}
+    known = {"problem_id": "p", "kind": "1 carry", "question": "0 6 + 0 4 =", "gold": "0 1 0", "temperature": 0.0}
     write_table(directory.evaluation_path(first).with_suffix(".parquet"), [{**row, **known}], EVALUATION_SCHEMA)
     write_json(directory.evaluation_path(first), {"weights_sha256": digest})
     return directory

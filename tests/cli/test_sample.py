@@ -172,7 +172,7 @@ def test_an_adapter_from_elsewhere_is_sampled_as_it_is_merged(swerve: Swerve, mo
     )
     assert status == 0, err
     one, lora, merged = (read_samples(tmp_path / "o" / f"{name}.parquet").samples for name in ("one", "lora", "merged"))
-    ids = [[sample.completion.token_ids for sample in samples] for samples in (one, lora, merged)]
+    ids = [[sample.completion_ids for sample in samples] for samples in (one, lora, merged)]
     assert ids[1] == ids[2] != ids[0]
 
 

@@ -41,7 +41,7 @@ def test_models_are_sampled_greedily_and_at_temperatures_and_compared(models: An
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     samples = [f"samples/{name}.parquet" for name in ("base-greedy", "rl-greedy", "rl-t1")]
     assert files == [*(f"comparison.{one}" for one in ("csv", "json", "md", "tex")), *samples]
-    right = [one.reward.is_right for one in read_samples(tmp_path / "samples" / "rl-t1.parquet").samples]
+    right = [one.correct for one in read_samples(tmp_path / "samples" / "rl-t1.parquet").samples]
     assert found.rows[2].accuracy.mean == sum(right) / len(right)
     assert read_json(tmp_path / "comparison.json")["rows"][0]["model"] == "base"
 

@@ -8,8 +8,9 @@ import torch
 
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, write_sealed
+from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError, CheckpointError
 from swerve.eval import evaluate
 from swerve.eval.heldout import _note_ungraded, sample_diversity, summarise
@@ -18,10 +19,15 @@ from swerve.progress import SilentProgress
 from swerve.world import World
 
 
+def _rows(run, checkpoint, *, greedy=True):
+    rows = read_table(run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
+    return [row for row in rows if (row["temperature"] == 0) == greedy]
+
+
 def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
     for checkpoint in small_run.checkpoints():
         summary = Evaluation.read(small_run.evaluation_path(checkpoint), remedy="")
-        rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
+        rows = _rows(small_run, checkpoint)
         assert summary.checkpoint == checkpoint.label
         assert summary.num_problems == len(rows) == 24
         assert summary.accuracy.mean == sum(row["correct"] for row in rows) / 24
@@ -34,7 +40,7 @@ def test_every_checkpoint_has_an_evaluation_that_adds_up(small_run):
 
 def test_entropy_is_that_of_the_greedy_completion(small_run):
     checkpoint = small_run.select_checkpoint("rl")
-    row = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()[0]
+    row = _rows(small_run, checkpoint)[0]
     model = load_model(checkpoint.path, device="cpu", dtype="float32").model
     ids = torch.tensor([row["prompt_ids"] + row["completion_ids"]])
     with torch.inference_mode():
@@ -48,7 +54,7 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
     from swerve.models.head import Head
 
     checkpoint = small_run.select_checkpoint("rl")
-    rows = read_table(small_run.evaluation_path(checkpoint).with_suffix(".parquet"), EVALUATION_SCHEMA).to_pylist()
+    rows = _rows(small_run, checkpoint)
     sequences = [(row["prompt_ids"], row["completion_ids"]) for row in rows]
     sizes = []
     original = Head.__call__
@@ -63,7 +69,7 @@ def test_entropies_are_formed_from_a_few_rows_of_logits_at_a_time(small_run, mon
     found = heldout._mean_entropies(loaded, sequences, World())
     assert found == pytest.approx([row["entropy"] for row in rows], abs=1e-5)
     assert max(sizes) == 7
-    assert sum(sizes[1:]) == sum(row["num_tokens"] for row in rows)  # the first is the check of the head
+    assert sum(sizes[1:]) == sum(len(row["completion_ids"]) for row in rows)  # the first is the check of the head
 
 
 def test_a_second_call_does_no_work_and_other_settings_do(small_config, small_run, tmp_path, monkeypatch):
@@ -280,9 +286,9 @@ def test_samples_of_a_problem_differ_by_literal_amounts():
 
 def test_diversity_is_in_the_evaluation(small_run):
     for one in read_evaluations(small_run):
-        path = small_run.samples_path(small_run.select_checkpoint(one.checkpoint))
+        checkpoint = small_run.select_checkpoint(one.checkpoint)
         right = {}
-        for row in read_table(path, SAMPLES_SCHEMA).to_pylist():
+        for row in _rows(small_run, checkpoint, greedy=False):
             answers = right.setdefault(row["problem_id"], set())
             answers |= {row["extracted"]} if row["correct"] else set()
         mean = sum(map(len, right.values())) / len(right)

@@ -69,7 +69,7 @@ def test_every_problem_has_its_samples_in_order(file: Path) -> None:
     for problem in problems:
         rows = found.by_problem()[problem.id]
         assert [row.problem for row in rows] == [replace(problem, begun="")] * 4  # without a template
-        assert [row.index for row in rows] == [0, 1, 2, 3]
+        assert [row.sample for row in rows] == [0, 1, 2, 3]
         assert [row.temperature for row in rows] == [0.5, 1.5, 0.5, 1.5]
         assert len({row.seed for row in rows}) == 4
     assert not file.with_name("one.parquet.partial").exists()
@@ -78,16 +78,16 @@ def test_every_problem_has_its_samples_in_order(file: Path) -> None:
 def test_a_row_can_be_graded_and_its_logprobs_found_again(file: Path, folder: Path) -> None:
     model = load_model(folder, device="cpu", dtype="float32").model
     for row in read_samples(file).samples:
-        assert grade(row.problem, row.text) == row.reward
-        ids = torch.tensor([row.prompt_ids + row.completion.token_ids])
+        assert grade(row.problem, row.text or "") == row.rollout.reward
+        ids = torch.tensor([row.prompt_ids + row.completion_ids])
         with torch.inference_mode():
             logits = model(ids).logits[0, len(row.prompt_ids) - 1 : -1] / row.temperature
         expected = torch.log_softmax(logits.double(), -1).gather(1, ids[0, len(row.prompt_ids) :, None]).squeeze(1)
-        assert row.completion.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+        assert row.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_neither_batch_nor_number_of_samples_changes_a_sample(file: Path, folder: Path, tmp_path: Path) -> None:
-    expected = {(row.problem.id, row.index): row.completion.token_ids for row in read_samples(file).samples}
+    expected = {(row.problem.id, row.sample): row.completion_ids for row in read_samples(file).samples}
     changes = (
         _settings(runtime=RuntimeConfig(max_rows=100)),
         _settings(num_samples=2),
@@ -95,7 +95,7 @@ def test_neither_batch_nor_number_of_samples_changes_a_sample(file: Path, folder
     )
     for number, settings in enumerate(changes):
         path = sample({"one": folder}, settings, out=tmp_path / f"{number}.parquet")["one"]
-        found = {(row.problem.id, row.index): row.completion.token_ids for row in read_samples(path).samples}
+        found = {(row.problem.id, row.sample): row.completion_ids for row in read_samples(path).samples}
         assert len(found) == settings.num_samples * (settings.limit or 7)
         assert found == {key: expected[key] for key in found}
 
@@ -103,7 +103,7 @@ def test_neither_batch_nor_number_of_samples_changes_a_sample(file: Path, folder
 def test_another_seed_gives_other_samples(file: Path, folder: Path, tmp_path: Path) -> None:
     other = read_samples(sample({"one": folder}, _settings(seed=1), out=tmp_path / "b.parquet")["one"])
     same = [
-        row.completion.token_ids == before.completion.token_ids
+        row.completion_ids == before.completion_ids
         for row, before in zip(other.samples, read_samples(file).samples, strict=True)
     ]
     assert sum(same) < len(same) / 2
@@ -319,7 +319,7 @@ def test_a_changed_reward_file_is_noticed(folder: Path, tmp_path: Path) -> None:
     task = TableTask(train=(str(rows),), heldout=(str(rows),), grader="python", reward_file=str(reward))
     path = tmp_path / "one.parquet"
     sample({"one": folder}, _settings(task=task), out=path)
-    assert {one.reward.value for one in read_samples(path).samples} == {1.0}
+    assert {one.reward for one in read_samples(path).samples} == {1.0}
     reward.write_text("def reward(problem, text):\n    return 0.0\n")
     with pytest.raises(ConfigError, match="of other problems, or graded otherwise"):
         sample({"one": folder}, _settings(task=task), out=path)

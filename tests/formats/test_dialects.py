@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
 from swerve.errors import ArtifactError, ConfigError
 from swerve.formats.dialects import DIALECTS, detect
-from swerve.formats.imported_problems import read_problems
-from swerve.formats.imported_responses import read_responses, write_responses
+from swerve.formats.imported_problems import has_made_id, read_problems
+from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import RESPONSE_NAMES
 
 
@@ -40,19 +41,19 @@ def test_rl_probe_responses_by_problem(tmp_path: Path) -> None:
     }
     found = read_responses(write(tmp_path / "rlvr_step_300_responses.json", rows))
     assert {one.dialect for one in found} == {"rl_probe"}
-    assert [(one.problem.id, one.response, one.correct) for one in found] == [
+    assert [(one.problem.id, one.text, one.correct) for one in found] == [
         ("t/1.json", "so \\boxed{3}", True),
         ("t/2.json", "half", False),
         ("t/3.json", "set", False),
     ]
     assert [(one.label, one.step) for one in found] == [("rlvr_step_300", 300)] * 3
-    assert [(one.problem.gold, one.gold_is_damaged) for one in found] == [
+    assert [(one.problem.answer, "gold_is_damaged" in one.extra) for one in found] == [
         ("3", False),
-        ("\\frac{1", True),
+        ("", True),
         ("\\left\\{1", False),
     ]
-    assert [one.problem.question for one in found] == [None, "1/2?", None]
-    assert found[1].extra == {"ground_truth": "\\frac{1"}
+    assert [one.problem.question for one in found] == ["", "1/2?", ""]
+    assert found[1].extra == {"ground_truth": "\\frac{1", "gold_is_damaged": True}
     assert only(write(tmp_path / "dpo_responses.json", {"t": rows["t/1.json"]})).label == "dpo"
 
 
@@ -69,10 +70,10 @@ def test_rl_probe_rollouts(tmp_path: Path) -> None:
     cut = {**one, "sample_idx": 5, "ground_truth": "Then $\\boxed{\\frac{14"}
     first, second = read_responses(write(tmp_path / "all_rollouts.json", {"t/1.json": [one, cut]}))
     assert (first.dialect, first.problem.id, first.problem.question) == ("rl_probe", "t/1.json", "3 + 4?")
-    assert (first.response, first.correct, first.label, first.step) == ("It is \\boxed{7}.", None, "rlvr_step_500", 500)
-    assert [(x.sample, x.problem.gold, x.gold_is_damaged) for x in (first, second)] == [
+    assert (first.text, first.correct, first.label, first.step) == ("It is \\boxed{7}.", None, "rlvr_step_500", 500)
+    assert [(x.sample, x.problem.answer, "gold_is_damaged" in x.extra) for x in (first, second)] == [
         (4, "\\frac{14}{2}", False),
-        (5, "\\frac{14", True),
+        (5, "", True),
     ]
     assert first.extra == {"temperature": 0.3, "ground_truth": one["ground_truth"]}
     numbered = only(write(tmp_path / "numbered.json", {"t": [{**one, "checkpoint": 500}]}))
@@ -84,7 +85,7 @@ def test_rl_probe_rollouts(tmp_path: Path) -> None:
 def test_more_fields_than_rl_probe_has_are_plain(tmp_path: Path) -> None:
     row = {"id": "p", "response": "y", "correct": True, "ground_truth": "3", "prompt": "x", "level": 4}
     found = only(write(tmp_path / "r.jsonl", [row]))
-    assert (found.dialect, found.problem.prompt, found.problem.kind, found.problem.gold) == ("plain", "x", "4", "3")
+    assert (found.dialect, found.prompt, found.problem.kind, found.problem.answer) == ("plain", "x", "4", "3")
 
 
 def test_verl_dumps(tmp_path: Path) -> None:
@@ -102,14 +103,14 @@ def test_verl_dumps(tmp_path: Path) -> None:
         {"input": "q", "output": "x", "gts": {"a": "knight"}, "score": None, "step": 7, "request_id": "r1", "uid": "u"},
     ]
     first, second, third = read_responses(write(tmp_path / "7.jsonl", rows))
-    assert (first.dialect, first.problem.prompt, first.response, first.problem.gold) == (
+    assert (first.dialect, first.prompt, first.text, first.problem.answer) == (
         "verl",
         "user\n1+1?\nassistant\n",
         "2",
         "2",
     )
     assert (first.reward, first.step, first.correct, first.extracted) == (1.0, 7, True, "2")
-    assert (second.response, second.reward, second.step, second.correct, second.problem.gold) == (
+    assert (second.text, second.reward, second.step, second.correct, second.problem.answer) == (
         "",
         -0.5,
         7,
@@ -117,8 +118,8 @@ def test_verl_dumps(tmp_path: Path) -> None:
         "2",
     )
     assert first.problem.id == second.problem.id
-    assert not first.problem.has_own_id
-    assert (third.problem.id, third.reward, third.problem.gold) == ("u", None, None)
+    assert has_made_id(first.problem)
+    assert (third.problem.id, third.reward, third.problem.answer) == ("u", None, "")
     assert third.extra == {"gts": {"a": "knight"}, "request_id": "r1"}
 
 
@@ -134,25 +135,25 @@ VERL = {
 def test_verl_data_with_responses(tmp_path: Path) -> None:
     path = write(tmp_path / "g.parquet", [{**VERL, "responses": ["2", "3"], "scores": [1.0, 0.0]}])
     found = read_responses(path)
-    assert [(one.response, one.sample, one.reward) for one in found] == [("2", 0, 1.0), ("3", 1, 0.0)]
+    assert [(one.text, one.sample, one.reward) for one in found] == [("2", 0, 1.0), ("3", 1, 0.0)]
     problem = found[0].problem
-    assert (problem.id, problem.gold, problem.question) == ("openai/gsm8k/test/5", "2", "1+1?")
+    assert (problem.id, problem.answer, problem.question) == ("openai/gsm8k/test/5", "2", "1+1?")
     assert problem.messages == (("user", "1+1? Think."),)
     assert found[0].extra["ability"] == "math"
     with pytest.raises(ArtifactError, match="row 1 has no responses: it is a data set of problems"):
         read_responses(write(tmp_path / "p.parquet", [VERL]))
     (known,) = read_problems(tmp_path / "p.parquet").values()
-    assert (known.id, known.gold, known.messages) == (problem.id, "2", problem.messages)
-    assert known.metadata["reward_model"] == VERL["reward_model"]
+    assert (known.problem.id, known.problem.answer, known.problem.messages) == (problem.id, "2", problem.messages)
+    assert known.problem.metadata["reward_model"] == VERL["reward_model"]
 
 
 def test_trl_completions(tmp_path: Path) -> None:
     row = {"step": 20, "prompt": "1+1?", "completion": "2", "accuracy_reward": 1.0, "advantage": 0.5}
     one = only(write(tmp_path / "c.parquet", [row]))
-    assert (one.dialect, one.problem.prompt, one.response, one.step, one.reward) == ("trl", "1+1?", "2", 20, 1.0)
+    assert (one.dialect, one.prompt, one.text, one.step, one.reward) == ("trl", "1+1?", "2", 20, 1.0)
     assert one.extra == {"advantage": 0.5}
     several = only(write(tmp_path / "d.parquet", [{**row, "format_reward": 0.5, "mode": "eval"}]))
-    assert (several.reward, several.set) == (None, "eval")  # how the rewards were weighed is not recorded
+    assert (several.reward, several.population) == (None, "eval")  # how the rewards were weighed is not recorded
     assert several.extra == {"accuracy_reward": 1.0, "format_reward": 0.5, "advantage": 0.5}
     named = only(tmp_path / "d.parquet", fields={"reward": "format_reward"})
     assert named.reward == 0.5
@@ -167,7 +168,7 @@ def test_trl_conversations(tmp_path: Path) -> None:
         "advantage": -1.0,
     }
     one = only(write(tmp_path / "c.jsonl", [row]))
-    assert (one.problem.messages, one.response) == ((("system", "Be brief."), ("user", "1+1?")), "2")
+    assert (one.problem.messages, one.text) == ((("system", "Be brief."), ("user", "1+1?")), "2")
     two = {**row, "completion": row["completion"] * 2}
     with pytest.raises(ArtifactError, match="line 2: completion must be one message of the assistant, got 2 messages"):
         read_responses(write(tmp_path / "c.jsonl", [row, two]))
@@ -182,7 +183,7 @@ def test_chats(tmp_path: Path) -> None:
     ]
     row = {"messages": [*messages, {"role": "user", "content": "thanks"}], "id": 7, "gold": "4", "model": "m"}
     one = only(write(tmp_path / "c.jsonl", [row]))
-    assert (one.dialect, one.problem.id, one.response, one.problem.gold) == ("chat", "7", "4", "4")
+    assert (one.dialect, one.problem.id, one.text, one.problem.answer) == ("chat", "7", "4", "4")
     assert one.problem.messages == (("user", "1+1?"), ("assistant", "2"), ("user", "And 2+2?"))
     assert one.extra == {"model": "m", "later_messages": [["user", "thanks"]]}
     for wrong, message in (
@@ -199,7 +200,7 @@ def test_chats(tmp_path: Path) -> None:
 def test_messages_beside_a_response_are_the_prompt(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "1+1?"}], "response": "2", "question": "1+1", "n": 3}
     one = only(write(tmp_path / "c.jsonl", [row]))
-    assert (one.problem.messages, one.problem.question, one.response) == ((("user", "1+1?"),), "1+1", "2")
+    assert (one.problem.messages, one.problem.question, one.text) == ((("user", "1+1?"),), "1+1", "2")
     assert one.extra == {"n": 3}
 
 
@@ -250,7 +251,7 @@ def test_whatever_the_fields_hold_it_is_read_or_refused_by_its_line(
         assert refusal.startswith(f"{path}, line 1")
         assert "\n" not in refusal
         return
-    write_responses(path.with_suffix(".parquet"), records, {})
+    write_responses(path.with_suffix(".parquet"), records, RESPONSES_SCHEMA)
 
 
 def test_batches_and_their_requests(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_batches_and_their_requests(tmp_path: Path) -> None:
         "error": None,
     }
     found = read_responses(write(tmp_path / "out.jsonl", [row]))
-    assert [(one.problem.id, one.response, one.sample, one.finish_reason) for one in found] == [
+    assert [(one.problem.id, one.text, one.sample, one.finish_reason) for one in found] == [
         ("p1", "2", 0, "stop"),
         ("p1", "two", 1, "length"),
     ]
@@ -277,7 +278,7 @@ def test_batches_and_their_requests(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="line 1: choice 1 of request 'p1' has no text as content"):
         read_responses(write(tmp_path / "out.jsonl", [silent]))
     request = {"custom_id": "p1", "method": "POST", "body": {"messages": [{"role": "user", "content": "1+1?"}]}}
-    assert read_problems(write(tmp_path / "in.jsonl", [request]))["p1"].messages == (("user", "1+1?"),)
+    assert read_problems(write(tmp_path / "in.jsonl", [request]))["p1"].problem.messages == (("user", "1+1?"),)
 
 
 def test_plain_lists_of_responses(tmp_path: Path) -> None:
@@ -290,14 +291,14 @@ def test_plain_lists_of_responses(tmp_path: Path) -> None:
         "n": [1, 2],
     }
     found = read_responses(write(tmp_path / "r.jsonl", [row]))
-    assert [(one.response, one.sample, one.correct, one.reward) for one in found] == [
+    assert [(one.text, one.sample, one.correct, one.reward) for one in found] == [
         ("a", 0, True, 1.0),
         ("b", 1, False, 0.5),
     ]
     assert found[1].extra == {"n": [1, 2]}
     named = {"id": "p", "question": "q", "generations": ["a", "b"]}
     found = read_responses(write(tmp_path / "r.jsonl", [named]), fields={"response": "generations"})
-    assert [one.response for one in found] == ["a", "b"]
+    assert [one.text for one in found] == ["a", "b"]
     for wrong, message in (
         ({**row, "scores": [1]}, "line 1: scores has 1 values for 2 responses"),
         ({**row, "responses": ["a", 3]}, "line 1: response 2 of responses is not text"),
@@ -313,7 +314,7 @@ def test_plain_csv(tmp_path: Path) -> None:
         "id,question,completion,correct,score,sample_idx,checkpoint,temperature\np,1+1?,2,True,0.5,3,rl,0.7\n"
     )
     one = only(path)
-    assert (one.problem.question, one.response, one.correct, one.reward) == ("1+1?", "2", True, 0.5)
+    assert (one.problem.question, one.text, one.correct, one.reward) == ("1+1?", "2", True, 0.5)
     assert (one.sample, one.label, one.extra) == (3, "rl", {"temperature": "0.7"})
 
 
@@ -321,7 +322,7 @@ def test_an_empty_cell_is_an_empty_response(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("Prompt,Output,gold\n1+1?,,2\n")
     one = only(path, fields={"prompt": "Prompt", "response": "Output"})
-    assert (one.problem.prompt, one.response, one.problem.gold) == ("1+1?", "", "2")
+    assert (one.prompt, one.text, one.problem.answer) == ("1+1?", "", "2")
     path.write_text("Prompt,Output,gold\n,2,2\n")
     with pytest.raises(ArtifactError, match="line 2 has neither an id nor a prompt"):
         read_responses(path, fields={"prompt": "Prompt", "response": "Output"})
@@ -337,7 +338,7 @@ def test_fields_that_hold_something_else_stay_what_they_are(tmp_path: Path) -> N
 
 def test_naming_a_layout(tmp_path: Path) -> None:
     row = {"input": "q", "output": "a", "score": 1.0}
-    assert only(write(tmp_path / "r.jsonl", [{**row, "id": "p"}]), dialect="plain").problem.prompt is None
+    assert only(write(tmp_path / "r.jsonl", [{**row, "id": "p"}]), dialect="plain").prompt is None
     with pytest.raises(ConfigError, match="--format 'verll' is not a known layout; did you mean 'verl'"):
         read_responses(tmp_path / "r.jsonl", dialect="verll")
     assert [detect({}).name, list(DIALECTS)[-1]] == ["plain", "plain"]

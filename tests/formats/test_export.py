@@ -179,7 +179,7 @@ def test_wrong_sources_leave_nothing_behind(table: Path, tmp_path: Path) -> None
     (tmp_path / "text.parquet").write_text("no table")
     (tmp_path / "empty").mkdir()
     for name, message in (
-        ("text.parquet", "text.parquet is not a Parquet table"),
+        ("text.parquet", "text.parquet is damaged: Parquet magic bytes not found"),
         ("none.parquet", "none.parquet does not exist"),
         ("empty", "empty holds no Parquet tables"),
     ):

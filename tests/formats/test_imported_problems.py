@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError
-from swerve.formats.imported_problems import ProblemRecord, read_problems
+from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import JoinCounts, check_prompts, join_problems, read_responses
+from swerve.types import Problem
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -34,7 +36,7 @@ PROBLEM = {
 
 
 def test_problems_with_all_that_is_said_of_them(tmp_path: Path) -> None:
-    problem = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))["math-1"].as_problem()
+    problem = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))["math-1"].problem
     assert (problem.family, problem.question, problem.answer, problem.alternatives) == (
         "math",
         "What is\n 1 + 1?",
@@ -76,8 +78,8 @@ def test_joined_by_id_and_by_question(tmp_path: Path) -> None:
     records, counts = joined(tmp_path, rows)
     assert counts == JoinCounts(by_id=1, by_question=3)
     assert [one.problem.id for one in records[:4]] == ["math-1", "math-1", "math-1", "other"]
-    assert [one.problem.gold for one in records] == ["2", "2", "2", "2", None]
-    assert [one.problem.family for one in records] == ["math", "math", "math", "math", None]
+    assert [one.problem.answer for one in records] == ["2", "2", "2", "2", ""]
+    assert [one.problem.family for one in records] == ["math", "math", "math", "math", "imported"]
     # What the model was given is the response's own where it says it, else the problem's.
     assert records[0].problem.messages == (("system", "Box it."), ("user", "What is 1 + 1?"))
     assert records[0].problem.prefix == "<think>"
@@ -98,7 +100,7 @@ def test_the_gold_of_the_problems_wins_and_differences_are_counted(tmp_path: Pat
         {"id": "x", "question": "q", "response": "d", "gold": "5"},
     ]
     records, counts = joined(tmp_path, rows)
-    assert [one.problem.gold for one in records] == ["2", "2", "2", "5"]
+    assert [one.problem.answer for one in records] == ["2", "2", "2", "5"]
     assert counts == JoinCounts(by_id=3, gold_replaced=1)
 
 
@@ -108,7 +110,7 @@ def test_a_recorded_gold_that_was_cut_off_is_not_taken(tmp_path: Path) -> None:
     path.write_text(json.dumps({"math-1": cut, "m2": {**cut, "problem": "q"}}))
     problems = read_problems(write(tmp_path / "p.jsonl", [PROBLEM]))
     records, counts = join_problems(read_responses(path), problems)
-    assert [one.problem.gold for one in records] == ["2", None]
+    assert [one.problem.answer for one in records] == ["2", ""]
     assert counts == JoinCounts(by_id=1, gold_damaged=2)
 
 
@@ -121,7 +123,9 @@ def test_one_id_for_two_questions_is_refused(tmp_path: Path) -> None:
 def test_names_of_fields_fall_back_on_the_known_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "p.jsonl", [{"id": "a", "q": "x", "answer": "1"}])
     problems = read_problems(path, fields={"problem": "q", "id": "nowhere", "response": "output"})
-    assert [(one.id, one.question, one.gold) for one in problems.values()] == [("a", "x", "1")]
+    assert [(one.problem.id, one.problem.question, one.problem.answer) for one in problems.values()] == [
+        ("a", "x", "1")
+    ]
 
 
 def test_without_a_prompt(tmp_path: Path) -> None:
@@ -133,6 +137,7 @@ def test_without_a_prompt(tmp_path: Path) -> None:
 
 
 def test_ids_tell_prompts_apart_only_where_there_is_no_text() -> None:
-    joint, split = (ProblemRecord(id="p", question="q", prompt_ids=ids) for ids in ((1, 2), (3,)))
+    asked, bare = (Problem(id="p", family="imported", question=question, answer="") for question in ("q", ""))
+    joint, split = (Response(problem=asked, prompt_ids=ids) for ids in ((1, 2), (3,)))
     assert joint.asked == split.asked
-    assert ProblemRecord(id="p", prompt_ids=(1,)).asked != ProblemRecord(id="p", prompt_ids=(2,)).asked
+    assert Response(problem=bare, prompt_ids=(1,)).asked != Response(problem=bare, prompt_ids=(2,)).asked

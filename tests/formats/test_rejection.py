@@ -5,19 +5,28 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_problems import ProblemRecord
-from swerve.formats.imported_responses import ResponseRecord
 from swerve.formats.rejection import Rejection, keep_right
+from swerve.types import Problem
 from tests.cases import each
 
 
-def response(problem: str, text: str, correct: bool | None = True, length: int = 3, **changes: Any) -> ResponseRecord:
-    asked = ProblemRecord(id=problem, question=f"{problem}?", prompt_ids=(1,), kind=f"kind {problem}", difficulty=2.0)
+def response(problem: str, text: str, correct: bool | None = True, length: int = 3, **changes: Any) -> Response:
+    asked = Problem(
+        id=problem, family="math", question=f"{problem}?", answer="", kind=f"kind {problem}", difficulty=2.0
+    )
     asked = replace(asked, metadata={"subject": "sums"})
-    ids = tuple(range(length)) or None
-    values = {"place": "f.jsonl, line 1", "problem": asked, "response": text, "completion_ids": ids, "correct": correct}
-    return ResponseRecord(**{**values, **changes})
+    ids = tuple(range(length))
+    values = {
+        "place": "f.jsonl, line 1",
+        "problem": asked,
+        "text": text,
+        "prompt_ids": (1,),
+        "completion_ids": ids,
+        "correct": correct,
+    }
+    return Response(**{**values, **changes})
 
 
 RESPONSES = [
@@ -32,8 +41,8 @@ RESPONSES = [
 ]
 
 
-def texts(kept: list[ResponseRecord]) -> list[tuple[str, str]]:
-    return [(one.problem.id, (one.response or "").strip()) for one in kept]
+def texts(kept: list[Response]) -> list[tuple[str, str]]:
+    return [(one.problem.id, (one.text or "").strip()) for one in kept]
 
 
 def test_right_responses_are_kept_once_and_the_others_counted() -> None:
@@ -92,10 +101,10 @@ def test_conditions_that_cannot_be_met_are_refused(condition: str, message: str)
 
 def test_a_response_is_right_by_what_is_recorded() -> None:
     unknown = response("a", "1", correct=None)
-    parts = {"parts": '{"correct": 0.0, "format": 1.0}'}
+    parts = {"correct": 0.0, "format": 1.0}
     kept, _ = keep_right([replace(unknown, reward=1.0)], Rejection())
     assert len(kept) == 1
-    for wrong in ({"reward": 0.5}, {"reward": 1.0, "extra": parts}, {"extra": {"status": "timeout"}}):
+    for wrong in ({"reward": 0.5}, {"reward": 1.0, "parts": parts}, {"status": "timeout"}):
         assert keep_right([replace(unknown, **wrong)], Rejection())[0] == []
     with pytest.raises(ArtifactError, match=r"f\.jsonl, line 1: neither 'correct' nor a reward is recorded"):
         keep_right([unknown], Rejection())

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from swerve.artifacts.parquet_size import check_parquet_size
 from swerve.artifacts.run import RunDirectory
 from swerve.errors import ArtifactError
 from swerve.formats.records import read_records
@@ -60,63 +59,20 @@ def test_an_exported_table_has_the_same_limit(refused: Any, tmp_path: Path) -> N
     assert "holds more than 2 GiB" in refused("data", "export", path, "--out", tmp_path / "out.jsonl")
 
 
-DEEP = pa.struct({"a": pa.list_(pa.list_(pa.int8())), "b": pa.binary(3)})
-
-
-@pytest.mark.parametrize(
-    ("column", "size"),
-    [
-        (pa.array(["four"] * 10 + ["of 9 char"] * 5), 15 * 4 + 10 * 4 + 5 * 9),
-        (pa.array([["four"] * 2, ["of 9 char"]] * 5), 15 * 4 + 10 * 4 + 5 * 9),
-        (pa.array([{"a": "four"}] * 10), 10 * 4 + 10 * 4),
-        (pa.array([["four", None], None, []]), 4 * 4 + 4),
-        (pa.array([1, None, 3], pa.int16()), 3 * 4),
-        (pa.array([b"abc"] * 4, pa.binary(3)), 4 * 3),
-        (pa.array([[b"abc"] * 2] * 4, pa.list_(pa.binary(3))), 8 * 3),
-        (
-            pa.array(
-                [{"a": [[1]], "b": b"abc"}] * 4, pa.struct({"a": pa.list_(pa.list_(pa.int8())), "b": pa.binary(3)})
-            ),
-            28,
-        ),
-        (pa.array([[("four", 1)]] * 10, pa.map_(pa.string(), pa.int64())), 10 * (4 + 4) + 10 * 8),
-        (pa.array([True] * 4), 4),
-    ],
-)
-def test_what_values_take_is_found_out_from_metadata_and_dictionaries(tmp_path: Path, column: Any, size: int) -> None:
-    path = tmp_path / "table.parquet"
-    pq.write_table(pa.table({"column": column}), path)
-    check_parquet_size(path, limit=size)
-    with pytest.raises(ArtifactError, match="holds more than"):
-        check_parquet_size(path, limit=size - 1)
-
-
-def test_texts_that_share_their_beginning_are_measured_in_full(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    texts = [f"{'x' * 1000}{number:04}" for number in range(500)]
-    pq.write_table(
-        pa.table({"column": texts}), path, use_dictionary=False, column_encoding={"column": "DELTA_BYTE_ARRAY"}
-    )
-    assert path.stat().st_size < 20_000
-    check_parquet_size(path, limit=500 * (4 + 1004))
-    with pytest.raises(ArtifactError, match="holds more than"):
-        check_parquet_size(path, limit=500 * (4 + 1004) - 1)
-
-
 def test_a_footer_that_would_end_the_process_is_damaged(tmp_path: Path) -> None:
     """pyarrow aborts where it is asked for a column whose histogram of levels has another length than it must have."""
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"column": ["a"]}), path, store_schema=False)
     content = path.read_bytes()
     said = []
-    for at in range(len(content) - 160, len(content)):
+    for at in range(len(content) - 160, len(content), 4):
         for bit in (1, 32):
             path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
             try:
                 read_records(path)
             except ArtifactError as error:
                 said.append(str(error))
-    assert len(said) > 100  # of 320: not every bit of a footer is read
+    assert len(said) > 25  # of 80: not every bit of a footer is read
     assert [text for text in said if str(path) not in text] == []
 
 

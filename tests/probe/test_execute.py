@@ -13,6 +13,7 @@ import torch
 
 from swerve.artifacts.files import read_json
 from swerve.artifacts.probe_summary import Compared, ProbeSummary
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SIGNALS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.config import (
@@ -37,7 +38,7 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.request import ProbeSettings
 from swerve.probe.response_request import ProbeRequest
 from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.population import ProbeSequence, probe_sequences
+from swerve.probe.rollouts.population import probe_sequences
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
@@ -69,24 +70,17 @@ def nearly(other: LoadedSource) -> LoadedSource:
 SOURCES = {label: source(label, seed) for seed, label in enumerate(("sft-1", "dpo-1", "rl-1", "rl-2"))}
 
 
-def sequences(*kinds: tuple[str, str, bool]) -> tuple[ProbeSequence, ...]:
+def sequences(*kinds: tuple[str, str, bool]) -> tuple[Response, ...]:
     """One rollout of (population, writer, correct) each, of problems of their own; wrong steps are marked."""
     found = []
     for problem in FAMILY.problems("heldout", seed=1):
         text = FAMILY.trace(problem, random.Random(0))
         if FAMILY.check(problem, text) and len(found) < len(kinds):
             population, writer, correct = kinds[len(found)]
-            row = {
-                "problem_id": problem.id,
-                "kind": problem.kind,
-                "question": problem.question,
-                "gold": problem.answer,
-                "prompt_ids": TOKENIZER(problem.question)["input_ids"],
-                "completion_ids": [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id],
-                "extracted": None,
-                "correct": correct,
-            }
-            found.append((population, writer, row))
+            ids = [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
+            known: dict[str, Any] = {"population": population, "label": writer, "correct": correct}
+            prompt_ids = tuple(TOKENIZER(problem.question)["input_ids"])
+            found.append(Response(problem=problem, prompt_ids=prompt_ids, completion_ids=tuple(ids), **known))
     return tuple(probe_sequences(found, family=FAMILY, tokenizer=TOKENIZER))
 
 
@@ -167,7 +161,7 @@ def test_processes_agree_on_whether_there_is_anything_to_measure(
     assert len(measured.calls) == 1
 
 
-def _with_problems(**changes: Any) -> tuple[ProbeSequence, ...]:
+def _with_problems(**changes: Any) -> tuple[Response, ...]:
     return tuple(replace(one, problem=replace(one.problem, **changes)) for one in EVERY)
 
 
@@ -444,14 +438,12 @@ def test_a_note_says_that_wrong_rollouts_were_chosen_by_what_the_final_does(tmp_
 
 def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     imported = tuple(
-        replace(one, population="imported_right" if one.correct else "imported_wrong", source="imported")
+        replace(one, population="imported_right" if one.correct else "imported_wrong", label="imported")
         for one in EVERY[::-1]
     )
     out = RunDirectory(tmp_path / "out")
 
-    def probe(
-        sequences: Sequence[ProbeSequence], path: str = "responses.jsonl", out: RunDirectory = out
-    ) -> dict[str, Any]:
+    def probe(sequences: Sequence[Response], path: str = "responses.jsonl", out: RunDirectory = out) -> dict[str, Any]:
         request = ProbeRequest(
             config=ProbeSettings(probe=ONE_TEST, runtime=RuntimeConfig(device="cpu"), max_new_tokens=40),
             reference=SOURCES["dpo-1"],

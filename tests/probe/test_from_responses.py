@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from swerve.artifacts.probe_summary import ProbeSummary
-from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.artifacts.responses import Response
+from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, INTERVENTIONS_SCHEMA, PREFIX_VALUES_SCHEMA, read_table
 from swerve.cli.runs import resolve_model
 from swerve.config import AdditionTask, TinyModel
@@ -29,7 +30,7 @@ from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
 from swerve.rewards import grade
 from swerve.statistics import share
-from swerve.types import Completion
+from swerve.types import Completion, Prompt, Rollout
 
 FAMILY = load_family(AdditionTask(digits=2, num_train=5, num_heldout=40, mistake_rate=1.0, slip_rate=0.0))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -306,15 +307,17 @@ def sample_file(path: Path, folder: Path, mark: str) -> Path:
         problem = known[row["id"]]
         ids = (*TOKENIZER(row["response"], add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
         samples.append(
-            Sample(
-                problem=problem,
-                index=0,
+            Response.of(
+                Prompt(problem=problem, token_ids=tuple(TOKENIZER(problem.question)["input_ids"])),
+                Rollout(
+                    completion=Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), finish_reason="stop"),
+                    text=row["response"],
+                    reward=grade(problem, row["response"]),
+                    version=0,
+                ),
+                sample=0,
                 label=folder.name,
                 prompt=problem.question,
-                prompt_ids=tuple(TOKENIZER(problem.question)["input_ids"]),
-                completion=Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), finish_reason="stop"),
-                text=row["response"],
-                reward=grade(problem, row["response"]),
                 temperature=1.0,
                 seed=1,
             )

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from swerve.artifacts.files import write_json
+from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, SAMPLES_SCHEMA, write_table
+from swerve.artifacts.tables import write_table
 from swerve.config import (
     AdditionTask,
     Config,
@@ -64,6 +65,7 @@ def evaluation_row(problem: Any, *, correct: bool) -> dict[str, Any]:
         "kind": problem.kind,
         "question": problem.question,
         "gold": problem.answer,
+        "temperature": 0.0,
         "prompt_ids": TOKENIZER(problem.question)["input_ids"],
         "completion_ids": [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id],
         "text": text,
@@ -78,12 +80,9 @@ def evaluate(run: RunDirectory, checkpoint: CheckpointRef, right: str, **setting
         evaluation_row(problem, correct=mark == "R")
         for problem, mark in zip(problems[: len(right)], right, strict=True)
     ]
-    samples = [{**row, "sample": number} for row in rows for number in (0, 1)]
+    samples = [{**row, "temperature": 1.0, "sample": number} for row in rows for number in (0, 1)]
     path = run.evaluation_path(checkpoint)
-    write_table(path.with_suffix(".parquet"), rows, EVALUATION_SCHEMA)
-    write_table(
-        run.samples_path(checkpoint), [{k: row[k] for k in SAMPLES_SCHEMA.names} for row in samples], SAMPLES_SCHEMA
-    )
+    write_table(path.with_suffix(".parquet"), [*rows, *samples], EVALUATION_SCHEMA)
     write_json(path, {"weights_sha256": checkpoint.weights_sha256, "settings": settings})
 
 
@@ -136,7 +135,7 @@ def test_reference_checkpoints_and_baseline_by_default(run: RunDirectory) -> Non
     assert (compared.mcnemar.num_first_only, compared.mcnemar.num_second_only) == (0, 1)
     # One problem proves little: Wilson's lower end of 1 of 1 with t of one degree of freedom, 1 / (1 + 12.7^2).
     assert asdict(compared.reselected) == pytest.approx({"mean": 1.0, "low": 1 / (1 + 12.706**2), "high": 1}, rel=1e-4)
-    assert [(one.population, one.source) for one in plan.sequences] == [
+    assert [(one.population, one.label) for one in plan.sequences] == [
         ("reference_wrong_final_right", "dpo-2"),
         ("reference_wrong_final_wrong", "dpo-2"),
         *[("reference_right", "dpo-2")] * 2,
@@ -187,7 +186,6 @@ def test_training_rollouts_follow_the_evaluated_ones(run: RunDirectory) -> None:
         "reward": 1.0,
         "status": "graded",
         "answered": True,
-        "parts": "{}",
         "advantages": [0.5] * len(row["completion_ids"]),
     }
     write_table(run.rollouts_path(7), [recorded], ROLLOUTS_SCHEMA)

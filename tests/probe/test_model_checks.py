@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.app import describe_failure
 from swerve.config import AdditionTask, ProbeConfig, RuntimeConfig, TinyModel
@@ -25,7 +26,6 @@ from swerve.probe.plan import ProbePlan
 from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings
 from swerve.probe.response_request import ProbeRequest, request_probe
 from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.types import Problem
@@ -56,9 +56,9 @@ def folders(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def sequence(index: int, length: int) -> ProbeSequence:
+def sequence(index: int, length: int) -> Response:
     ids = tuple(TOKENIZER("0 1 2 + = 3 4 5")["input_ids"])
-    return ProbeSequence(
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"p{index}", family="imported", question="q", answer="a"),
         prompt_ids=ids[:3],
@@ -69,7 +69,7 @@ def sequence(index: int, length: int) -> ProbeSequence:
         extracted=None,
         correct=False,
         population="imported",
-        source="imported",
+        label="imported",
     )
 
 

@@ -14,13 +14,12 @@ import yaml
 
 from swerve.artifacts.evaluation import read_evaluation, read_evaluations
 from swerve.artifacts.files import read_sealed, sha256_file, write_json
+from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import CheckpointRef, RunDirectory
 from swerve.artifacts.tables import (
     ATTRIBUTIONS_SCHEMA,
     CROSS_SAMPLES_SCHEMA,
-    EVALUATION_SCHEMA,
     INTERVENTIONS_SCHEMA,
-    SEQUENCES_SCHEMA,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
     TOPK_SCHEMA,
@@ -78,6 +77,7 @@ def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
         ids = [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
         found.append(
             {
+                **dict.fromkeys(EVALUATION_SCHEMA.names),
                 "problem_id": problem.id,
                 "kind": problem.kind,
                 "question": problem.question,
@@ -90,11 +90,8 @@ def rows(*, correct: bool, num: int = 8) -> list[dict[str, Any]]:
                 "answered": True,
                 "correct": correct,
                 "trace_right": False,
-                "num_tokens": len(ids),
                 "entropy": 0.1,
-                "sampled_reward": 0.0,
-                "num_samples": 2,
-                "difficulty": None,
+                "temperature": 0.0,
             }
         )
     return found
@@ -188,8 +185,8 @@ def test_tables_agree_with_each_other(probed: tuple[RunDirectory, dict[str, Any]
     tokens, topk = found["tokens"], found["topk"]
     headline = at(found["sequences"], population="reference_wrong_final_right")
     assert [one["sequence_id"] for one in headline] == list(range(8))
-    assert {one["source"] for one in headline} == {"dpo-1"}
-    assert {one["source"] for one in found["sequences"][8:]} == {"rl-2"}
+    assert {one["label"] for one in headline} == {"dpo-1"}
+    assert {one["label"] for one in found["sequences"][8:]} == {"rl-2"}
     num_tokens = sum(len(one["completion_ids"]) for one in headline)
     assert (len(tokens), len(topk)) == (2 * 3 * num_tokens, 3 * num_tokens)  # the checkpoint wrote the same texts
     assert {(row["checkpoint"], row["reference"]) for row in tokens} == {

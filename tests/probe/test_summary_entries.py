@@ -12,6 +12,7 @@ from swerve.artifacts.probe_causes import Swaps, SwapSelection
 from swerve.artifacts.probe_dynamics import Direction
 from swerve.artifacts.probe_findings import DIVERGENCES, DivergenceMeans, NoiseFloor, SpikeHits
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig
 from swerve.estimates import Estimate
@@ -19,7 +20,6 @@ from swerve.probe.engine.forward import STATISTICS, TopTokens
 from swerve.probe.engine.measured import Measurements, token_table, topk_table
 from swerve.probe.findings.parts import Intervals, category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.summary_entries import divergence_means, noise_floor, summary_notes
 from swerve.statistics import mean_interval
 from swerve.types import Problem
@@ -27,8 +27,8 @@ from swerve.types import Problem
 SETTINGS = ProbeConfig(min_rollouts=3)
 
 
-def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
-    return ProbeSequence(
+def sequence(index: int, length: int, wrong: dict[int, str]) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
         prompt_ids=(1,),

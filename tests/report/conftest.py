@@ -16,8 +16,9 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import read_json, write_json
 from swerve.artifacts.metrics import StepMetrics, append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import SAMPLES_SCHEMA, SEQUENCES_SCHEMA, read_table, write_table
+from swerve.artifacts.tables import read_table, write_table
 from swerve.config import ReportConfig
 from swerve.report.page import all_findings, render_page
 from swerve.report.read import ReportInputs, read_inputs
@@ -237,12 +238,16 @@ def answers_only(synthetic: Any, filled: Any, tmp_path_factory: pytest.TempPathF
         write_json(path, filled(Evaluation, _answers_only_evaluation(read_json(path), place)))
         answers = ["a b a", "b a b", "a b a", None] if place else ["a b a", "x", None, None]
         rows = [
-            {"problem_id": f"p{problem}", "sample": sample, "completion_ids": [1], "text": "", "extracted": answer,
-             "status": "graded", "answered": answer is not None, "correct": answer is not None and answer != "x"}
+            {**dict.fromkeys(EVALUATION_SCHEMA.names), "problem_id": f"p{problem}", "sample": sample,
+             "temperature": 1.0,
+             "completion_ids": [1], "text": "", "extracted": answer, "status": "graded",
+             "answered": answer is not None, "correct": answer is not None and answer != "x"}
             for problem in range(4)
             for sample, answer in enumerate(answers)
         ]  # fmt: skip
-        write_table(run.path / "eval" / "samples" / f"{path.stem}.parquet", rows, SAMPLES_SCHEMA)
+        table = run.path / "eval" / f"{path.stem}.parquet"
+        greedy = read_table(table, EVALUATION_SCHEMA).to_pylist()
+        write_table(table, [*greedy, *rows], EVALUATION_SCHEMA)
     _forget_wrong_steps(run)
     return run
 

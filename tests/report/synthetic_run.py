@@ -18,16 +18,9 @@ from swerve.artifacts.evaluation import Evaluation
 from swerve.artifacts.files import write_json
 from swerve.artifacts.metrics import append_metrics
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import (
-    EVALUATION_SCHEMA,
-    INTERVENTIONS_SCHEMA,
-    SEQUENCES_SCHEMA,
-    SPIKES_SCHEMA,
-    TOKENS_SCHEMA,
-    TOPK_SCHEMA,
-    write_table,
-)
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA, write_table
 
 Floats = NDArray[np.float64]
 Filled = Callable[[Any, Mapping[str, Any]], dict[str, Any]]
@@ -203,7 +196,7 @@ def _sequence_row(sequence: int, trace: Trace) -> dict[str, Any]:
         "problem_id": f"addition-{a}+{b}",
         "kind": f"{1 + sequence % 3} carries",
         "population": "reference_wrong_final_right",
-        "source": REFERENCE,
+        "label": REFERENCE,
         "question": " ".join([*str(a), "+", *str(b), "="]),
         "gold": trace.gold,
         "prompt_ids": [_ID[word] for word in [*str(a), "+", *str(b), "="]],
@@ -314,10 +307,11 @@ def _write_evaluations(run: RunDirectory, traces: Sequence[Trace], filled: Fille
                 "answered": True,
                 "correct": accuracy > 0.9,
                 "trace_right": accuracy > 0.9,
-                "num_tokens": 58,
                 "entropy": 0.05,
-                "sampled_reward": accuracy,
-                "num_samples": 2,
+                "reward": accuracy,
+                "finish_reason": "stop",
+                "temperature": 0.0,
+                "sample": 0,
             }
             for trace in traces
         ]

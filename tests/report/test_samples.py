@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from swerve.artifacts.samples import Sample, SampledModel, SampleFile, SamplesInfo, SamplesTokenizer
+from swerve.artifacts.responses import Response
+from swerve.artifacts.samples import SampledModel, SampleFile, SamplesInfo, SamplesTokenizer
 from swerve.config import ReportConfig
 from swerve.eval.comparison import compare, pooled_outcomes
 from swerve.report.samples import write_samples_page
-from swerve.types import Completion, Problem, Reward
+from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 
 PROBLEMS = [
     Problem(id=f"p{index}", family="math", question=f"{index} + 1?", answer=str(index + 1), kind=f"level {index % 2}")
@@ -38,14 +38,18 @@ def file_of(label: str, rewards: tuple[Reward, Reward], *, ends: Literal["stop",
         swerve_version="0",
     )
     completion = Completion(token_ids=(5, 6), logprobs=(-0.1, -0.2), finish_reason=ends)
-    sample = Sample(problem=PROBLEMS[0], index=0, label=label, prompt="", prompt_ids=(1,), completion=completion,
-                    text=f"<b>{label}</b>", reward=RIGHT, temperature=0.5, seed=0)  # fmt: skip
     return SampleFile(
         info=info,
         samples=tuple(
-            replace(sample, problem=problem, index=index, reward=reward, temperature=temperature)
+            Response.of(
+                Prompt(problem=problem, token_ids=(1,)),
+                Rollout(completion=completion, text=f"<b>{label}</b>", reward=reward, version=0),
+                sample=number,
+                label=label,
+                temperature=temperature,
+            )
             for problem in PROBLEMS
-            for index, (reward, temperature) in enumerate(zip(rewards, (0.5, 1.0), strict=True))
+            for number, (reward, temperature) in enumerate(zip(rewards, (0.5, 1.0), strict=True))
         ),
     )
 
@@ -53,7 +57,7 @@ def file_of(label: str, rewards: tuple[Reward, Reward], *, ends: Literal["stop",
 @pytest.fixture
 def page(tmp_path: Path) -> str:
     files = [file_of("dpo", (WRONG, LOST)), file_of("rl", (RIGHT, WRONG), ends="length")]
-    comparison = compare([one for file in files for one in pooled_outcomes(file)])
+    comparison = compare([one for file in files for one in pooled_outcomes(file.samples)])
     path = write_samples_page(tmp_path / "report" / "index.html", comparison, files, options=ReportConfig())
     return path.read_text(encoding="utf-8")
 

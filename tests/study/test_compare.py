@@ -10,9 +10,10 @@ import pytest
 from scipy.stats import ttest_rel
 
 from swerve.artifacts.evaluation import read_evaluations
+from swerve.artifacts.responses import EVALUATION_SCHEMA
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import Study
-from swerve.artifacts.tables import SAMPLES_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import ConfigError
 from swerve.recipes import dump_yaml
 from swerve.recipes.loader import config_hash
@@ -147,7 +148,9 @@ def test_what_was_not_measured_is_named(measured):
 
 def _sampled(run):
     right = {}
-    for row in read_table(run.samples_path(run.select_checkpoint("rl")), SAMPLES_SCHEMA).to_pylist():
+    path = run.evaluation_path(run.select_checkpoint("rl")).with_suffix(".parquet")
+    rows = read_table(path, EVALUATION_SCHEMA).to_pylist()
+    for row in [row for row in rows if row["temperature"] > 0]:
         right.setdefault(row["problem_id"], []).append(row["correct"])
     return right
 

@@ -15,8 +15,9 @@ import torch
 import yaml
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.batch import completion_logits, token_batches
 from swerve.config import TorchEngineConfig
 from swerve.errors import ArtifactError, EngineError

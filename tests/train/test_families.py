@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ import pytest
 
 from swerve.artifacts.files import read_json
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import ConfigError, InterruptedRunError, SwerveError
 from swerve.eval import evaluate
 from swerve.grading.grader import GraderEntry
@@ -374,12 +376,10 @@ def test_the_probe_reads_problems_as_their_family_gives_them(tiny):
     family = _Prose()
     (problem,) = family.problems("heldout", seed=0)[:1]
     ids = tokenizer("1 + 2", add_special_tokens=False)["input_ids"]
-    row = {
-        "problem_id": problem.id, "question": problem.question, "gold": problem.answer, "kind": "all",
-        "prompt_ids": [1, 2], "completion_ids": ids, "text": "1 + 2", "extracted": None, "correct": False,
-    }  # fmt: skip
-    rollouts_ = [("p", "sft", row), ("p", "sft", {**row, "problem_id": "gone"})]
-    known, unknown = probe_sequences(rollouts_, family=family, tokenizer=tokenizer, problems={problem.id: problem})
+    asked = replace(problem, solution=None)
+    row = Response(problem=asked, prompt_ids=(1, 2), completion_ids=tuple(ids), text="1 + 2", correct=False)
+    gone = replace(row, problem=replace(asked, id="gone"))
+    known, unknown = probe_sequences([row, gone], family=family, tokenizer=tokenizer, problems={problem.id: problem})
     assert known.problem is problem
     assert (unknown.problem.id, unknown.problem.question) == ("gone", problem.question)
     assert known.wrong == {}

@@ -12,8 +12,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, MismatchError
 from swerve.models.tiny import build_word_tokenizer

@@ -10,8 +10,9 @@ from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from swerve.artifacts.files import read_manifest, verify_manifest
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import PAIRS_SCHEMA, ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import PAIRS_SCHEMA, read_table
 from swerve.config import OptimizerConfig
 from swerve.errors import ArtifactError, ConfigError, SwerveError
 from swerve.models.model_folder import load_model

@@ -9,8 +9,9 @@ import pytest
 from safetensors.torch import load_file
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import InterruptedRunError
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config

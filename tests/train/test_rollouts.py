@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.config import RlStage
 from swerve.recipes import load_config
 from swerve.rollout.engine import Engine

@@ -53,8 +53,8 @@ class ModelScores(Record):
     """Fraction of the completions without an answer."""
     ungraded: float
     """Fraction that reached a limit of the grader or made it fail."""
-    truncated: float | None
-    """Fraction cut off at the length limit; null: not recorded."""
+    truncated: float
+    """Fraction cut off at the length limit."""
     num_tokens: float
     """Mean length of a completion, tokens."""
 

@@ -140,10 +140,6 @@ class RunDirectory:
         """Summary of a checkpoint's evaluation; its problems are beside it as `.parquet`."""
         return self.path / "eval" / f"{checkpoint.name}.json"
 
-    def samples_path(self, checkpoint: CheckpointRef) -> Path:
-        """Completions that a checkpoint's evaluation sampled, beside the greedy ones."""
-        return self.path / "eval" / "samples" / f"{checkpoint.name}.parquet"
-
     def check_new(self) -> None:
         """Check that a new run can begin here.
 

@@ -1,7 +1,6 @@
 """Samples of one model: graded completions of problems in one Parquet file that every other command reads.
 
-A row has its whole problem, so that it can be graded again without the task's source. The columns that tables of
-rollouts and of imported responses have too are named as they are there.
+A row has its whole problem, so that it can be graded again without the task's source.
 """
 
 from __future__ import annotations
@@ -10,60 +9,30 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import JsonValue, ValidationError
 
 from swerve.artifacts.files import SEAL, sealed
-from swerve.artifacts.problem_records import problem_from_record, problem_record
 from swerve.artifacts.record import Record
-from swerve.artifacts.tables import PROVENANCE, read_table, write_table
+from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, read_responses, write_responses
+from swerve.artifacts.tables import PROVENANCE, read_table
 from swerve.errors import ArtifactError, MismatchError
-from swerve.types import Completion, Problem, Reward
+from swerve.types import FinishReason, Problem, RewardStatus
 
 SAMPLES_TABLE = "samples"
 """What the metadata of the file calls it."""
 
 _MAGIC = b"PAR1"
-_IDS = pa.list_(pa.int32())
-SAMPLE_FILE_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("sample", pa.int32()),  # from 0 within the problem
-        ("label", pa.string()),  # of the model
-        ("family", pa.string()),
-        ("kind", pa.string()),
-        ("question", pa.string()),
-        ("gold", pa.string()),
-        ("messages", pa.string()),  # JSON list of {role, content}; null: the question alone
-        ("problem_details", pa.string()),  # JSON object: the problem's other fields
-        ("prompt", pa.string()),  # the text as the model read it: the chat template filled in
-        ("prompt_ids", _IDS),
-        ("completion_ids", _IDS),
-        ("logprobs", pa.list_(pa.float32())),  # at the temperature sampled at; greedy: at 1; nats
-        ("text", pa.string()),
-        ("reward", pa.float64()),  # null: a failure, see status
-        ("correct", pa.bool_()),
-        ("parts", pa.string()),  # JSON object
-        ("status", pa.string()),
-        ("answered", pa.bool_()),
-        ("extracted", pa.string()),
-        ("detail", pa.string()),
-        ("finish_reason", pa.string()),
-        ("temperature", pa.float64()),
-        ("seed", pa.int64()),
-    ]
-)
-_FINISH_REASONS = ("stop", "length")
-_STATUSES = ("graded", "unparsed", "timeout", "error")
+_WORDS = {"finish_reason": get_args(FinishReason), "status": get_args(RewardStatus)}
 _ROUNDING = 1e-3
 """How far above 0 rounding may lift a log-probability, nats."""
-_COLUMN_FIELDS = {"id": "problem_id", "family": "family", "kind": "kind", "question": "question", "answer": "gold"}
-"""Field of a problem -> the column of its own; `messages` has one too, and the rest is in `problem_details`."""
+_NEEDED = ("sample", "prompt", "text", "answered", "status", "temperature", "seed")
+"""Fields that every sample has, beside its tokens."""
 
 
 class SamplesTokenizer(Record):
@@ -128,56 +97,30 @@ class SamplesInfo(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One graded completion."""
-
-    problem: Problem
-    index: int
-    """Its number among the samples of its problem, from 0."""
-    label: str
-    """Of the model that wrote it."""
-    prompt: str
-    """The text that the model read, chat template included."""
-    prompt_ids: tuple[int, ...]
-    completion: Completion
-    text: str
-    """The completion without special tokens."""
-    reward: Reward
-    temperature: float
-    """0: greedy."""
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleFile:
     """The content of a file of samples."""
 
     info: SamplesInfo
-    samples: tuple[Sample, ...]
+    samples: tuple[Response, ...]
     """By problem, in the order of the problems; within a problem by number."""
 
-    def by_problem(self) -> dict[str, tuple[Sample, ...]]:
+    def by_problem(self) -> dict[str, tuple[Response, ...]]:
         """Return the samples of each problem, by its id."""
-        found: dict[str, list[Sample]] = {}
-        for one in self.samples:
-            found.setdefault(one.problem.id, []).append(one)
-        return {name: tuple(group) for name, group in found.items()}
+        groups: dict[str, list[Response]] = {}
+        for sample in self.samples:
+            groups.setdefault(sample.problem.id, []).append(sample)
+        return {name: tuple(group) for name, group in groups.items()}
 
 
-def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Sample]) -> None:
-    """Write samples as `SAMPLE_FILE_SCHEMA`, atomically; equal samples give equal bytes.
+def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | pa.Table) -> None:
+    """Write samples, atomically; equal samples give equal bytes.
 
     Raises:
         DiskFullError: no room.
         ArtifactError: the operating system refuses.
     """
-    write_table(path, list(map(_row, samples)), SAMPLE_FILE_SCHEMA, metadata=_metadata(info))
-
-
-def _metadata(info: SamplesInfo) -> dict[str, str]:
-    record = sealed(info.model_dump(mode="json"))
-    text = json.dumps(record, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return {"swerve_table": SAMPLES_TABLE, PROVENANCE: text}
+    said = sealed(info.model_dump(mode="json"))
+    write_responses(path, samples, SAMPLES_SCHEMA, table=SAMPLES_TABLE, provenance=said)
 
 
 def join_samples(path: Path, info: SamplesInfo, parts: Sequence[Path], *, order: Sequence[str]) -> None:
@@ -193,7 +136,7 @@ def join_samples(path: Path, info: SamplesInfo, parts: Sequence[Path], *, order:
         ArtifactError: a part is damaged, or a problem lacks samples or has too many.
         DiskFullError: no room.
     """
-    table = pa.concat_tables([read_table(part, SAMPLE_FILE_SCHEMA) for part in parts]).combine_chunks()
+    table = pa.concat_tables([read_table(part, SAMPLES_SCHEMA) for part in parts]).combine_chunks()
     places = {name: place for place, name in enumerate(order)}
     ids, numbers = table.column("problem_id").to_pylist(), table.column("sample").to_pylist()
     keys = [(places[name], number) for name, number in zip(ids, numbers, strict=True)]
@@ -201,7 +144,7 @@ def join_samples(path: Path, info: SamplesInfo, parts: Sequence[Path], *, order:
     ranks = sorted(range(len(keys)), key=keys.__getitem__)
     if [keys[rank] for rank in ranks] != wanted:
         raise ArtifactError(f"the parts of {path} do not hold {info.num_samples} samples of each problem; sample again")
-    write_table(path, table.take(ranks).combine_chunks(), SAMPLE_FILE_SCHEMA, metadata=_metadata(info))
+    write_samples(path, info, table.take(ranks).combine_chunks())
 
 
 def sampled_problems(part: Path, info: SamplesInfo) -> set[str]:
@@ -213,7 +156,7 @@ def sampled_problems(part: Path, info: SamplesInfo) -> set[str]:
     """
     if read_samples_info(part) != info:
         raise MismatchError(f"{part} is of other settings")
-    counts = Counter(read_table(part, SAMPLE_FILE_SCHEMA).column("problem_id").to_pylist())
+    counts = Counter(read_table(part, SAMPLES_SCHEMA).column("problem_id").to_pylist())
     return {name for name, count in counts.items() if count == info.num_samples}
 
 
@@ -229,7 +172,7 @@ def is_samples_file(path: Path) -> bool:
         if not (path.is_file() and _is_parquet(path)):
             return False
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
-    return _is_marked(schema) or schema.names == SAMPLE_FILE_SCHEMA.names
+    return _is_marked(schema) or schema.names == SAMPLES_SCHEMA.names
 
 
 def _is_parquet(path: Path) -> bool:
@@ -250,20 +193,22 @@ def read_samples(path: Path) -> SampleFile:
     Raises:
         ArtifactError: the file is missing, damaged, changed, or no file of samples; the message names file and row.
     """
-    table = read_table(path, SAMPLE_FILE_SCHEMA)
-    info = read_samples_info(path)
-    problems: dict[str, tuple[tuple[Any, ...], Problem]] = {}
-    samples: list[Sample] = []
-    seen: set[tuple[str, int]] = set()
-    for number, row in enumerate(table.to_pylist(), start=1):
+    info, samples = read_samples_info(path), read_responses(path, SAMPLES_SCHEMA)
+    problems: dict[str, Problem] = {}
+    seen: set[tuple[str, int | None]] = set()
+    for number, sample in enumerate(samples, start=1):
+        # A row is what an engine and a grader can have made, of this model, once, and of the problem of its id.
+        name = sample.problem.id
         try:
-            samples.append(_sample(row, problems))
-            key = samples[-1].problem.id, samples[-1].index
-            _check(key not in seen, f"problem {key[0]!r} has the sample {key[1]} twice")
-            _check(row["label"] == info.model.label, f"label {row['label']!r} is not the file's {info.model.label!r}")
-            seen.add(key)
-        except (ValueError, TypeError, RecursionError) as error:
+            _check_sample(sample)
+            _check(problems.setdefault(name, sample.problem) == sample.problem,
+                   f"problem {name!r} differs from that of an earlier row")  # fmt: skip
+            _check((name, sample.sample) not in seen, f"problem {name!r} has the sample {sample.sample} twice")
+            _check(sample.label == info.model.label, f"label {sample.label!r} is not the file's {info.model.label!r}")
+        except ValueError as error:
             raise ArtifactError(f"{path}, row {number}: {error}; sample again") from None
+        seen.add((name, sample.sample))
+        samples[number - 1] = replace(sample, problem=problems[name])  # held once
     return SampleFile(info=info, samples=tuple(samples))
 
 
@@ -280,7 +225,7 @@ def read_samples_info(path: Path) -> SamplesInfo:
     except (OSError, pa.ArrowException) as error:
         raise ArtifactError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
     if not _is_marked(schema):
-        if schema.names == SAMPLE_FILE_SCHEMA.names:
+        if schema.names == SAMPLES_SCHEMA.names:
             raise ArtifactError(f"{path} is damaged: it has the columns of samples and not their metadata")
         raise ArtifactError(f"{path} is not a file of samples; write one with swerve sample")
     try:
@@ -296,89 +241,23 @@ def read_samples_info(path: Path) -> SamplesInfo:
         raise ArtifactError(f"{path} is damaged: what it says of itself is not JSON; sample again") from None
 
 
-def _row(sample: Sample) -> dict[str, Any]:
-    problem, reward = problem_record(sample.problem), sample.reward
-    messages = problem.pop("messages")
-    own = {column: problem.pop(field) for field, column in _COLUMN_FIELDS.items()}
-    return {
-        **own,
-        "sample": sample.index,
-        "label": sample.label,
-        "messages": _json(messages) if messages else None,
-        "problem_details": _json({name: value for name, value in problem.items() if value is not None}),
-        "prompt": sample.prompt,
-        "prompt_ids": list(sample.prompt_ids),
-        "completion_ids": list(sample.completion.token_ids),
-        "logprobs": list(sample.completion.logprobs),
-        "text": sample.text,
-        "reward": reward.value,
-        "correct": reward.is_right,
-        "parts": _json(dict(reward.parts)),
-        "status": reward.status,
-        "answered": reward.answered,
-        "extracted": reward.extracted,
-        "detail": reward.detail,
-        "finish_reason": sample.completion.finish_reason,
-        "temperature": sample.temperature,
-        "seed": sample.seed,
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-
-
-def _sample(row: Mapping[str, Any], problems: dict[str, tuple[tuple[Any, ...], Problem]]) -> Sample:
-    """Return a row's sample; `problems` keeps each problem with its cells, so that it is made once."""
-    optional = ("messages", "reward", "extracted", "detail")
-    empty = next((name for name in SAMPLE_FILE_SCHEMA.names if row[name] is None and name not in optional), None)
+def _check_sample(sample: Response) -> None:
+    """Raise ValueError if a row cannot be a graded completion of an engine."""
+    empty = next((name for name in _NEEDED if getattr(sample, name) is None), None)
     _check(empty is None, f"{empty} is null")
-    _check(row["finish_reason"] in _FINISH_REASONS, f"finish_reason is {row['finish_reason']!r:.40}")
-    _check(row["status"] in _STATUSES, f"status is {row['status']!r:.40}")
-    _check(bool(row["prompt_ids"]) and bool(row["completion_ids"]), "prompt_ids and completion_ids need a token each")
-    _check(min(*row["prompt_ids"], *row["completion_ids"]) >= 0, "a token id is below 0")
+    for name, allowed in _WORDS.items():
+        _check(getattr(sample, name) in allowed, f"{name} is {getattr(sample, name)!r:.40}")
+    ids = (*sample.prompt_ids, *sample.completion_ids)
+    _check(bool(sample.prompt_ids and sample.completion_ids), "prompt_ids and completion_ids need a token each")
+    _check(min(ids) >= 0, "a token id is below 0")
     _check(
-        all(-math.inf < value <= _ROUNDING for value in row["logprobs"]), "a log-probability is above 0 or not finite"
+        all(-math.inf < value <= _ROUNDING for value in sample.logprobs), "a log-probability is above 0 or not finite"
     )
-    numbers = [row["temperature"], row["reward"] or 0.0]
-    _check(all(map(math.isfinite, numbers)) and row["temperature"] >= 0, "temperature or reward is not finite")
-    reward = Reward(
-        value=row["reward"],
-        status=row["status"],
-        answered=row["answered"],
-        parts=json.loads(row["parts"]),
-        extracted=row["extracted"],
-        detail=row["detail"],
-    )
-    _check(reward.is_right == row["correct"], "correct differs from what reward and parts say")
-    return Sample(
-        problem=_problem(row, problems),
-        index=row["sample"],
-        label=row["label"],
-        prompt=row["prompt"],
-        prompt_ids=tuple(row["prompt_ids"]),
-        completion=Completion(
-            token_ids=tuple(row["completion_ids"]),
-            logprobs=tuple(row["logprobs"]),
-            finish_reason=row["finish_reason"],
-        ),
-        text=row["text"],
-        reward=reward,
-        temperature=row["temperature"],
-        seed=row["seed"],
-    )
-
-
-def _problem(row: Mapping[str, Any], problems: dict[str, tuple[tuple[Any, ...], Problem]]) -> Problem:
-    cells = tuple(row[name] for name in (*_COLUMN_FIELDS.values(), "messages", "problem_details"))
-    known = problems.get(row["problem_id"])
-    if known is None:
-        own = {field: row[column] for field, column in _COLUMN_FIELDS.items()}
-        messages = json.loads(row["messages"] or "[]")
-        problem = problem_from_record({**json.loads(row["problem_details"]), **own, "messages": messages})
-        known = problems[row["problem_id"]] = cells, problem
-    _check(known[0] == cells, f"problem {row['problem_id']!r} differs from that of an earlier row")
-    return known[1]
+    temperature = sample.temperature or 0.0
+    finite = math.isfinite(temperature) and math.isfinite(sample.reward or 0.0)
+    _check(finite and temperature >= 0, "temperature or reward is not finite")
+    reward = sample.rollout.reward
+    _check(reward.is_right == sample.correct, "correct differs from what reward and parts say")
 
 
 def _check(holds: bool, message: str) -> None:

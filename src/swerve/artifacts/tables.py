@@ -10,15 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from swerve.artifacts.files import atomic_path
-from swerve.artifacts.parquet_size import check_parquet_size, table_limit
 from swerve.errors import ArtifactError, DiskFullError
 
 TABLE_VERSION = "1"
 PROVENANCE = "swerve_provenance"
 """Key of a file's metadata: JSON that says where the rows are from."""
 _LABEL = pa.dictionary(pa.int32(), pa.string())
-_ADDED = {b"added": b"yes"}
-"""Of columns that tables of the same version did not have at first: where one is missing it is read as null."""
 
 
 def _columns(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
@@ -26,69 +23,12 @@ def _columns(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, kind) for name in names]
 
 
-ROLLOUTS_SCHEMA = pa.schema(
-    [
-        ("group", pa.int32()),  # index of the prompt within the step
-        ("problem_id", pa.string()),
-        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
-        ("logprobs", pa.list_(pa.float32())),
-        ("text", pa.string()),
-        ("reward", pa.float64()),  # null: a failure, see status
-        ("parts", pa.string()),  # JSON object
-        ("status", pa.string()),
-        ("answered", pa.bool_()),
-        pa.field("extracted", pa.string(), metadata=_ADDED),  # the answer the grader read
-        pa.field("detail", pa.string(), metadata=_ADDED),  # why there is no reward
-        ("finish_reason", pa.string()),
-        ("version", pa.int64()),
-        ("advantages", pa.list_(pa.float32())),  # per token, as the update used them; null: it used none
-        ("kl", pa.list_(pa.float32())),  # the KL term at each token, nats; null: the objective has none
-        # The share of the updates that cut off the token's gradient; null: no clipping.
-        ("clipped", pa.list_(pa.float32())),
-    ]
-)
-
 PAIRS_SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),
         *_columns(pa.list_(pa.int32()), "prompt_ids", "chosen_ids", "rejected_ids"),
         ("ref_chosen_logprob", pa.float32()),  # summed over the completion, under the policy the stage began with
         ("ref_rejected_logprob", pa.float32()),
-    ]
-)
-
-EVALUATION_SCHEMA = pa.schema(
-    [
-        *_columns(pa.string(), "problem_id", "kind", "question", "gold"),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("completion_ids", pa.list_(pa.int32())),  # greedy
-        *_columns(pa.string(), "text", "extracted", "status"),
-        *_columns(pa.bool_(), "answered", "correct"),
-        ("trace_right", pa.bool_()),  # null: the family has no step checker
-        ("num_tokens", pa.int32()),
-        ("entropy", pa.float32()),  # mean over the greedy completion's positions, nats
-        ("sampled_reward", pa.float32()),  # mean over the samples at the evaluation temperature
-        ("num_samples", pa.int32()),
-        pa.field("difficulty", pa.float64(), metadata=_ADDED),  # of the problem; null: it has none
-    ]
-)
-
-SEQUENCES_SCHEMA = pa.schema(
-    [
-        ("sequence_id", pa.int32()),
-        *_columns(pa.string(), "problem_id", "kind"),
-        ("population", _LABEL),  # e.g. "reference_wrong_final_right"
-        ("source", _LABEL),  # label of the checkpoint that wrote it; "imported" for text from elsewhere
-        *_columns(pa.string(), "question", "gold"),
-        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
-        ("text", pa.string()),
-        ("token_starts", pa.list_(pa.int32())),  # character offsets into `text`, per token; empty span: no text
-        ("token_ends", pa.list_(pa.int32())),
-        ("extracted", pa.string()),
-        ("correct", pa.bool_()),
-        ("first_wrong", pa.int32()),  # position of the first wrong token; null: none known
-        ("wrong_positions", pa.list_(pa.int32())),
-        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, per wrong position
     ]
 )
 
@@ -142,7 +82,7 @@ INTERVENTIONS_SCHEMA = pa.schema(
         ("num_failures", pa.int32()),  # continuations the grader could not judge (counted as wrong)
         ("first_continuations", pa.int32()),  # of these, those drawn before anything was seen
         ("first_successes", pa.int32()),
-        pa.field("first_even_successes", pa.int32(), metadata=_ADDED),  # of these, among continuations 0, 2, 4, ...
+        ("first_even_successes", pa.int32()),  # of these, among continuations 0, 2, 4, ...
     ]
 )
 
@@ -208,38 +148,6 @@ ATTRIBUTIONS_SCHEMA = pa.schema(
     ]
 )
 
-SAMPLES_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("sample", pa.int32()),
-        ("completion_ids", pa.list_(pa.int32())),
-        *_columns(pa.string(), "text", "extracted", "status"),
-        *_columns(pa.bool_(), "answered", "correct"),
-    ]
-)
-
-RESPONSES_SCHEMA = pa.schema(
-    [
-        *_columns(pa.string(), "problem_id", "family", "kind", "question"),
-        ("prompt", pa.string()),  # the text as the model read it; null: the question or the messages say it
-        ("messages", pa.string()),  # JSON list of {role, content}
-        *_columns(pa.string(), "gold", "response"),
-        ("label", pa.string()),  # checkpoint that wrote it
-        ("step", pa.int64()),
-        ("sample", pa.int64()),  # from 0 within problem, label and step
-        ("recorded_reward", pa.float64()),
-        ("recorded_correct", pa.bool_()),
-        *_columns(pa.string(), "extracted", "finish_reason", "set"),
-        *_columns(pa.list_(pa.int32()), "prompt_ids", "completion_ids"),
-        ("token_starts", pa.list_(pa.int32())),  # character offsets into `response`, per token
-        ("token_ends", pa.list_(pa.int32())),
-        ("boundary", pa.string()),  # joint | split; null: the ids were given, or there are none
-        ("problem_details", pa.string()),  # JSON object: alternatives, prefix, grader, grading, difficulty, metadata
-        ("place", pa.string()),  # file and line
-        ("extra", pa.string()),  # JSON object: the record's other fields
-    ]
-)
-
 
 def write_table(
     path: Path,
@@ -290,13 +198,12 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """Return the table at `path`, its page checksums verified.
 
     Raises:
-        ArtifactError: the file is missing, damaged, of another schema version, or lacks a column; its values are more
-            than 2 GiB and more than a hundred times the file.
+        ArtifactError: the file is missing, damaged, of another schema version, or lacks a column or has one of another
+            type.
     """
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist; run the stage that writes it first")
     try:
-        check_parquet_size(path, limit=table_limit(path))
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
         table.validate(full=True)  # texts that are not UTF-8, lists that end before they begin
@@ -307,10 +214,10 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     version = (table.schema.metadata or {}).get(b"swerve_table_version", b"none").decode()
     if version != TABLE_VERSION:
         raise ArtifactError(f"{path} has table version {version}, this swerve reads {TABLE_VERSION}; make it again")
-    for field in schema:
-        if field.name not in table.schema.names and b"added" in (field.metadata or {}):
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise ArtifactError(f"{path} lacks the columns {missing}; make it again with this version of swerve")
-    return table.select(schema.names)
+    try:
+        return table.select(schema.names).cast(schema)
+    except (ValueError, pa.ArrowException) as error:
+        raise ArtifactError(f"{path} has a column of another type: {str(error).splitlines()[0]}") from None

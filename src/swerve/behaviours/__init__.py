@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from swerve.behaviours.label_summary import summarise
-from swerve.behaviours.response_rows import BehaviourRecord, behaviour_figures, behaviour_rows
+from swerve.behaviours.response_rows import behaviour_figures, behaviour_rows
 
-__all__ = ["BehaviourRecord", "behaviour_figures", "behaviour_rows", "summarise"]
+__all__ = ["behaviour_figures", "behaviour_rows", "summarise"]

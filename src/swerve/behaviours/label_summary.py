@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from swerve.artifacts.responses import Response
 from swerve.behaviours.response_format import RESPONSE_FORMATS
-from swerve.behaviours.response_rows import BehaviourRecord, Lexicon, Row, behaviour_rows, default_lexicon
+from swerve.behaviours.response_rows import Lexicon, Row, behaviour_rows, default_lexicon, samples_of
 from swerve.behaviours.signs import SIGNS
 from swerve.behaviours.text_measures import split_words
 from swerve.errors import MissingExtraError
@@ -166,7 +168,7 @@ def plain_ratio(numerators: Sequence[float], denominators: Sequence[float], *, c
 
 
 def summarise(
-    records: Sequence[BehaviourRecord],
+    responses: Sequence[Response],
     *,
     rows: Sequence[Row] | None = None,
     lexicon: Lexicon | None = None,
@@ -178,8 +180,8 @@ def summarise(
     """Return the metrics of each label, in the order in which labels first occur; strict JSON, null is not measured.
 
     Args:
-        records: the responses.
-        rows: `behaviour_rows` of the same records, where they are there already.
+        responses: with texts.
+        rows: `behaviour_rows` of the same responses, where they are there already.
         lexicon: the phrases to count; by default those that ship.
         canonical: brings answers that mean the same to the same form, for counting different ones.
         embed: texts -> vectors (`load_embedder`), for the similarity of embeddings.
@@ -187,24 +189,24 @@ def summarise(
         ratio: how ratios of sums are.
 
     Raises:
-        ValueError: there are not as many rows as records.
+        ValueError: there are not as many rows as responses.
 
-    >>> one = BehaviourRecord(problem_id="p", response="so 4", correct=True)
-    >>> summarise([one])[0]["accuracy"]
+    >>> problem = Problem(id="p", family="math", question="2 + 2?", answer="4")
+    >>> summarise([Response(problem=problem, text="so 4", correct=True)])[0]["accuracy"]
     {'mean': 1.0}
     """
     phrases = lexicon or default_lexicon()
-    measured = behaviour_rows(records, lexicon=phrases) if rows is None else rows
-    labels: dict[str, list[int]] = {}
-    for index, (record, _) in enumerate(zip(records, measured, strict=True)):
-        labels.setdefault(record.label, []).append(index)
+    measured = behaviour_rows(responses, lexicon=phrases) if rows is None else rows
+    labels: dict[str, list[tuple[Response, Row]]] = {}
+    for response, row in zip(responses, measured, strict=True):
+        labels.setdefault(row["label"], []).append((response, row))
     return [
         {
             "label": label,
-            **_Label([measured[i] for i in indices], mean, ratio).metrics(phrases),
-            **_group_metrics([records[i] for i in indices], canonical, embed, mean),
+            **_Label([row for _, row in pairs], mean, ratio).metrics(phrases),
+            **_group_metrics([response for response, _ in pairs], canonical, embed, mean),
         }
-        for label, indices in labels.items()
+        for label, pairs in labels.items()
     ]
 
 
@@ -280,41 +282,39 @@ class _Label:
 
 
 def _group_metrics(
-    records: Sequence[BehaviourRecord], canonical: Callable[[str], str] | None, embed: Embedder | None, mean: Mean
+    responses: Sequence[Response], canonical: Callable[[str], str] | None, embed: Embedder | None, mean: Mean
 ) -> dict[str, Any]:
     """Return how much the responses to one problem differ, over the groups with two or more."""
-    groups: dict[tuple[str, str | None], list[BehaviourRecord]] = {}
-    for record in records:
-        groups.setdefault((record.problem_id, record.group), []).append(record)
+    groups: dict[tuple[str, str | None], list[Response]] = {}
+    for response in responses:
+        groups.setdefault((response.problem.id, samples_of(response)), []).append(response)
     several = {key: group for key, group in groups.items() if len(group) > 1}
+    answers_are_recorded = any(response.extracted is not None for group in several.values() for response in group)
 
-    def over(function: Callable[[list[BehaviourRecord]], float | None], bounds: tuple[float, float] | None) -> Figure:
+    def over(function: Callable[[list[Response]], float | None], bounds: tuple[float, float] | None) -> Figure:
         values = [(problem, function(group)) for (problem, _), group in several.items()]
         known = [(problem, value) for problem, value in values if value is not None]
         return mean([value for _, value in known], clusters=[problem for problem, _ in known], bounds=bounds)
 
-    are_recorded = any(record.extracted is not None for group in several.values() for record in group)
+    def distinct_answers(group: list[Response], *, only_right: bool) -> float | None:
+        verdicts = [response.verdict for response in group]
+        if not answers_are_recorded or (only_right and set(verdicts) == {None}):
+            return None
+        pairs = zip(group, verdicts, strict=True)
+        return num_distinct([one.extracted for one, is_right in pairs if is_right or not only_right], canonical)
 
-    def answers(only_right: bool) -> Callable[[list[BehaviourRecord]], float | None]:
-        def count(group: list[BehaviourRecord]) -> float | None:
-            if not are_recorded:
-                return None
-            if only_right and all(record.correct is None for record in group):
-                return None
-            return num_distinct([one.extracted for one in group if one.correct or not only_right], canonical)
+    def of_texts(function: Callable[[list[str]], float | None]) -> Callable[[list[Response]], float | None]:
+        return lambda group: function([response.text or "" for response in group])
 
-        return count
-
+    similarity = None if embed is None else of_texts(lambda texts: embedding_similarity(texts, embed))
     return {
         "groups": {
             "num_groups": len(several),
             "samples": over(lambda group: float(len(group)), None),
-            "distinct_answers": over(answers(only_right=False), None),
-            "distinct_right_answers": over(answers(only_right=True), None),
-            "ngram_similarity": over(lambda group: ngram_similarity([one.response for one in group]), _SHARE),
-            "distinct_2grams": over(lambda group: distinct_ngram_share([one.response for one in group]), _SHARE),
-            "embedding_similarity": None
-            if embed is None
-            else over(lambda group: embedding_similarity([one.response for one in group], embed), (-1.0, 1.0)),
+            "distinct_answers": over(partial(distinct_answers, only_right=False), None),
+            "distinct_right_answers": over(partial(distinct_answers, only_right=True), None),
+            "ngram_similarity": over(of_texts(ngram_similarity), _SHARE),
+            "distinct_2grams": over(of_texts(distinct_ngram_share), _SHARE),
+            "embedding_similarity": None if similarity is None else over(similarity, (-1.0, 1.0)),
         }
     }

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.responses import Response
 from swerve.behaviours.response_format import (
     RESPONSE_FORMATS,
     ResponseFormat,
@@ -27,40 +28,8 @@ from swerve.behaviours.text_measures import (
     split_words,
 )
 from swerve.errors import ConfigError
+from swerve.grading.text import given_beginning
 from swerve.recipes.yaml_lines import YamlDocument, parse_yaml
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BehaviourRecord:
-    r"""One response to one problem. What is not known is None, and what needs it is then not measured.
-
-    Example: `BehaviourRecord(problem_id="p7", response="2 + 2 = 4, so \boxed{4}", label="step 20", correct=True)`.
-    """
-
-    problem_id: str
-    response: str
-    """What the model wrote."""
-    row: str = ""
-    """Name of the row, by which flagged responses are listed, such as `step_000020.parquet row 7`."""
-    label: str = "all"
-    """What responses are compared by: a checkpoint, a training step, a set."""
-    group: str | None = None
-    """Name of the samples drawn together for one prompt; None: all those of the problem under the label."""
-    question: str | None = None
-    prefix: str = ""
-    """The beginning of the answer that was given to the model, such as `<think>`."""
-    correct: bool | None = None
-    extracted: str | None = None
-    """The answer a grader read from the response."""
-    finish_reason: str | None = None
-    """`length`: sampling stopped at a limit; anything else: the model stopped."""
-    num_tokens: int | None = None
-
-    @property
-    def text(self) -> str:
-        """The whole answer: what was given to the model and what it wrote."""
-        return self.prefix + self.response
-
 
 Phrase = tuple[str, ...]
 
@@ -161,49 +130,56 @@ def count_behaviours(words: Sequence[str], lexicon: Lexicon) -> dict[str, int]:
 Row = dict[str, Any]
 
 
-def behaviour_rows(records: Sequence[BehaviourRecord], *, lexicon: Lexicon | None = None) -> list[Row]:
+def behaviour_rows(responses: Sequence[Response], *, lexicon: Lexicon | None = None) -> list[Row]:
     """Return the metrics of each response as a flat mapping of JSON values; null is not measured.
 
-    Never raises on any text. `format_*`, `dummy_thinking` and `sign_*` are of the whole answer, prefix included; all
-    else is of what the model wrote.
+    Never raises on any text. `format_*`, `dummy_thinking` and `sign_*` are of the whole answer, with the beginning that
+    the model was given; all else is of what the model wrote.
 
     Args:
-        records: the responses.
+        responses: with texts; `place` is what a flagged response is listed by, `label` what they are compared by.
         lexicon: the phrases to count; by default those that ship.
     """
     phrases = lexicon or default_lexicon()
-    return [_row(record, phrases) for record in records]
+    return [_row(response, phrases) for response in responses]
 
 
-def _row(record: BehaviourRecord, lexicon: Lexicon) -> Row:
-    text, written = record.text, record.response
-    words, regions = split_words(written), split_regions(record.text)
-    thinking, loop = regions.thinking, loop_at_end(written)
-    reason = None if thinking is None else dummy_thinking(thinking, record.question)
+def samples_of(response: Response) -> str | None:
+    """Return the name of the samples drawn together for one prompt; None: all those of the problem under the label."""
+    return None if response.group is None else f"{response.step}/{response.group}"
+
+
+def _row(response: Response, lexicon: Lexicon) -> Row:
+    written, question = response.text or "", response.problem.question or None
+    text = given_beginning(response.problem, written) + written
+    words, thinking, loop = split_words(written), split_regions(text).thinking, loop_at_end(written)
+    reflections = count_behaviours(words, lexicon)
     return {
-        "row": record.row,
-        "label": record.label,
-        "problem_id": record.problem_id,
-        "group": record.group,
-        "correct": record.correct,
-        "extracted": record.extracted,
-        "finish_reason": record.finish_reason,
-        "num_tokens": record.num_tokens,
+        "row": response.place,
+        "label": response.label or "all",
+        "problem_id": response.problem.id,
+        "group": samples_of(response),
+        "correct": response.verdict,
+        "extracted": response.extracted,
+        "finish_reason": response.finish_reason,
+        "num_tokens": len(response.completion_ids) or None,
+        # Of the text that the model wrote, and of the whole answer.
         "num_words": len(words),
         "num_characters": len(written),
         "unfinished": is_unfinished(text),
         **{f"format_{name}": has_format(text, name) for name in RESPONSE_FORMATS},
         "thinking_words": None if thinking is None else len(split_words(thinking)),
-        "dummy_thinking": reason,
+        "dummy_thinking": None if thinking is None else dummy_thinking(thinking, question),
+        # Repetition, reflection and signs of hacking.
         "repeated_4grams": repeated_ngram_share(words),
         "compression_ratio": compression_ratio(written),
         "loop_period": None if loop is None else loop.period,
         "loop_repeats": None if loop is None else loop.repeats,
         "loop_characters": None if loop is None else loop.num_characters,
-        "foreign_script_share": foreign_script_share(written, record.question),
+        "foreign_script_share": foreign_script_share(written, question),
         "num_candidates": len(answer_candidates(text)),
-        **{f"reflection_{name}": count for name, count in count_behaviours(words, lexicon).items()},
-        **{f"sign_{name}": shown for name, shown in hacking_signs(text, record.question).items()},
+        **{f"reflection_{name}": count for name, count in reflections.items()},
+        **{f"sign_{name}": shown for name, shown in hacking_signs(text, question).items()},
     }
 
 

@@ -13,7 +13,7 @@ from swerve.cli.options import Fields, Json
 from swerve.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
-    from swerve.behaviours.response_rows import BehaviourRecord
+    from swerve.artifacts.responses import Response
 
 _MAX_COLUMNS = 6
 _MAX_WITH_INTERVALS = 2
@@ -64,15 +64,15 @@ def behaviours(
     print_result(summary, behaviours_text(summary), as_json=as_json)
 
 
-def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[BehaviourRecord], str | None]:
+def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[Response], str | None]:
     """Return the responses of a file, or the rollouts of a run, and what they are compared by."""
     from swerve.cli.runs import find_run, load_run_config
-    from swerve.eval.response_behaviours import file_records, run_records
+    from swerve.eval.response_behaviours import file_responses, run_responses
     from swerve.formats.typed_fields import parse_fields
 
     path, named = Path(source), parse_fields(fields)
     if path.is_file():
-        return file_records(path, by=by, fields=named)
+        return file_responses(path, by=by, fields=named)
     if path.suffix and not path.exists():
         raise ArtifactError(f"{path} does not exist; give a run, or a file of responses")
     if by not in (None, "step"):
@@ -80,7 +80,7 @@ def _records(source: str, by: str | None, fields: Sequence[str]) -> tuple[list[B
     if fields:
         raise ConfigError("--field names the fields of a file of responses; a run has its own")
     run = find_run(source)
-    return run_records(run, load_run_config(run, ()).task), "step"
+    return run_responses(run, load_run_config(run, ()).task), "step"
 
 
 # Words, path in a label's summary, unit.

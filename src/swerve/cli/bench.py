@@ -63,11 +63,10 @@ def read_sequences(path: Path, *, max_tokens: int | None = None) -> list[TokenSe
         ArtifactError: the file is missing, damaged, lacks a column, or has no completion token.
     """
     if path.suffix == ".parquet":
-        import pyarrow as pa
+        from swerve.artifacts.responses import response_schema
+        from swerve.artifacts.tables import read_table
 
-        from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
-
-        schema = pa.schema([ROLLOUTS_SCHEMA.field(name) for name in _COLUMNS])
+        schema = response_schema(*_COLUMNS)
         columns = [read_table(path, schema).column(name).to_pylist() for name in _COLUMNS]
         rows = list(zip(*columns, strict=True))
     else:

@@ -16,9 +16,9 @@ from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.version import __version__
 
 if TYPE_CHECKING:
+    from swerve.artifacts.responses import Response
     from swerve.formats.export import ExportFormat
-    from swerve.formats.imported_responses import JoinCounts, ResponseRecord
-    from swerve.probe.rollouts.tokenise import EncodedResponse
+    from swerve.formats.imported_responses import JoinCounts
 
 _EXPORT_FORMATS = ("jsonl", "csv", "hf")
 _SPECIALS_LEFT_OUT = ("verl", "trl")
@@ -74,8 +74,9 @@ def import_responses(
     as_json: Json = False,
 ) -> None:
     """Import rollouts of RL-Probe, verl, TRL, chat logs or plain files, each joined to its problem."""
+    from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
     from swerve.formats.imported_problems import read_problems
-    from swerve.formats.imported_responses import check_prompts, join_problems, read_responses, write_responses
+    from swerve.formats.imported_responses import check_prompts, join_problems, numbered, read_responses
     from swerve.formats.typed_fields import parse_fields
 
     check_output("--out", out, ending=".parquet", read=(file, problems))
@@ -83,21 +84,21 @@ def import_responses(
     named = parse_fields(fields or ())
     responses = read_responses(file, fields=named, dialect=dialect)
     known = read_problems(problems, fields=named) if problems is not None else {}
-    records, counts = join_problems(responses, known)
-    check_prompts(file, records)
-    records = [_with_family(one, task) for one in records]
+    joined, counts = join_problems(responses, known)
+    check_prompts(file, joined)
+    responses = [_with_family(response, task) for response in joined]
     provenance: dict[str, Any] = {
         "source": _source(file),
         "problems": None if problems is None else _source(problems),
-        "format": records[0].dialect,
+        "format": responses[0].dialect,
         "fields": named,
         "task": task,
         "swerve_version": __version__,
     }
     if tokenizer is not None:
-        records, provenance["tokenizer"], provenance["num_cut"] = _tokenised(records, tokenizer)
-    write_responses(out, records, provenance)
-    summary = _summary(records, counts, provenance)
+        responses, provenance["tokenizer"], provenance["num_cut"] = _tokenised(responses, tokenizer)
+    write_responses(out, numbered(responses), RESPONSES_SCHEMA, table="responses", provenance=provenance)
+    summary = _summary(responses, counts, provenance)
     print_result({"out": str(out), **summary}, "\n".join(_lines(out, summary)), as_json=as_json)
 
 
@@ -126,7 +127,8 @@ def select(
     as_json: Json = False,
 ) -> None:
     """Select responses to learn from: right ones, each text once, so many per problem."""
-    from swerve.formats.imported_responses import write_responses
+    from swerve.artifacts.responses import RESPONSES_SCHEMA, write_responses
+    from swerve.formats.imported_responses import numbered
     from swerve.formats.rejection import Rejection, keep_right
     from swerve.formats.typed_fields import parse_fields
 
@@ -150,21 +152,21 @@ def select(
         "tokenizer": _common_tokenizer(files),
         "swerve_version": __version__,
     }
-    write_responses(out, kept, provenance)
+    write_responses(out, numbered(kept), RESPONSES_SCHEMA, table="responses", provenance=provenance)
     lines = [*_rejected(summary["counts"]), f"table: {out}"]
     print_result({"out": str(out), **summary}, "\n".join(lines), as_json=as_json)
 
 
-def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[ResponseRecord]]:
+def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[Path], list[Response]]:
     """Return the files of some sources and their responses; those of a run are joined to its problems."""
+    from swerve.artifacts.responses import Response
     from swerve.cli.runs import find_run, load_run_config
-    from swerve.formats.imported_problems import ProblemRecord
     from swerve.formats.imported_responses import join_problems, read_responses
     from swerve.problems import load_family
     from swerve.seeds import derive_seed
 
     files: list[Path] = []
-    found: list[ResponseRecord] = []
+    found: list[Response] = []
     for source in sources:
         if Path(source).is_file() or Path(source).suffix:
             files.append(Path(source))
@@ -177,7 +179,7 @@ def _responses(sources: Sequence[str], fields: Mapping[str, str]) -> tuple[list[
         if not tables:
             raise ArtifactError(f"{run.path} has no rollouts; give a file of samples (swerve sample)")
         rollouts = [one for table in tables for one in read_responses(table)]
-        found += join_problems(rollouts, {one.id: ProblemRecord.of(one) for one in problems})[0]
+        found += join_problems(rollouts, {problem.id: Response(problem=problem) for problem in problems})[0]
         files += tables
     return files, found
 
@@ -188,7 +190,7 @@ def _common_tokenizer(files: Sequence[Path]) -> dict[str, Any] | None:
     Raises:
         ConfigError: they hold ids of two tokenizers.
     """
-    from swerve.formats.imported_responses import read_provenance
+    from swerve.artifacts.responses import read_provenance
 
     recorded = [read_provenance(path).get("tokenizer") for path in files]
     known = {one["sha256"]: path for one, path in zip(recorded, files, strict=True) if one}
@@ -230,16 +232,15 @@ def _check_task(task: str | None) -> None:
         raise ConfigError(f"--task '{task}' has no grader{nearest(task, known)}; use one of {', '.join(known)}")
 
 
-def _with_family(record: ResponseRecord, task: str | None) -> ResponseRecord:
-    from swerve.formats.imported_problems import IMPORTED
+def _with_family(response: Response, task: str | None) -> Response:
+    from swerve.artifacts.responses import IMPORTED
 
-    family = record.problem.family
-    if task is None or family not in (None, IMPORTED):
-        return record
-    return replace(record, problem=replace(record.problem, family=task))
+    if task is None or response.problem.family != IMPORTED:
+        return response
+    return replace(response, problem=replace(response.problem, family=task))
 
 
-def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[ResponseRecord], dict[str, str], int]:
+def _tokenised(responses: Sequence[Response], name: str) -> tuple[list[Response], dict[str, str], int]:
     """Return the responses with their token ids, the tokenizer, and how many were cut: see `cut_at_padding`.
 
     Those that came as ids keep them, empty ones get none.
@@ -248,45 +249,36 @@ def _tokenised(records: Sequence[ResponseRecord], name: str) -> tuple[list[Respo
     from swerve.probe.rollouts.imported import ImportSettings, ResponseEncoder, cut_at_padding
 
     tokenizer = load_tokenizer(name)
-    records, num_cut = cut_at_padding(records, tokenizer)
-    texts = [record for record in records if record.completion_ids is not None or record.response]
-    encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(texts))
-    found = [
-        _with_tokens(record, next(encoded)) if record.completion_ids is not None or record.response else record
-        for record in records
-    ]
+    kept, num_cut = cut_at_padding(responses, tokenizer)
+    written = [response for response in kept if not _is_empty(response)]
+    encoded = iter(ResponseEncoder(tokenizer, ImportSettings()).encode_all(written))
+    tokenised = [response if _is_empty(response) else next(encoded).put_into(response) for response in kept]
     label = Path(name).name if Path(name).exists() else name
-    return found, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}, num_cut
+    return tokenised, {"name": label, "sha256": tokenizer_fingerprint(tokenizer)}, num_cut
 
 
-def _with_tokens(record: ResponseRecord, encoded: EncodedResponse) -> ResponseRecord:
-    return replace(
-        record,
-        problem=replace(record.problem, prompt_ids=encoded.prompt_ids),
-        response=encoded.text,
-        completion_ids=encoded.completion_ids,
-        spans=encoded.spans,
-        boundary=encoded.boundary,
-    )
+def _is_empty(response: Response) -> bool:
+    return not response.text and not response.completion_ids
 
 
-def _summary(records: Sequence[ResponseRecord], counts: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    verdicts = Counter(record.correct for record in records)
-    boundaries = Counter(record.boundary or "none" for record in records if record.response or record.completion_ids)
+def _summary(responses: Sequence[Response], counts: JoinCounts, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    verdicts = Counter(response.correct for response in responses)
+    written = [response for response in responses if not _is_empty(response)]
+    boundaries = Counter(response.boundary or "none" for response in written)
     return {
         "format": provenance["format"],
-        "num_responses": len(records),
-        "num_problems": len({record.problem.id for record in records}),
-        "num_empty": sum(not record.response and not record.completion_ids for record in records),
-        "num_without_gold": sum(record.problem.gold is None for record in records),
+        "num_responses": len(responses),
+        "num_problems": len({response.problem.id for response in responses}),
+        "num_empty": len(responses) - len(written),
+        "num_without_gold": sum(not response.problem.answer for response in responses),
         "recorded_correct": {"true": verdicts[True], "false": verdicts[False], "null": verdicts[None]},
-        "num_with_reward": sum(record.reward is not None for record in records),
-        "labels": _counts(record.label for record in records),
-        "steps": _counts(record.step for record in records),
+        "num_with_reward": sum(response.reward is not None for response in responses),
+        "labels": _counts(response.label for response in responses),
+        "steps": _counts(response.step for response in responses),
         "join": asdict(counts),
         "boundaries": dict(sorted(boundaries.items())) if "tokenizer" in provenance else None,
         "prompts_without_special_tokens": provenance["format"] in _SPECIALS_LEFT_OUT
-        and any(record.problem.prompt is not None for record in records),
+        and any(response.prompt is not None for response in responses),
         "provenance": dict(provenance),
     }
 

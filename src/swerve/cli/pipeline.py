@@ -334,8 +334,8 @@ def _report_samples(
     from swerve.eval.comparison import compare, pooled_outcomes
     from swerve.report.samples import write_samples_page
 
-    read = [read_samples(file) for file in (*files, *map(Path, more))]
-    comparison = compare([outcomes for file in read for outcomes in pooled_outcomes(file)])
+    read = [read_samples(one) for one in (*files, *map(Path, more))]
+    comparison = compare([outcomes for file in read for outcomes in pooled_outcomes(file.samples)])
     folder = path / "report" if path.is_dir() else path.with_name(f"{path.stem}-report")
     page = write_samples_page(folder / "index.html", comparison, read, options=options)
     shown = comparison.model_copy(update={"rows": tuple(comparison.headlines().values())})

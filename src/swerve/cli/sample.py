@@ -119,7 +119,7 @@ def sample(
     paths = sample_models(named, settings, out=out, progress=main_progress())
     if not is_main_process():
         return
-    comparison = compare([one for path in paths.values() for one in outcomes_of(read_samples(path))])
+    comparison = compare([one for path in paths.values() for one in outcomes_of(read_samples(path).samples)])
     files = {label: str(path) for label, path in paths.items()}
     lines = [*comparison_lines(comparison), *(f"Samples: {path}" for path in files.values())]
     print_result({"files": files, **comparison.model_dump(mode="json")}, "\n".join(lines), as_json=as_json)

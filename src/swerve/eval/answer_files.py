@@ -13,10 +13,10 @@ from typing import Any
 
 from swerve.artifacts.files import remove, sha256_file, write_text
 from swerve.artifacts.problem_records import read_problem
+from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import SampleFile
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.estimates import Estimate
-from swerve.formats.dialects import from_json
 from swerve.formats.records import Record, read_records
 from swerve.formats.typed_fields import renamed
 from swerve.grading.answers import find_answer
@@ -72,7 +72,10 @@ class GradingTask:
             ArtifactError: it has no text to grade or no field of a gold answer, or one of the wrong type.
         """
         if "problem_details" in record.values:  # of a table of responses: its problem's further fields
-            details = from_json(record, "problem_details", dict) or {}
+            try:
+                details = from_json(record.values, "problem_details", dict) or {}
+            except ValueError as error:
+                raise ArtifactError(f"{record.place}: {error}") from None
             record = Record(record.place, {**details.pop("metadata", {}), **details, **record.values})
         text = self._get(record, "response")
         answer = self._get(record, "answer")
@@ -239,7 +242,7 @@ def sample_pairs(file: SampleFile, task: GradingTask, *, is_named: bool) -> list
             return replace(problem, grading={**problem.grading, **task.given})
         return replace(problem, grader=task.grader, grading=dict(task.policies)) if is_named else problem
 
-    return [(judged(one.problem), one.text) for one in file.samples]
+    return [(judged(sample.problem), sample.text or "") for sample in file.samples]
 
 
 def _given_policies(grader: str, overrides: Sequence[str]) -> dict[str, Any]:

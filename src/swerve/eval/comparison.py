@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from swerve.artifacts.comparison import Comparison, Difference, ModelScores, decoding_name
-from swerve.artifacts.samples import Sample, SampleFile
+from swerve.artifacts.responses import Response
 from swerve.errors import MismatchError
 from swerve.estimates import Estimate, rounded
 from swerve.formats.text_tables import latex_table, markdown_table
@@ -45,43 +45,43 @@ class Outcomes:
     """How many of the completions are `graded`, `unparsed`, `timeout` and `error`."""
     num_unanswered: int
     """How many of them hold no answer."""
-    num_truncated: int | None
-    """Completions cut off at the length limit; None: not recorded."""
+    num_truncated: int
+    """Completions cut off at the length limit."""
     num_tokens: int
     """Of all completions."""
 
 
-def outcomes_of(file: SampleFile) -> list[Outcomes]:
-    """Return the outcomes in a file of samples, by temperature."""
-    temperatures = dict.fromkeys(one.temperature for one in file.samples)
-    return [_outcomes([one for one in file.samples if one.temperature == value], value) for value in temperatures]
+def outcomes_of(samples: Sequence[Response]) -> list[Outcomes]:
+    """Return the outcomes of one model's samples, by temperature."""
+    temperatures = dict.fromkeys(sample.temperature for sample in samples)
+    return [_outcomes([one for one in samples if one.temperature == value], value) for value in temperatures]
 
 
-def pooled_outcomes(file: SampleFile) -> list[Outcomes]:
-    """Return the outcomes in a file of samples: of all temperatures together, if there are several, and of each."""
-    found = outcomes_of(file)
-    return found if len(found) == 1 else [_outcomes(file.samples, None), *found]
+def pooled_outcomes(samples: Sequence[Response]) -> list[Outcomes]:
+    """Return the outcomes of one model's samples: of all temperatures together, if there are several, and of each."""
+    found = outcomes_of(samples)
+    return found if len(found) == 1 else [_outcomes(samples, None), *found]
 
 
-def _outcomes(samples: Sequence[Sample], temperature: float | None) -> Outcomes:
-    grouped: dict[str, list[Sample]] = {}
-    for one in samples:
-        grouped.setdefault(one.problem.id, []).append(one)
+def _outcomes(samples: Sequence[Response], temperature: float | None) -> Outcomes:
+    grouped: dict[str, list[Response]] = {}
+    for sample in samples:
+        grouped.setdefault(sample.problem.id, []).append(sample)
     return Outcomes(
-        model=samples[0].label,
+        model=samples[0].label or "",
         temperature=temperature,
         problems={
             name: ProblemOutcome(
                 kind=group[0].problem.kind,
-                right=tuple(one.reward.is_right for one in group),
-                answers=tuple(one.reward.extracted for one in group),
+                right=tuple(bool(sample.correct) for sample in group),
+                answers=tuple(sample.extracted for sample in group),
             )
             for name, group in grouped.items()
         },
-        statuses=Counter(one.reward.status for one in samples),
-        num_unanswered=sum(not one.reward.answered for one in samples),
-        num_truncated=sum(one.completion.finish_reason == "length" for one in samples),
-        num_tokens=sum(len(one.completion.token_ids) for one in samples),
+        statuses=Counter(sample.status or "" for sample in samples),
+        num_unanswered=sum(not sample.answered for sample in samples),
+        num_truncated=sum(sample.finish_reason == "length" for sample in samples),
+        num_tokens=sum(len(sample.completion_ids) for sample in samples),
     )
 
 
@@ -169,7 +169,7 @@ def _scores(outcomes: Outcomes, difference: Difference | None, confidence: float
         difference=difference,
         unanswered=outcomes.num_unanswered / num,
         ungraded=(outcomes.statuses.get("timeout", 0) + outcomes.statuses.get("error", 0)) / num,
-        truncated=None if outcomes.num_truncated is None else outcomes.num_truncated / num,
+        truncated=outcomes.num_truncated / num,
         num_tokens=outcomes.num_tokens / num,
     )
 
@@ -193,7 +193,7 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
             *(_pass_at(row, k) for k in ks),
             *(_difference_cells(row) if compared else []),
             _percent(row.unanswered),
-            "" if row.truncated is None else _percent(row.truncated),
+            _percent(row.truncated),
             f"{row.num_tokens:.0f}",
         ]
         for row in comparison.rows

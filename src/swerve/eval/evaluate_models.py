@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from swerve.artifacts.comparison import Comparison
-from swerve.artifacts.evaluation import Evaluation, read_evaluations
+from swerve.artifacts.evaluation import read_evaluations
 from swerve.artifacts.files import write_text
+from swerve.artifacts.responses import EVALUATION_SCHEMA, read_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
-from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
 from swerve.config.sampling import SampleSettings
-from swerve.eval.comparison import FORMATS, Outcomes, ProblemOutcome, compare, outcomes_of
+from swerve.eval.comparison import FORMATS, Outcomes, compare, outcomes_of
 from swerve.eval.sampling import SampleJob, run_jobs
 from swerve.progress import Progress
 
@@ -57,7 +56,7 @@ def evaluate_models(
     ]
     if not run_jobs(jobs, progress):
         return None
-    comparison = compare([one for job in jobs for one in outcomes_of(read_samples(job.path))])
+    comparison = compare([one for job in jobs for one in outcomes_of(read_samples(job.path).samples)])
     for name, form in FORMATS.items():
         write_text(out / f"comparison.{_ENDINGS[name]}", form(comparison))
     return comparison
@@ -76,41 +75,8 @@ def compare_checkpoints(run: RunDirectory) -> Comparison:
     Raises:
         ArtifactError: none is evaluated, or a table is damaged.
     """
-    return compare([one for evaluation in read_evaluations(run) for one in _checkpoint(run, evaluation)])
-
-
-def _checkpoint(run: RunDirectory, evaluation: Evaluation) -> list[Outcomes]:
-    """Return the greedy outcomes of a checkpoint's evaluation, and the sampled ones."""
-    folder, name = run.path / "eval", f"step_{evaluation.step:06d}.parquet"
-    greedy = read_table(folder / name, EVALUATION_SCHEMA).to_pylist()
-    sampled = read_table(folder / "samples" / name, SAMPLES_SCHEMA).to_pylist()
-    kinds = {row["problem_id"]: row["kind"] for row in greedy}
-    temperature = (evaluation.settings or {}).get("eval", {}).get("temperature", 1.0)
-    return [
-        _recorded(evaluation.checkpoint, 0.0, kinds, greedy, round(evaluation.truncated * len(greedy))),
-        _recorded(evaluation.checkpoint, temperature, kinds, sampled, None),
-    ]
-
-
-def _recorded(
-    label: str, temperature: float, kinds: Mapping[str, str], rows: Sequence[Mapping[str, Any]], truncated: int | None
-) -> Outcomes:
-    grouped: dict[str, list[Mapping[str, Any]]] = {name: [] for name in kinds}
-    for row in rows:
-        grouped[row["problem_id"]].append(row)
-    return Outcomes(
-        model=label,
-        temperature=temperature,
-        problems={
-            name: ProblemOutcome(
-                kind=kinds[name],
-                right=tuple(row["correct"] for row in group),
-                answers=tuple(row["extracted"] for row in group),
-            )
-            for name, group in grouped.items()
-        },
-        statuses=Counter(row["status"] for row in rows),
-        num_unanswered=sum(not row["answered"] for row in rows),
-        num_truncated=truncated,
-        num_tokens=sum(len(row["completion_ids"]) for row in rows),
-    )
+    found: list[Outcomes] = []
+    for evaluation in read_evaluations(run):
+        responses = read_responses(run.path / "eval" / f"{evaluation.file_name}.parquet", EVALUATION_SCHEMA)
+        found += outcomes_of([replace(response, label=evaluation.checkpoint) for response in responses])
+    return compare(found)

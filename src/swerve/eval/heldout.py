@@ -13,8 +13,14 @@ import torch
 
 from swerve.artifacts.evaluation import Diversity, Evaluation, HeldoutMetrics, ResponseForm, Scores, read_evaluation
 from swerve.artifacts.files import dump_json, read_json, remove, sha256_file
+from swerve.artifacts.responses import (
+    EVALUATION_SCHEMA,
+    Response,
+    read_responses,
+    response_row,
+)
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table, write_table
+from swerve.artifacts.tables import write_table
 from swerve.batch import TokenSequence, checked_head, completion_hidden, token_batches
 from swerve.behaviours.label_summary import distinct_ngram_share, ngram_similarity, num_distinct
 from swerve.config import Config
@@ -125,8 +131,7 @@ def known_evaluation(run: RunDirectory, checkpoint: CheckpointRef, settings: Map
     path = run.evaluation_path(checkpoint)
     try:
         known = read_evaluation(run, path)
-        read_table(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
-        read_table(run.samples_path(checkpoint), SAMPLES_SCHEMA)
+        read_responses(path.with_suffix(".parquet"), EVALUATION_SCHEMA)
         is_as_written = path.read_bytes() == dump_json(read_json(path)).encode()  # no line twice, none cut
     except ArtifactError:
         return None
@@ -186,7 +191,10 @@ def evaluation_rows(
     own = together.shard(problems)
     rows = _sampled_rows(family, _Sampler(config, loaded, engine, own, on_finished)) if own else []
     rows = together.dealt_back(rows)
-    entropies = _mean_entropies(loaded, [(row["prompt_ids"], row["completion_ids"]) for row in rows], together)
+    greedy = [row["responses"][0] for row in rows]
+    entropies = _mean_entropies(loaded, [(one["prompt_ids"], one["completion_ids"]) for one in greedy], together)
+    for response, entropy_mean in zip(greedy, entropies, strict=True):
+        response["entropy"] = entropy_mean
     return [{**row, "entropy": mean} for row, mean in zip(rows, entropies, strict=True)]
 
 
@@ -195,7 +203,7 @@ def _sampled_rows(family: ProblemFamily, sampler: _Sampler) -> list[dict[str, An
     greedy = sampler.sample(num_samples=1, temperature=0.0)
     sampled = sampler.sample(num_samples=settings.samples_per_problem, temperature=settings.temperature)
     return [
-        {**_row(family, group, samples), "samples": _sample_rows(samples)}
+        _row(family, group, samples, temperature=settings.temperature)
         for group, samples in zip(greedy, sampled, strict=True)
     ]
 
@@ -210,7 +218,7 @@ def write_evaluation(
 ) -> Evaluation:
     """Write the evaluation of a checkpoint from what `evaluation_rows` measured of its weights."""
     # The texts of a task with a vocabulary of its own are no prose.
-    texts = [(problem, row["text"]) for problem, row in zip(problems, rows, strict=True)] if family.is_prose else []
+    texts = [(problem, row["responses"][0]["text"]) for problem, row in zip(problems, rows, strict=True)]
     evaluation = Evaluation(
         checkpoint=checkpoint.label,
         stage=checkpoint.stage,
@@ -221,33 +229,17 @@ def write_evaluation(
         config_hash=run.identity()["config_hash"],
         **dict(summarise(rows, confidence=config.eval.confidence)),
         responses=ResponseForm(**text_metrics(texts)) if family.is_prose else None,
-        diversity=sample_diversity([row["samples"] for row in rows], confidence=config.eval.confidence),
+        diversity=sample_diversity([row["responses"][1:] for row in rows], confidence=config.eval.confidence),
     )
     path = run.evaluation_path(checkpoint)
     remove(path)  # a summary beside the table of another evaluation would be worse than none
-    tables = path.with_suffix(".parquet"), run.samples_path(checkpoint)
-    write_table(tables[0], [{k: row[k] for k in EVALUATION_SCHEMA.names} for row in rows], EVALUATION_SCHEMA)
-    write_table(tables[1], [sample for row in rows for sample in row["samples"]], SAMPLES_SCHEMA)
-    digests = {str(table.relative_to(path.parent)): sha256_file(table) for table in tables}
+    table = path.with_suffix(".parquet")
+    responses = [response for row in rows for response in row["responses"]]
+    write_table(table, responses, EVALUATION_SCHEMA)
+    digests = {table.name: sha256_file(table)}
     evaluation = evaluation.model_copy(update={"tables": digests})
     evaluation.write(path)
     return evaluation
-
-
-def _sample_rows(group: RolloutGroup) -> list[dict[str, Any]]:
-    return [
-        {
-            "problem_id": group.prompt.problem.id,
-            "sample": number,
-            "completion_ids": list(rollout.completion.token_ids),
-            "text": rollout.text,
-            "extracted": rollout.reward.extracted,
-            "status": rollout.reward.status,
-            "answered": rollout.reward.answered,
-            "correct": rollout.reward.is_right,
-        }
-        for number, rollout in enumerate(group.rollouts)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,36 +285,39 @@ def _mean_entropies(loaded: LoadedModel, sequences: Sequence[TokenSequence], wor
     return [found[row] for row in range(len(sequences))]
 
 
-def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup) -> dict[str, Any]:
-    problem, rollout = group.prompt.problem, group.rollouts[0]
+def _row(family: ProblemFamily, group: RolloutGroup, samples: RolloutGroup, *, temperature: float) -> dict[str, Any]:
+    problem, (rollout,) = group.prompt.problem, group.rollouts
     checker = family_of(family, problem)
     marks = checker.check(problem, rollout.text) if checker.checks_steps else None
-    values = [sample.reward.value or 0.0 for sample in samples.rollouts]
+    trace_right = None if marks is None else rollout.reward.is_right and not marks
+    responses = [
+        Response.of(group.prompt, rollout, sample=0, temperature=0.0, trace_right=trace_right),
+        *(
+            Response.of(group.prompt, sampled, sample=number, temperature=temperature)
+            for number, sampled in enumerate(samples.rollouts)
+        ),
+    ]
+    values = [sampled.reward.value or 0.0 for sampled in samples.rollouts]
     return {
-        "problem_id": problem.id,
+        "responses": [_columns(response) for response in responses],
         "kind": problem.kind,
-        "difficulty": problem.difficulty,
-        "question": problem.question,
-        "gold": problem.answer,
-        "prompt_ids": list(group.prompt.token_ids),
-        "completion_ids": list(rollout.completion.token_ids),
-        "text": rollout.text,
-        "extracted": rollout.reward.extracted,
-        "status": rollout.reward.status,
-        "answered": rollout.reward.answered,
         "correct": rollout.reward.is_right,
-        "trace_right": None if marks is None else rollout.reward.is_right and not marks,
+        "trace_right": trace_right,
         "first_mistake": min(marks, key=lambda mark: mark.start).kind if marks else "",
         "num_tokens": len(rollout.completion.token_ids),
         "sampled_reward": sum(values) / len(values),
-        "num_samples": len(values),
         "truncated": rollout.completion.finish_reason == "length",
-        "statuses": [each.reward.status for each in (rollout, *samples.rollouts)],
-        "num_unanswered": sum(not each.reward.answered for each in (rollout, *samples.rollouts)),
-        "sampled_answers": [each.reward.extracted for each in samples.rollouts],
-        "sampled_correct": [each.reward.is_right for each in samples.rollouts],
+        "statuses": [response.status for response in responses],
+        "num_unanswered": sum(not response.answered for response in responses),
+        "sampled_answers": [response.extracted for response in responses[1:]],
+        "sampled_correct": [response.correct for response in responses[1:]],
         "part": family.label_of(problem) if isinstance(family, Mixture) else None,
     }
+
+
+def _columns(response: Response) -> dict[str, Any]:
+    row = response_row(response)
+    return {name: row[name] for name in EVALUATION_SCHEMA.names}
 
 
 _AT_LEAST_0 = (0.0, math.inf)

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.behaviours.label_summary import Embedder, summarise
-from swerve.behaviours.response_rows import BehaviourRecord, Lexicon, Row
+from swerve.behaviours.response_rows import Lexicon, Row
 from swerve.behaviours.signs import SIGNS
 from swerve.config import TaskConfig
 from swerve.errors import ArtifactError, ConfigError, nearest
-from swerve.formats.imported_responses import ResponseRecord, read_responses, recorded_verdict
-from swerve.grading.text import given_beginning
+from swerve.formats import imported_responses
 from swerve.problems.prompt import FORMATS
 from swerve.statistics.intervals import mean_interval, ratio_interval
 from swerve.statistics.jackknife import UNBOUNDED
 from swerve.statistics.pass_at_k import SampledProblem, sampling_curve
-from swerve.types import Problem
 
 _BY = ("label", "step", "set")
 """What the responses of a file are compared by, unless the user says: the first of these that it has."""
 
 
 def behaviour_summary(
-    records: Sequence[BehaviourRecord],
+    responses: Sequence[Response],
     rows: Sequence[Row],
     *,
     source: str,
@@ -42,17 +37,18 @@ def behaviour_summary(
     """Return the metrics of each label with their intervals, pass@k, and notes on what could not be measured.
 
     Args:
-        records: the responses.
-        rows: `behaviour_rows` of the same records.
+        responses: what is measured.
+        rows: `behaviour_rows` of the same responses.
         source: where the responses are from, and
         by: what they are compared by: both are only recorded.
         lexicon: the phrases to count; by default those that ship.
         embed: texts to vectors, for the similarity of embeddings.
     """
-    labels = summarise(records, rows=rows, lexicon=lexicon, embed=embed, mean=_mean, ratio=_ratio)
+    labels = summarise(responses, rows=rows, lexicon=lexicon, embed=embed, mean=_mean, ratio=_ratio)
     for label in labels:
-        label["sampling"] = _sampling([record for record in records if record.label == label["label"]])
-    return {"source": source, "by": by, "num_responses": len(records), "notes": _notes(records), "labels": labels}
+        pairs = zip(responses, rows, strict=True)
+        label["sampling"] = _sampling([response for response, row in pairs if row["label"] == label["label"]])
+    return {"source": source, "by": by, "num_responses": len(responses), "notes": _notes(responses), "labels": labels}
 
 
 def _mean(
@@ -69,7 +65,7 @@ def _ratio(
     return None if found is None else asdict(found)
 
 
-def file_records(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[BehaviourRecord], str | None]:
+def file_responses(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tuple[list[Response], str | None]:
     """Return the responses of a file in the order in which labels are shown, and the field they are compared by.
 
     Args:
@@ -81,64 +77,40 @@ def file_records(path: Path, *, by: str | None, fields: Mapping[str, str]) -> tu
         ArtifactError: the file is damaged, or a response has no text.
         ConfigError: the file has no field `by`.
     """
-    responses = read_responses(path, fields=fields)
-    wordless = next((one for one in responses if one.response is None), None)
+    responses = imported_responses.read_responses(path, fields=fields)
+    wordless = next((response.place for response in responses if response.text is None), None)
     if wordless is not None:
-        raise ArtifactError(f"{wordless.place} has token ids but no text; behaviours are measured on texts")
-    known = sorted({name for one in responses for name, value in _comparable(one).items() if value is not None})
+        raise ArtifactError(f"{wordless} has token ids but no text; behaviours are measured on texts")
+    comparable = [_comparable(response) for response in responses]
+    known = sorted({name for values in comparable for name, value in values.items() if value not in (None, "")})
     if by is not None and by not in known:
         raise ConfigError(f"--by '{by}' is not a field of {path}{nearest(by, known)}; it has {', '.join(known)}")
     chosen = by or next((name for name in _BY if name in known), None)
-    values = [None if chosen is None else _comparable(one).get(chosen) for one in responses]
-    records = [_record(one, _label(value, chosen)) for one, value in zip(responses, values, strict=True)]
+    values = [None if chosen is None else one.get(chosen) for one in comparable]
+    pairs = zip(responses, values, strict=True)
+    labelled = [replace(response, label=_label(value, chosen)) for response, value in pairs]
     numbers = [value for value in values if isinstance(value, int | float)]
-    if len(numbers) == len(records):
-        records = [records[index] for index in sorted(range(len(records)), key=lambda index: numbers[index])]
-    return records, chosen
+    if len(numbers) == len(labelled):
+        labelled = [labelled[index] for index in sorted(range(len(labelled)), key=numbers.__getitem__)]
+    return labelled, chosen
 
 
-def _comparable(response: ResponseRecord) -> dict[str, Any]:
+def _comparable(response: Response) -> dict[str, Any]:
     """Return the single values of a response by which it can be compared with others."""
-    named = {
-        "label": response.label,
-        "step": response.step,
-        "set": response.set,
-        "kind": response.problem.kind,
-        "difficulty": response.problem.difficulty,
-        "family": response.problem.family,
-        "correct": response.correct,
-        "finish_reason": response.finish_reason,
-        "problem_id": response.problem.id,
-    }
+    problem = response.problem
+    own = {name: getattr(response, name) for name in ("label", "step", "correct", "finish_reason", "temperature")}
+    asked = {"problem_id": problem.id, "family": problem.family, "kind": problem.kind, "difficulty": problem.difficulty}
     others = {name: value for name, value in response.extra.items() if isinstance(value, str | int | float)}
-    return {**others, **named}
+    return {**others, **own, **asked, "set": response.population}
 
 
 def _label(value: Any, by: str | None) -> str:
     if by is None:
         return "all"
-    return f"no {by}" if value is None else f"{by} {value}" if isinstance(value, int | float) else str(value)
+    return f"no {by}" if value in (None, "") else f"{by} {value}" if isinstance(value, int | float) else str(value)
 
 
-def _record(response: ResponseRecord, label: str) -> BehaviourRecord:
-    problem = response.problem
-    group = response.extra.get("group")
-    return BehaviourRecord(
-        problem_id=problem.id,
-        response=response.response or "",
-        row=response.place,
-        label=label,
-        group=None if group is None else f"{response.step}/{group}",
-        question=problem.question,
-        prefix=given_beginning(problem.as_problem(), response.response or ""),
-        correct=response.verdict,
-        extracted=response.extracted,
-        finish_reason=response.finish_reason,
-        num_tokens=None if response.completion_ids is None else len(response.completion_ids),
-    )
-
-
-def run_records(run: RunDirectory, task: TaskConfig) -> list[BehaviourRecord]:
+def run_responses(run: RunDirectory, task: TaskConfig) -> list[Response]:
     """Return the rollouts of a run by step, with the beginning of the answer that its prompts gave.
 
     Raises:
@@ -147,9 +119,14 @@ def run_records(run: RunDirectory, task: TaskConfig) -> list[BehaviourRecord]:
     paths = sorted((run.path / "rollouts").glob("step_*.parquet"))
     if not paths:
         raise ArtifactError(f"{run.path} has no rollouts; train an rl or distill stage with keep_rollouts: true")
-    begun = run.read_provenance().get("answer_begun")
-    asked = Problem(id="", family=task.kind, question="", answer="", prefix=_prompt_prefix(task), begun=begun)
-    return [record for path in paths for record in _rollout_records(path, asked)]
+    given: Any = {"prefix": _prompt_prefix(task), "begun": run.read_provenance().get("answer_begun")}
+    rollouts: list[Response] = []
+    for path in paths:
+        for number, rollout in enumerate(read_responses(path, ROLLOUTS_SCHEMA), start=1):
+            problem = replace(rollout.problem, family=task.kind, **given)
+            known: Any = {"label": f"step {rollout.step}", "place": f"{path.name}, row {number}"}
+            rollouts.append(replace(rollout, problem=problem, **known))
+    return rollouts
 
 
 def _prompt_prefix(task: TaskConfig) -> str:
@@ -160,62 +137,36 @@ def _prompt_prefix(task: TaskConfig) -> str:
     return FORMATS[prompt.format].prefix if prompt.prefix is None else prompt.prefix
 
 
-def _rollout_records(path: Path, asked: Problem) -> list[BehaviourRecord]:
-    names = ("group", "problem_id", "completion_ids", "text", "reward", "parts", "status", "extracted", "finish_reason")
-    table = read_table(path, pa.schema([ROLLOUTS_SCHEMA.field(name) for name in names]))
-    lengths = pc.list_value_length(table["completion_ids"]).to_pylist()
-    step = int(path.stem.removeprefix("step_"))
-    return [
-        BehaviourRecord(
-            problem_id=row["problem_id"],
-            response=row["text"],
-            row=f"{path.name}, row {number}",
-            label=f"step {step}",
-            group=str(row["group"]),
-            prefix=given_beginning(asked, row["text"]),
-            correct=recorded_verdict(None, row["reward"], parts=row["parts"], status=row["status"]),
-            extracted=row["extracted"],
-            finish_reason=row["finish_reason"],
-            num_tokens=num_tokens,
-        )
-        for number, (row, num_tokens) in enumerate(
-            zip(table.drop_columns(["completion_ids"]).to_pylist(), lengths, strict=True), start=1
-        )
-    ]
-
-
-def _sampling(records: Sequence[BehaviourRecord]) -> list[dict[str, Any]]:
+def _sampling(responses: Sequence[Response]) -> list[dict[str, Any]]:
     """Return pass@k, pass^k and maj@k over the problems whose samples all have a verdict."""
-    problems: dict[str, list[BehaviourRecord]] = {}
-    for record in records:
-        problems.setdefault(record.problem_id, []).append(record)
-    sampled: list[SampledProblem] = [
-        {
-            "answers": [None if one.extracted is None else " ".join(one.extracted.split()) for one in group],
-            "right": [bool(one.correct) for one in group],
-        }
-        for group in problems.values()
-        if all(one.correct is not None for one in group)
-    ]
+    problems: dict[str, list[Response]] = {}
+    for response in responses:
+        problems.setdefault(response.problem.id, []).append(response)
+    sampled: list[SampledProblem] = []
+    for group in problems.values():
+        verdicts = [response.verdict for response in group]
+        if None not in verdicts:
+            answers = [None if one.extracted is None else " ".join(one.extracted.split()) for one in group]
+            sampled.append({"answers": answers, "right": list(map(bool, verdicts))})
     return [asdict(entry) for entry in sampling_curve(sampled)]
 
 
-def _notes(records: Sequence[BehaviourRecord]) -> list[str]:
+def _notes(responses: Sequence[Response]) -> list[str]:
     """Say what could not be measured, and how few problems intervals rest on."""
     notes = []
-    num_problems = len({record.problem_id for record in records})
+    num_problems = len({response.problem.id for response in responses})
     if num_problems < 10:
         notes.append(f"intervals are over problems, and {num_problems} are too few to say much")
-    asked = sum(record.question is not None for record in records)
-    if asked < len(records):
+    asked = sum(bool(response.problem.question) for response in responses)
+    if asked < len(responses):
         notes.append(
-            f"{len(records) - asked} of {len(records)} responses have no question beside them: thinking about "
+            f"{len(responses) - asked} of {len(responses)} responses have no question beside them: thinking about "
             f"something else and signs that need the question ({', '.join(_NEED_QUESTION)}) are not measured there"
         )
-    judged = sum(record.correct is not None for record in records)
-    if judged < len(records):
+    judged = sum(response.verdict is not None for response in responses)
+    if judged < len(responses):
         notes.append(
-            f"{len(records) - judged} of {len(records)} responses have no verdict; accuracy is over the others"
+            f"{len(responses) - judged} of {len(responses)} responses have no verdict; accuracy is over the others"
         )
     return notes
 

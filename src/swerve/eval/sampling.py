@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
+from swerve.artifacts.responses import SAMPLES_SCHEMA, Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
-    SAMPLE_FILE_SCHEMA,
-    Sample,
     SampledModel,
     SamplesInfo,
     SamplesTokenizer,
@@ -224,7 +223,7 @@ class _Plan:
                         "was one"
                     )
                 self._check_same(read_samples_info(self.path), self.path)
-                read_table(self.path, SAMPLE_FILE_SCHEMA)
+                read_table(self.path, SAMPLES_SCHEMA)
             except ArtifactError as error:
                 raise ArtifactError(f"{error}; to sample again, delete {self.path} or give another --out") from None
         elif (self.partial / _INFO).is_file():
@@ -421,15 +420,15 @@ def _sample_chunks(
         for chunk in chunks:
             samples = _sampled(plan, chunk, loaded, engine, task)
             write_samples(plan.partial / f"{chunk[0]:06d}.parquet", info, samples)
-            num_right, num = num_right + sum(one.reward.is_right for one in samples), num + len(samples)
+            num_right, num = num_right + sum(bool(sample.correct) for sample in samples), num + len(samples)
             task.advance(0, right=num_right / num)
 
 
 def _sampled(
     plan: _Plan, chunk: Sequence[int], loaded: LoadedModel, engine: Engine, task: ProgressTask
-) -> list[Sample]:
+) -> list[Response]:
     """Return the samples of some problems, by problem and number."""
-    settings, found = plan.settings, list[Sample]()
+    settings, samples = plan.settings, list[Response]()
     for place, temperature in enumerate(settings.temperatures):
         numbers = range(place, settings.num_samples, len(settings.temperatures))
         wanted = [(problem, number) for problem in chunk for number in numbers]
@@ -447,20 +446,11 @@ def _sampled(
         groups = rollout_groups(
             engine, loaded.tokenizer, prompts, params, seeds=seeds, grade=grade_all, on_finished=task.advance
         )
-        found += [
-            Sample(
-                problem=group.prompt.problem,
-                index=number,
-                label=plan.model.source.label,
-                prompt=plan.model.texts[problem],
-                prompt_ids=group.prompt.token_ids,
-                completion=group.rollouts[0].completion,
-                text=group.rollouts[0].text,
-                reward=group.rollouts[0].reward,
-                temperature=temperature,
-                seed=seed,
+        for group, (problem, number), seed in zip(groups, wanted, seeds, strict=True):
+            known = {"label": plan.model.source.label, "prompt": plan.model.texts[problem]}
+            (rollout,) = group.rollouts
+            samples.append(
+                Response.of(group.prompt, rollout, sample=number, temperature=temperature, seed=seed, **known)
             )
-            for group, (problem, number), seed in zip(groups, wanted, seeds, strict=True)
-        ]
     places = {plan.model.prompts[problem].problem.id: problem for problem in chunk}
-    return sorted(found, key=lambda one: (places[one.problem.id], one.index))
+    return sorted(samples, key=lambda sample: (places[sample.problem.id], sample.sample))

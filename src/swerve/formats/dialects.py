@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from swerve.artifacts.responses import SCHEMA, from_json
 from swerve.errors import ArtifactError
 from swerve.formats.records import Record
-from swerve.formats.typed_fields import as_messages
+from swerve.formats.typed_fields import RESPONSE_NAMES, Names, as_messages
 
 Values = Mapping[str, Any]
 Convert = Callable[[Record, Path, Mapping[str, str]], Iterator[Values]]
@@ -29,8 +29,8 @@ class Dialect:
     known: frozenset[str] | None = None
     """The only fields that its records have, where other layouts have the same marks."""
     convert: Convert
-    is_exact: bool = True
-    """Whether `convert` gives every name as it is read and the rest under `extra`."""
+    names: Names | None = None
+    """The fields that `convert` yields, by the names that are read; None: the record's own, by any name known."""
 
     def matches(self, values: Values) -> bool:
         """Return whether a record is of this layout."""
@@ -79,56 +79,27 @@ def _expanded(record: Record, name: str) -> Iterator[dict[str, Any]]:
         yield {**rest, **own, "response": text, "sample": number}
 
 
-_TABLE_NAMES = {
-    "id": ("problem_id",),
-    "response": ("response", "text"),
-    "problem": ("question",),
-    "correct": ("recorded_correct", "correct"),
-    "reward": ("recorded_reward", "reward"),
-    "set": ("set", "population"),
-    "label": ("label", "source"),
-    "step": ("step",),
-}
-_TABLE_SAME = (
-    *("family", "prompt", "messages", "gold", "kind", "extracted", "sample", "finish_reason", "prompt_ids"),
-    *("completion_ids", "token_starts", "token_ends", "boundary"),
-)
-_TABLE_JSON: Mapping[str, type] = {"messages": list, "problem_details": dict, "extra": dict}
+_OF_PROBLEM = ("alternatives", "solution", "prefix", "begun", "grader", "grading", "metadata")
+_CONVERTED: Names = {name: (name,) for name in (*RESPONSE_NAMES, *_OF_PROBLEM, "extra")}
+_COLUMNS = {"id": "problem_id", "response": "text", "problem": "question", "set": "population"}
+_TABLE: Names = {name: (_COLUMNS.get(name, name),) for name in (*_CONVERTED, *SCHEMA.names)}
 
 
 def _convert_table(record: Record, path: Path, fields: Mapping[str, str]) -> Iterator[Values]:
-    values = {**record.values, **{name: from_json(record, name, kind) for name, kind in _TABLE_JSON.items()}}
-    if not values.get("completion_ids") or not values.get("prompt_ids"):  # ids alone cannot be placed after a prompt
-        values = {**values, "completion_ids": None, "prompt_ids": None}
-    names = {**{name: (name,) for name in _TABLE_SAME}, **_TABLE_NAMES}
-    chosen = {name: next((key for key in keys if values.get(key) is not None), None) for name, keys in names.items()}
-    found = {name: values[key] for name, key in chosen.items() if key is not None}
-    taken = [*(key for keys in names.values() for key in keys), *_TABLE_JSON, "place", "version"]
-    version = values.get("version")
-    if found.get("step") is None and isinstance(version, int):
-        found["step"] = version + 1  # rollouts are counted by the update they are for, which comes after these weights
-    extra = {**_others(values, *taken), **(values["extra"] or {})}
-    yield {**(values["problem_details"] or {}), **found, "extra": extra}
-
-
-def from_json(record: Record, name: str, kind: type) -> Any:
-    """Return what a column of a table holds as JSON text; None if it is empty.
-
-    Raises:
-        ArtifactError: it is no text, or not JSON of the kind.
-    """
-    text = record.values.get(name)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise ArtifactError(f"{record.place}: {name} must be JSON as text; import the file again")
+    """Yield a row of a table of responses, what its columns hold as JSON beside them."""
+    values = dict(record.values)
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, kind):
-        raise ArtifactError(f"{record.place}: {name} is not JSON of its kind; import the file again")
-    return value
+        details = from_json(values, "problem_details", dict)
+        values |= {name: from_json(values, name, kind) for name, kind in _JSON_COLUMNS.items()}
+    except ValueError as error:
+        raise ArtifactError(f"{record.place}: {error}") from None
+    if not values.get("completion_ids") or not values.get("prompt_ids"):  # ids alone cannot be placed after a prompt
+        values |= {"completion_ids": None, "prompt_ids": None}
+    extra = {**_others(record.values, *SCHEMA.names), **(values["extra"] or {})}
+    yield {**(details or {}), **values, "extra": extra}
+
+
+_JSON_COLUMNS: Mapping[str, type] = {"messages": list, "parts": dict, "extra": dict}
 
 
 _RL_PROBE_NAMES = (
@@ -147,12 +118,11 @@ def _convert_rl_probe(record: Record, path: Path, fields: Mapping[str, str]) -> 
         "response": values.get("rollout", values.get("response")),
         "problem": values.get("problem_text", values.get("problem")),
         "correct": values.get("correct"),
-        "gold": gold,
-        "gold_is_damaged": is_damaged,
+        "gold": None if is_damaged else gold,
         "label": label,
         "step": int(step[1]) if step else None,
         "sample": values.get("sample_idx"),
-        "extra": _others(values, *_RL_PROBE_NAMES),
+        "extra": {**_others(values, *_RL_PROBE_NAMES), **({"gold_is_damaged": True} if is_damaged else {})},
     }
 
 
@@ -367,15 +337,19 @@ def _convert_plain(record: Record, path: Path, fields: Mapping[str, str]) -> Ite
         yield {**values, listed: values["response"]} if listed == given else values
 
 
-_PLAIN = Dialect(name="plain", marks=(), convert=_convert_plain, is_exact=False)
+_PLAIN = Dialect(name="plain", marks=(), convert=_convert_plain)
 
 
-def _dialect(name: str, *marks: str, convert: Convert, known: frozenset[str] | None = None) -> Dialect:
-    return Dialect(name=name, marks=tuple(frozenset(mark.split()) for mark in marks), convert=convert, known=known)
+def _dialect(
+    name: str, *marks: str, convert: Convert, known: frozenset[str] | None = None, names: Names = _CONVERTED
+) -> Dialect:
+    return Dialect(
+        name=name, marks=tuple(frozenset(mark.split()) for mark in marks), convert=convert, known=known, names=names
+    )
 
 
 _LAYOUTS = (
-    _dialect("swerve", "problem_id completion_ids text", "problem_id problem_details response", convert=_convert_table),
+    _dialect("swerve", "problem_id completion_ids text", convert=_convert_table, names=_TABLE),
     _dialect(
         "rl_probe",
         "rollout problem_text",

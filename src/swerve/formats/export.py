@@ -21,14 +21,16 @@ import pyarrow.parquet as pq
 import yaml
 
 from swerve.artifacts.files import MANIFEST_NAME, atomic_directory, atomic_path, verify_manifest
-from swerve.artifacts.parquet_size import check_parquet_size, table_limit
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.records import is_plain, plain
+from swerve.formats.parquet_check import check_parquet
+from swerve.formats.records import MAX_BYTES, is_plain, plain
 from swerve.version import __version__
 
 ExportFormat = Literal["jsonl", "csv", "hf"]
 
 _ROWS_AT_ONCE = 4096
+_EXPANSION = 100
+"""How many times its size a table may hold, where that is more than what any file may."""
 _ENDINGS: dict[str, ExportFormat] = {".jsonl": "jsonl", ".csv": "csv", "": "hf"}
 _IGNORED_BEFORE = r"[\s\x00-\x20\x7f-\xa0\"'\u200b-\u200f\u2060\ufeff]*"
 # The full-width forms are formulas too in spreadsheets of some languages.
@@ -154,12 +156,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _schema(file: Path) -> tuple[pa.Schema, int]:
-    try:
-        check_parquet_size(file, limit=table_limit(file))
-        with pq.ParquetFile(file) as table:
-            return plain_schema(table.schema_arrow), table.metadata.num_rows
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{file} is not a Parquet table: {str(error).splitlines()[0]}") from None
+    check_parquet(file, limit=max(MAX_BYTES, _EXPANSION * file.stat().st_size))
+    with pq.ParquetFile(file) as table:
+        return plain_schema(table.schema_arrow), table.metadata.num_rows
 
 
 def _check_target(source: _Source, target: Path, format: ExportFormat, *, overwrite: bool) -> None:

@@ -5,94 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+from swerve.artifacts.responses import IMPORTED, Response
 from swerve.errors import ArtifactError
 from swerve.formats.dialects import verl_problem
 from swerve.formats.records import Record, read_records
-from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, Ids, as_messages
+from swerve.formats.typed_fields import PROBLEM_NAMES, Fields, as_messages
 from swerve.types import Message, Problem
 
-IMPORTED = "imported"
-"""Family of problems of which no family is known."""
 
+def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dict[str, Response]:
+    """Return the problems of a file by id, each with its prompt, as a response that is not written yet.
 
-_AS_IN_PROBLEM = ("id", "alternatives", "difficulty", "messages", "prefix", "begun", "grader", "grading", "metadata")
-"""Fields that a problem has under the same name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemRecord:
-    """What a file says of a problem. `prompt_ids`, `prompt`, `messages` or `question` says what the model read."""
-
-    id: str
-    has_own_id: bool = True
-    """Whether the file gives the id; else it is made from the prompt."""
-    prompt_ids: Ids | None = None
-    prompt: str | None = None
-    """The text exactly as the model read it, chat template included where there was one."""
-    messages: tuple[Message, ...] = ()
-    """The messages that the chat template goes around."""
-    prefix: str = ""
-    """The beginning of the answer that the model was given."""
-    begun: str | None = None
-    """What the chat template's prompt ended with of the answer; None: not known."""
-    question: str | None = None
-    """The problem, before any prompt format and chat template."""
-    gold: str | None = None
-    alternatives: tuple[str, ...] = ()
-    """Other right answers."""
-    kind: str | None = None
-    family: str | None = None
-    grader: str = ""
-    grading: Mapping[str, Any] = field(default_factory=dict)
-    difficulty: float | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, problem: Problem, *, prompt_ids: Ids | None = None) -> ProblemRecord:
-        """Return what is known of a problem of one's own."""
-        names = (*_AS_IN_PROBLEM, "question", "kind", "family")
-        return cls(**{name: getattr(problem, name) for name in names}, gold=problem.answer, prompt_ids=prompt_ids)
-
-    @property
-    def has_prompt(self) -> bool:
-        """Whether it is known what the model read."""
-        return self.prompt_ids is not None or any(self._texts)
-
-    @property
-    def asked(self) -> tuple[Any, ...]:
-        """What two records of one problem must agree in: the texts, or the ids where there are no texts."""
-        return self._texts if any(self._texts) else (self.prompt_ids,)
-
-    @property
-    def texts(self) -> list[str]:
-        """What is asked, in each form that is known: the question, the prompt, the user's messages."""
-        return [
-            *filter(None, (self.question, self.prompt)),
-            *(text for role, text in self.messages if role == "user"),
-        ]
-
-    @property
-    def _texts(self) -> tuple[Any, ...]:
-        return self.prompt, self.messages, self.question
-
-    def as_problem(self, *, question: str = "") -> Problem:
-        """Return the problem for a grader; `question` is used where only token ids or a filled prompt are known."""
-        return Problem(
-            family=self.family or IMPORTED,
-            question=self.question or question,
-            answer=self.gold or "",
-            kind=self.kind or "all",
-            **{name: getattr(self, name) for name in _AS_IN_PROBLEM},
-        )
-
-
-def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dict[str, ProblemRecord]:
-    """Return the problems of a file by id; formats as for `read_responses`, also verl data and chat batches.
+    Formats are those of `read_responses`, also verl data and chat batches.
 
     Args:
         path: the file.
@@ -103,16 +32,17 @@ def read_problems(path: Path, *, fields: Mapping[str, str] | None = None) -> dic
     """
     given = fields or {}  # those of the responses, which the problems' file may or may not share
     names = {name: (*([given[name]] if name in given else []), *known) for name, known in PROBLEM_NAMES.items()}
-    problems: dict[str, ProblemRecord] = {}
+    problems: dict[str, Response] = {}
     for record in read_records(path):
         entry = Fields(record.place, _problem_values(record), names)
-        problem = problem_from_fields(entry)
-        if not problem.has_own_id:
+        asked = asked_by(entry)
+        name = asked.problem.id
+        if entry.get("id") is None:
             raise ArtifactError(f"{entry.place} has no id; problems are found by it (name its field with --field id=)")
-        if not problem.has_prompt:
+        if not asked.has_prompt:
             raise ArtifactError(f"{entry.place} has no problem, question, prompt, messages or prompt_ids")
-        if problems.setdefault(problem.id, problem).asked != problem.asked:
-            raise ArtifactError(f"{entry.place}: the id {problem.id!r} occurs twice with different prompts")
+        if problems.setdefault(name, asked).asked != asked.asked:
+            raise ArtifactError(f"{entry.place}: the id {name!r} occurs twice with different prompts")
     return problems
 
 
@@ -127,58 +57,58 @@ def _problem_values(record: Record) -> Mapping[str, Any]:
     return values
 
 
-def problem_from_fields(entry: Fields) -> ProblemRecord:
-    """Return the problem that a record tells of.
+def asked_by(entry: Fields) -> Response:
+    """Return what a record says of its problem and of the prompt, as a response that is not written yet.
 
     Raises:
         ArtifactError: a field is of the wrong type, or there is neither an id nor a prompt.
     """
-    prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem")
-    prompt, messages = _prompt(entry)
+    # A field `prompt` holds the text that the model read, or messages.
+    given = entry.get("prompt")
+    if isinstance(given, list):
+        prompt, messages = None, as_messages(given, f"{entry.place}: prompt")
+    else:
+        prompt, messages = entry.text("prompt"), entry.messages("messages") if entry.get("messages") else ()
     alternatives = entry.get("alternatives") or []
-    if not isinstance(alternatives, list) or not all(isinstance(one, str) for one in alternatives):
+    if not isinstance(alternatives, list) or not all(isinstance(text, str) for text in alternatives):
         raise ArtifactError(f"{entry.place}: alternatives must be a list of texts")
-    name, begun = entry.label("id"), entry.get("begun")
-    asked = prompt or (messages[-1][1] if messages else "")
-    if asked.rstrip().endswith("<think>"):
+    # What the prompt ends with says what the template began of the answer.
+    begun = entry.get("begun")
+    if (prompt or (messages[-1][1] if messages else "")).rstrip().endswith("<think>"):
         begun = "<think>"
-    return ProblemRecord(
-        id=_made_id(entry, prompt, messages, question, prompt_ids) if name is None else name,
-        has_own_id=name is not None,
-        prompt_ids=prompt_ids,
-        prompt=prompt,
+    prompt_ids, question = entry.ids("prompt_ids"), entry.text("problem") or ""
+    asked = prompt or question or "\n\n".join(text for _, text in messages) or " ".join(map(str, prompt_ids))
+    problem = Problem(
+        id=entry.label("id") or _made_id(entry, asked),
+        family=entry.word("family") or IMPORTED,
+        question=question,
+        answer=entry.label("gold") or "",
+        alternatives=tuple(alternatives),
+        solution=entry.word("solution"),
+        kind=entry.label("kind") or "all",
+        difficulty=entry.number("difficulty"),
         messages=messages,
         prefix=entry.word("prefix") or "",
         begun=begun if isinstance(begun, str) else None,
-        question=question,
-        gold=entry.label("gold"),
-        alternatives=tuple(alternatives),
-        kind=entry.label("kind"),
-        family=entry.word("family"),
         grader=entry.word("grader") or "",
         grading=entry.mapping("grading"),
-        difficulty=entry.number("difficulty"),
         metadata=entry.mapping("metadata"),
     )
+    return Response(problem=problem, prompt=prompt, prompt_ids=prompt_ids)
 
 
-def _prompt(entry: Fields) -> tuple[str | None, tuple[Message, ...]]:
-    """Return the prompt as text or as messages; a field `prompt` holds either."""
-    value = entry.get("prompt")
-    if isinstance(value, list):
-        return None, as_messages(value, f"{entry.place}: prompt")
-    return entry.text("prompt"), entry.messages("messages") if entry.get("messages") else ()
-
-
-def _made_id(
-    entry: Fields, prompt: str | None, messages: tuple[Message, ...], question: str | None, ids: Ids | None
-) -> str:
-    asked = prompt or question or "\n\n".join(text for _, text in messages) or (" ".join(map(str, ids)) if ids else "")
+def _made_id(entry: Fields, asked: str) -> str:
     if not asked:
         raise ArtifactError(f"{entry.place} has neither an id nor a prompt; a response needs its problem's prompt")
-    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:12]}"
+    return f"{IMPORTED}-{sha1(asked.encode(), usedforsecurity=False).hexdigest()[:_NUM_HEX]}"
 
 
+def has_made_id(problem: Problem) -> bool:
+    """Whether the file does not give a problem's id: it is made from the prompt."""
+    return re.fullmatch(rf"{IMPORTED}-[0-9a-f]{{{_NUM_HEX}}}", problem.id) is not None
+
+
+_NUM_HEX = 12
 _CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\s*|\Z)", re.DOTALL)
 _NESTED = ("prompt", "messages", "extra_info", "reward_model")
 

@@ -181,14 +181,14 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from swerve.artifacts.parquet_size import check_parquet_size
+    from swerve.formats.parquet_check import ROWS_AT_ONCE, check_parquet
 
     _check_exists(path)
+    size = check_parquet(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
     try:
-        size = check_parquet_size(path, limit=MAX_BYTES, per_value=_PYTHON_BYTES)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             are_plain = [is_plain(field.type) for field in file.schema_arrow]
-            rows = min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
+            rows = min(ROWS_AT_ONCE, _BYTES_AT_ONCE * file.metadata.num_rows // max(1, size))
             number = 0
             for batch in file.iter_batches(batch_size=max(1, rows)):
                 columns = [

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import ResponseRecord
 
 _CONDITION = re.compile(r"([\w.-]+)\s*(!=|<=|>=|=)(.*)", re.DOTALL)
 _BOUNDS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
@@ -58,9 +58,7 @@ class RejectionCounts:
     """Of the responses kept, completion tokens; None: a response has no token ids, or none is kept."""
 
 
-def keep_right(
-    responses: Sequence[ResponseRecord], rejection: Rejection
-) -> tuple[list[ResponseRecord], RejectionCounts]:
+def keep_right(responses: Sequence[Response], rejection: Rejection) -> tuple[list[Response], RejectionCounts]:
     """Return the responses that are kept, in their order, and how many there were of what.
 
     Raises:
@@ -73,7 +71,7 @@ def keep_right(
     fitting = [one for one in right if _is_within(one, rejection)]
     distinct = list({(one.problem.id, _text(one)): one for one in reversed(fitting)}.values())[::-1]
     kept = distinct if rejection.per_problem is None else _chosen(distinct, rejection.per_problem, rejection.seed)
-    lengths = [len(one.completion_ids) for one in kept if one.completion_ids is not None]
+    lengths = [len(one.completion_ids) for one in kept if one.completion_ids]
     return kept, RejectionCounts(
         num_responses=len(responses),
         num_problems=_num_problems(responses),
@@ -89,7 +87,7 @@ def keep_right(
     )
 
 
-def _is_right(response: ResponseRecord) -> bool:
+def _is_right(response: Response) -> bool:
     """Return whether a response is right; one that could not be graded is not.
 
     Raises:
@@ -103,26 +101,26 @@ def _is_right(response: ResponseRecord) -> bool:
     return bool(response.verdict)
 
 
-def _num_problems(responses: Sequence[ResponseRecord]) -> int:
+def _num_problems(responses: Sequence[Response]) -> int:
     return len({one.problem.id for one in responses})
 
 
-def _text(response: ResponseRecord) -> Any:
-    return response.completion_ids if response.response is None else response.response.strip()
+def _text(response: Response) -> Any:
+    return response.completion_ids if response.text is None else response.text.strip()
 
 
-def _is_within(response: ResponseRecord, rejection: Rejection) -> bool:
+def _is_within(response: Response, rejection: Rejection) -> bool:
     low, high = rejection.min_length, rejection.max_length
     if low is None and high is None:
         return True
-    if response.completion_ids is None:
+    if not response.completion_ids:
         raise ArtifactError(
             f"{response.place} has no token ids, so its length is unknown; swerve data import --tokenizer adds them"
         )
     return (low or 0) <= len(response.completion_ids) <= (high or 2**31)
 
 
-def _chosen(responses: Sequence[ResponseRecord], per_problem: int, seed: int) -> list[ResponseRecord]:
+def _chosen(responses: Sequence[Response], per_problem: int, seed: int) -> list[Response]:
     """Return at most so many responses of each problem; which depends on the seed and the problem's own responses."""
     totals = Counter(one.problem.id for one in responses)
     places = {
@@ -138,7 +136,7 @@ def _chosen(responses: Sequence[ResponseRecord], per_problem: int, seed: int) ->
     return kept
 
 
-def _condition(text: str, responses: Sequence[ResponseRecord]) -> Callable[[ResponseRecord], bool]:
+def _condition(text: str, responses: Sequence[Response]) -> Callable[[Response], bool]:
     """Return what a condition says of a response."""
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
@@ -156,13 +154,14 @@ def _condition(text: str, responses: Sequence[ResponseRecord]) -> Callable[[Resp
     return lambda one: isinstance(_field(one, name), int | float) and _BOUNDS[sign](_field(one, name), bound)
 
 
-def _field(response: ResponseRecord, name: str) -> Any:
+def _field(response: Response, name: str) -> Any:
     """Return a field of a response, of its problem or of what else is recorded of either; None where it has none."""
-    problem = response.problem
-    for one in (response, problem):
-        if name in type(one).__slots__ and getattr(one, name) is not None:
-            return getattr(one, name)
-    return response.extra.get(name, problem.metadata.get(name))
+    name = {"set": "population", "gold": "answer"}.get(name, name)
+    for record in (response, response.problem):
+        value = getattr(record, name, None) if name in type(record).__slots__ else None
+        if value not in (None, "", ()):
+            return value
+    return response.extra.get(name, response.problem.metadata.get(name))
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from swerve.errors import ArtifactError, ConfigError, nearest
 from swerve.types import Message
 
-Ids = tuple[int, ...]
 Names = Mapping[str, tuple[str, ...]]
 """What is read -> the fields it is looked for in; later ones where a record does not have the earlier."""
 
@@ -34,17 +33,13 @@ RESPONSE_NAMES: Names = {
     "label": ("label", "checkpoint"),
     "reward": ("reward", "score", "recorded_reward"),
     "finish_reason": ("finish_reason",),
+    "status": ("status",),
 }
 # In a file of problems "answer" is the gold answer; in a file of responses it may be the model's.
 PROBLEM_NAMES: Names = {
     **RESPONSE_NAMES,
     "gold": ("gold", "ground_truth", "answer"),
-    "alternatives": ("alternatives",),
-    "prefix": ("prefix",),
-    "begun": ("begun",),
-    "grader": ("grader",),
-    "grading": ("grading",),
-    "metadata": ("metadata",),
+    **{name: (name,) for name in ("alternatives", "solution", "prefix", "begun", "grader", "grading", "metadata")},
 }
 
 _Value = TypeVar("_Value")
@@ -99,11 +94,11 @@ class Fields:
             return _TRUTHS[value.lower()]
         raise ArtifactError(f"{self.place}: {name} must be true, false or null, got {_shown(value)}")
 
-    def ids(self, name: str) -> Ids | None:
-        """Return token ids; an empty list is an error."""
+    def ids(self, name: str) -> tuple[int, ...]:
+        """Return token ids, none where there are none; an empty list is an error."""
         value = self.get(name)
         if value is None:
-            return None
+            return ()
         if not isinstance(value, list) or not value or not all(type(one) is int and 0 <= one < 2**31 for one in value):
             raise ArtifactError(f"{self.place}: {name} must be a list of token ids with at least one, none below 0")
         return tuple(value)

@@ -14,6 +14,7 @@ from swerve.artifacts import tables
 from swerve.artifacts.files import fsync, remove, sha256_file
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, write_responses
 from swerve.artifacts.run import RunDirectory
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import shared_bases
@@ -24,14 +25,12 @@ from swerve.probe.engine.store import PartStore, fingerprint
 from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import SpikeTable, all_spikes
 from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.population import sequence_rows
 from swerve.probe.summary_entries import Findings, cut_off_notes, summary_notes
 from swerve.progress import Progress, SilentProgress
 from swerve.version import __version__
 from swerve.world import World
 
 _SCHEMAS: Mapping[str, pa.Schema] = {
-    "sequences": tables.SEQUENCES_SCHEMA,
     "tokens": tables.TOKENS_SCHEMA,
     "topk": tables.TOPK_SCHEMA,
     "spikes": tables.SPIKES_SCHEMA,
@@ -43,7 +42,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
     "attributions": tables.ATTRIBUTIONS_SCHEMA,
 }
 
-_ALWAYS = ("sequences", "tokens", "topk", "spikes", "interventions")
+_ALWAYS = ("tokens", "topk", "spikes", "interventions")
 """Written even when empty: what the report reads."""
 
 
@@ -91,9 +90,11 @@ class _Execution:
         plan, path = self.plan, self.plan.path / "summary.json"
         # From here on tables change; a summary beside tables of another probe would be worse than none.
         remove(path)
-        for name in _SCHEMAS:
+        for name in ("sequences", *_SCHEMAS):
             remove(plan.path / f"{name}.parquet")
-        self._write("sequences", sequence_rows(plan.sequences))
+        if self.writes:
+            write_responses(plan.path / "sequences.parquet", plan.sequences, SEQUENCES_SCHEMA)
+            self.written.add("sequences")
         headline = plan.headline
         measured, tested = self._measure() if headline else (Measured(), Tested())
         for name in _ALWAYS:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from swerve.artifacts.probe_summary import Compared, ProbeSummary, Responses
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import resolve_device
@@ -16,7 +17,6 @@ from swerve.probe.execute import execute_in
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.response_request import ProbeRequest
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.samples import ChosenRollouts, table_line
 from swerve.progress import Progress
 from swerve.rewards.checks import has_grader
@@ -94,7 +94,7 @@ def plan_responses(request: ProbeRequest) -> ProbePlan:
     return replace(plan, notes=_notes(plan, request))
 
 
-def _prompts(sequences: Sequence[ProbeSequence]) -> list[Prompt]:
+def _prompts(sequences: Sequence[Response]) -> list[Prompt]:
     """Return the prompt of every problem that can be graded, in the order of the file."""
     found = {one.problem.id: one for one in sequences if has_grader(one.problem)}
     return [Prompt(problem=one.problem, token_ids=one.prompt_ids) for one in found.values()]
@@ -151,7 +151,7 @@ def record_probe(plan: ProbePlan, request: ProbeRequest) -> None:
         out.write_provenance(record)
 
 
-def _headline_first(sequences: Sequence[ProbeSequence], headline: str) -> tuple[ProbeSequence, ...]:
+def _headline_first(sequences: Sequence[Response], headline: str) -> tuple[Response, ...]:
     """Return the sequences numbered anew, those of the headline population first."""
     ordered = sorted(sequences, key=lambda one: one.population != headline)
     return tuple(replace(one, sequence_id=index) for index, one in enumerate(ordered))

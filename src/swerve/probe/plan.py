@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from swerve.artifacts.probe_summary import Compared
+from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig, RolloutConfig, RuntimeConfig
 from swerve.models.sources import ModelSource
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rewards.checks import has_grader
 from swerve.types import Prompt
 
@@ -35,7 +35,7 @@ class ProbePlan:
     """Global step of every model, by label; their order, where that is not known."""
     baseline: ModelSource | None
     """What the reference is compared with: how it differs was there before."""
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     """Those of the headline population first."""
     population: str
     """Name of the headline population."""
@@ -66,7 +66,7 @@ class ProbePlan:
         return self.path / "states"
 
     @property
-    def headline(self) -> tuple[ProbeSequence, ...]:
+    def headline(self) -> tuple[Response, ...]:
         """The sequences of the headline population; without any nothing is measured, by no process."""
         return tuple(one for one in self.sequences if one.population == self.population)
 

@@ -14,19 +14,20 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.probe_summary import Responses, Selected
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import is_samples_file, read_samples_info
 from swerve.config import Config
 from swerve.errors import CheckpointError, ConfigError
 from swerve.estimates import Estimate
-from swerve.formats.imported_problems import ProblemRecord, read_problems
+from swerve.formats.imported_problems import read_problems
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.model_folder import load_tokenizer
 from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_source
 from swerve.probe.model_checks import check_readable
 from swerve.probe.request import ComparedModels, ProbeSettings, SampleFiles
-from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, evaluated_problems, import_responses
-from swerve.probe.rollouts.population import read_evaluation
+from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, import_responses
+from swerve.probe.rollouts.population import read_evaluated
 from swerve.probe.rollouts.samples import ChosenRollouts, choose_rollouts, parse_conditions
 from swerve.problems import ProblemFamily, load_family
 from swerve.rewards.checks import has_grader
@@ -193,7 +194,7 @@ def _right_by_problem(read: ImportedResponses, chosen: ChosenRollouts) -> list[l
     right: dict[str, list[bool]] = {one.problem.id: [] for one in chosen.prompts}
     for one in read.sequences:
         if one.problem.id in right:
-            right[one.problem.id].append(one.correct)
+            right[one.problem.id].append(bool(one.correct))
     return list(right.values())
 
 
@@ -219,7 +220,7 @@ def _responses(
     settings: ImportSettings,
     regrade: bool,
 ) -> ImportedResponses:
-    problems: Mapping[str, ProblemRecord] = {}
+    problems: Mapping[str, Response] = {}
     family: ProblemFamily | None = None
     if problems_path is not None:
         problems = read_problems(problems_path, fields=fields)
@@ -239,9 +240,11 @@ def _responses(
 
 def _run_problems(
     config: Config | ProbeSettings, run: RunDirectory
-) -> tuple[Mapping[str, ProblemRecord], ProblemFamily | None]:
+) -> tuple[Mapping[str, Response], ProblemFamily | None]:
     """Return the problems that a run was evaluated on, with their family; none if it was not evaluated."""
     evaluated = [one for one in run.checkpoints() if run.evaluation_path(one).is_file()]
     if not evaluated or not isinstance(config, Config):
         return {}, None
-    return evaluated_problems(read_evaluation(run, evaluated[-1])), load_family(config.task)
+    family = load_family(config.task)
+    greedy = read_evaluated(run, evaluated[-1]).greedy
+    return {response.problem.id: Response(problem=response.problem) for response in greedy}, family

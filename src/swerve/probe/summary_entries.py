@@ -126,10 +126,10 @@ class Findings:
             found.append(
                 Population(
                     population=name,
-                    source=part.sequences[0].source,
+                    source=part.sequences[0].label or "",
                     num_rollouts=len(part.sequences),
                     num_tokens=len(part.categories),
-                    num_correct=sum(one.correct for one in part.sequences),
+                    num_correct=sum(bool(one.correct) for one in part.sequences),
                     divergences=self._means(part),
                 )
             )
@@ -138,7 +138,7 @@ class Findings:
     def _with_outcomes(self) -> Measurements:
         """Return the rollouts that the reference (or somebody else) wrote, right and wrong ones."""
         labels = {one.label for one in self.plan.checkpoints}
-        return self.everything.select(lambda one: one.source not in labels and one.population not in _WITHOUT_OUTCOME)
+        return self.everything.select(lambda one: one.label not in labels and one.population not in _WITHOUT_OUTCOME)
 
     def _null(self) -> NullPair:
         """Return what each method finds where there is nothing: in the null pair, by each divergence."""

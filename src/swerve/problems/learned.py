@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from swerve.artifacts.responses import Response
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import ResponseRecord, responses_of
+from swerve.formats.imported_responses import responses_of
 from swerve.formats.records import Record
 from swerve.problems.data_specs import parse_spec, read_source
 from swerve.problems.held_out import HeldOut
 
 
-def read_learned(
-    spec: str, held_out: HeldOut, note: Callable[[str], None]
-) -> tuple[list[Record], list[ResponseRecord]]:
+def read_learned(spec: str, held_out: HeldOut, note: Callable[[str], None]) -> tuple[list[Record], list[Response]]:
     """Return a data spec's records of plain text, or its responses; the other list is empty.
 
     Of a file `.txt` paragraphs are compared, of records whole ones.
@@ -42,7 +41,7 @@ def read_learned(
 
     # Responses: none that is asked a held-out question.
     responses = responses_of(path, records)
-    asked = [response for response in responses if not any(map(held_out.asked_in, response.problem.texts))]
+    asked = [one for one in responses if not any(map(held_out.asked_in, one.asked_texts))]
     _note_left_out(spec, len(responses) - len(asked), len(responses), note)
     return [], asked
 

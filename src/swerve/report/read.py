@@ -12,12 +12,10 @@ import pyarrow.compute as pc
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.responses import SEQUENCES_SCHEMA, response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.tables import (
-    EVALUATION_SCHEMA,
     INTERVENTIONS_SCHEMA,
-    SAMPLES_SCHEMA,
-    SEQUENCES_SCHEMA,
     SPIKES_SCHEMA,
     TOKENS_SCHEMA,
     TOPK_SCHEMA,
@@ -189,8 +187,9 @@ def _final_completions(
     )
     if final is None or not (path := run.path / "eval" / f"{final.file_name}.parquet").is_file():
         return {}
-    rows = read_table(path, EVALUATION_SCHEMA).select(["problem_id", "text", "extracted"]).to_pylist()
-    return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in rows}
+    rows = read_table(path, response_schema("problem_id", "text", "extracted", "temperature")).to_pylist()
+    greedy = [row for row in rows if row["temperature"] == 0]
+    return {row["problem_id"]: FinalCompletion(text=row["text"] or "", extracted=row["extracted"]) for row in greedy}
 
 
 def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
@@ -198,10 +197,11 @@ def _distinct_right(run: RunDirectory, evaluations: Sequence[Evaluation]) -> dic
     distinct: dict[str, Estimate] = {}
     largest = 0
     for evaluation in evaluations:
-        path = run.path / "eval" / "samples" / f"{evaluation.file_name}.parquet"
+        path = run.path / "eval" / f"{evaluation.file_name}.parquet"
         if not path.is_file() or evaluation.confidence is None:
             continue
-        answers = right_answers(read_table(path, SAMPLES_SCHEMA))
+        columns = response_schema("problem_id", "temperature", "correct", "extracted")
+        answers = right_answers(read_table(path, columns).filter(pc.field("temperature") > 0))
         largest = max(largest, *map(len, answers.values()), 0)
         estimate = mean_interval([float(len(answer)) for answer in answers.values()], confidence=evaluation.confidence)
         if estimate is not None:
@@ -213,7 +213,7 @@ def right_answers(samples: pa.Table) -> dict[str, set[str]]:
     """Return the different right answers among the samples of each problem, as written.
 
     Args:
-        samples: rows of `eval/samples/`, with `problem_id`, `extracted` and `correct`.
+        samples: responses, with `problem_id`, `extracted` and `correct`.
 
     Returns:
         By problem id; where no right sample of a problem has a recorded answer, they count as one.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from swerve.artifacts.comparison import Comparison, ModelScores, decoding_name
 from swerve.artifacts.files import write_text
-from swerve.artifacts.samples import Sample, SampleFile
+from swerve.artifacts.responses import Response
+from swerve.artifacts.samples import SampleFile
 from swerve.config import ReportConfig
 from swerve.report.draw.panels import (
     FRACTION_ENDS,
@@ -126,23 +126,23 @@ def _accuracy_panels(comparison: Comparison) -> Iterator[Panel | None]:
 
 def _examples(files: Sequence[SampleFile]) -> Texts:
     """Return of each model the first sample that is right, the first that is wrong, and so on."""
-    examples: dict[tuple[str, str], Sample] = {}
-    for sample in chain.from_iterable(file.samples for file in files):
-        examples.setdefault((sample.label, _outcome(sample)), sample)
-    return Texts(rows=tuple((_caption(outcome, sample), sample.text) for (_, outcome), sample in examples.items()))
+    first: dict[tuple[str | None, str], Response] = {}
+    for file in files:
+        for sample in file.samples:
+            first.setdefault((sample.label, _outcome(sample)), sample)
+    return Texts(rows=tuple((_caption(outcome, sample), sample.text or "") for (_, outcome), sample in first.items()))
 
 
-def _outcome(sample: Sample) -> str:
-    reward = sample.reward
-    judged = "not graded" if reward.value is None else "right" if reward.is_right else "wrong"
-    said = judged if reward.answered else "no answer found"
-    return f"{said}, cut off" if sample.completion.finish_reason == "length" else said
+def _outcome(sample: Response) -> str:
+    judged = "not graded" if sample.reward is None else "right" if sample.correct else "wrong"
+    said = judged if sample.answered else "no answer found"
+    return f"{said}, cut off" if sample.finish_reason == "length" else said
 
 
-def _caption(outcome: str, sample: Sample) -> str:
-    question = " ".join(sample.problem.question.split())[:120]
-    decoding = decoding_name(sample.temperature)
-    return f"{sample.label}, {decoding}, {outcome}: {question} (gold: {sample.problem.answer})"
+def _caption(outcome: str, sample: Response) -> str:
+    question = " ".join(sample.problem.question.split())
+    decoding, gold = decoding_name(sample.temperature), sample.problem.answer
+    return f"{sample.label}, {decoding}, {outcome}: {question[:120]} (gold: {gold})"
 
 
 def _provenance(file: SampleFile) -> Iterator[tuple[str, str]]:

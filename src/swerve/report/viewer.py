@@ -191,7 +191,7 @@ def _populations(
         {
             "id": name,
             "title": population_title(name, summary),
-            "note": population_note(name, rows[0]["source"], summary),
+            "note": population_note(name, rows[0]["label"], summary),
             "shown": shown[name],
             "total": len(rows),
         }
@@ -269,7 +269,7 @@ def _rollout(
         "problem": sequence["problem_id"],
         "kind": sequence["kind"],
         "population": sequence["population"],
-        "source": sequence["source"],
+        "source": sequence["label"],
         "correct": sequence["correct"],
         "question": sequence["question"],
         "gold": sequence["gold"],

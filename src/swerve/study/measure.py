@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from swerve.artifacts.evaluation import Evaluation, read_evaluations
 from swerve.artifacts.metrics import StepMetrics, read_step_metrics
+from swerve.artifacts.responses import response_schema
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.study import RunState, StudyRun
-from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA, read_table
+from swerve.artifacts.tables import read_table
 from swerve.errors import ArtifactError
 from swerve.report.read import right_answers
 
@@ -92,15 +95,16 @@ def _lacking(status: str | None) -> str:
 
 def _by_problem(run: RunDirectory, evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """Return the values of each problem; a problem is its id and its question, as generated tasks may reuse ids."""
-    folder, name = run.path / "eval", f"{evaluation.file_name}.parquet"
-    columns = ["problem_id", "question", "correct", "num_tokens", "entropy"]
-    rows = read_table(folder / name, EVALUATION_SCHEMA).select(columns).to_pylist()
+    columns = ("problem_id", "question", "temperature", "completion_ids", "correct", "extracted", "entropy")
+    table = read_table(run.path / "eval" / f"{evaluation.file_name}.parquet", response_schema(*columns))
+    greedy, samples = (table.filter(chosen) for chosen in (pc.field("temperature") == 0, pc.field("temperature") > 0))
+    rows = greedy.to_pylist()
     names = {row["problem_id"]: f"{row['problem_id']}\n{row['question']}" for row in rows}
-    read = {"accuracy": "correct", "length": "num_tokens", "entropy": "entropy"}
     values_of_problems = {
-        measure: {names[row["problem_id"]]: float(row[key]) for row in rows} for measure, key in read.items()
+        "accuracy": {names[row["problem_id"]]: float(row["correct"]) for row in rows},
+        "length": {names[row["problem_id"]]: float(len(row["completion_ids"])) for row in rows},
+        "entropy": {names[row["problem_id"]]: float(row["entropy"]) for row in rows},
     }
-    samples = read_table(folder / "samples" / name, SAMPLES_SCHEMA)
     right: dict[str, list[bool]] = defaultdict(list)
     for problem, is_right in zip(samples["problem_id"].to_pylist(), samples["correct"].to_pylist(), strict=True):
         right[names[problem]].append(is_right)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.responses import Response, read_provenance
 from swerve.batch import TokenSequence
 from swerve.config import Config, RejectStage, SftStage
 from swerve.errors import ArtifactError, ConfigError
-from swerve.formats.imported_responses import ResponseRecord, read_provenance
 from swerve.formats.records import Record
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems import ProblemFamily
@@ -114,7 +114,7 @@ class ExampleReader:
                 found += self._text_examples(spec, records, [text if isinstance(text, str) else "" for text in texts])
         return found
 
-    def examples(self, responses: Sequence[ResponseRecord], *, source: str, sha256: str | None = None) -> list[Example]:
+    def examples(self, responses: Sequence[Response], *, source: str, sha256: str | None = None) -> list[Example]:
         """Return responses as examples: by their token ids where those are of this tokenizer, else by their text.
 
         Args:
@@ -127,7 +127,7 @@ class ExampleReader:
             ArtifactError: the prompt of a response is not known.
         """
         size = num_ids(self.tokenizer)  # an engine may have sampled from a head's padding
-        is_by_ids = [one.completion_ids is not None and max(one.completion_ids) < size for one in responses]
+        is_by_ids = [max(one.completion_ids, default=size) < size for one in responses]
         if sha256 is None:
             keeps_ids = all(is_by_ids) and all(map(self._gives_text, responses))
         else:
@@ -157,32 +157,32 @@ class ExampleReader:
             )
         return kept
 
-    def _gives_text(self, response: ResponseRecord) -> bool:
+    def _gives_text(self, response: Response) -> bool:
         """Whether a response's token ids give its text by this tokenizer."""
-        text = self.tokenizer.decode(list(response.completion_ids or ()), skip_special_tokens=True)
-        return response.response is None or text == response.response
+        text = self.tokenizer.decode(list(response.completion_ids), skip_special_tokens=True)
+        return response.text is None or text == response.text
 
-    def _by_ids(self, response: ResponseRecord) -> Example:
-        prompt, completion = response.problem.prompt_ids or (), response.completion_ids or ()
+    def _by_ids(self, response: Response) -> Example:
+        prompt, completion = response.prompt_ids, response.completion_ids
         if completion[-1] not in self.stop_ids and response.finish_reason != "length":
             completion = (*completion, completion_end(self.tokenizer, self.arguments, self.stop_ids))
         return Example(response.problem.id, (prompt, completion))
 
-    def _by_text(self, responses: Sequence[ResponseRecord], source: str) -> list[Example]:
-        problems, texts = [one.problem.as_problem() for one in responses], list[str]()
+    def _by_text(self, responses: Sequence[Response], source: str) -> list[Example]:
+        problems, texts = [one.problem for one in responses], list[str]()
         for one in responses:
-            if not one.problem.has_prompt or one.response is None:
+            if not one.has_prompt or one.text is None:
                 raise ArtifactError(
                     f"{one.place}: its token ids are of another tokenizer and its prompt is not recorded as text; "
                     "swerve sample records both"
                 )
-            texts.append(one.response)
+            texts.append(one.text)
         asked_ones = [problem for problem in problems if is_asked(problem)]
         rendered = iter(encode_prompts(self.tokenizer, asked_ones, self.arguments))
         for note in marks_notes(self.tokenizer, asked_ones):
             self.note(f"{source}: {note}")
         others = [one for one, problem in zip(responses, problems, strict=True) if not is_asked(problem)]
-        texts_read = [one.problem.prompt or "" for one in others]  # the text as the model read it
+        texts_read = [one.prompt or "" for one in others]  # the text as the model read it
         as_read = iter(encode_texts(self.tokenizer, texts_read, [one.place for one in others]))
         prompts = [
             next(rendered) if is_asked(problem) else Prompt(problem=problem, token_ids=tuple(next(as_read)))

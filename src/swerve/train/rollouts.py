@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from swerve.artifacts.files import part_path, remove
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table, write_table
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, response_from_row, response_row
+from swerve.artifacts.tables import read_table, write_table
 from swerve.config import DistillStage, RlStage, StageConfig
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.rewards import grade_all
@@ -34,7 +35,7 @@ from swerve.world import World
 SamplingStage = RlStage | DistillStage
 PENDING = "rollouts"
 """The trainer's state that holds rollouts which were sampled ahead."""
-_ORDER = ("group", "place")
+_ORDER = ("group", "sample")
 """Of the rows of the rollouts table."""
 _SYNC = ("seconds", "mean_difference", "max_difference")
 
@@ -187,7 +188,7 @@ def _moved(
     for part in world.exchange([_to_bytes(rows) for rows in sent]):
         for row in _from_bytes(part):
             prompt = Prompt(problem=problems[row["problem_id"]], token_ids=tuple(row["prompt_ids"]))
-            yield Member(row["group"], row["place"]), prompt, _rollout(row)
+            yield Member(row["group"], row["sample"]), prompt, _rollout(row, prompt.problem)
 
 
 def _targets(
@@ -210,8 +211,7 @@ def _targets(
 def _to_bytes(rows: list[dict[str, Any]]) -> bytes:
     if not rows:
         return b""
-    numbered = _with_numbers(ROLLOUTS_SCHEMA, _ORDER)
-    buffer, schema = pa.BufferOutputStream(), numbered.append(pa.field("entropy", pa.float64()))
+    buffer, schema = pa.BufferOutputStream(), ROLLOUTS_SCHEMA.append(pa.field("entropy", pa.float64()))
     with pa.ipc.new_stream(buffer, schema) as stream:
         stream.write_table(pa.Table.from_pylist(rows, schema=schema))
     sent: bytes = buffer.getvalue().to_pybytes()
@@ -246,7 +246,7 @@ def pending_state(context: StageContext) -> dict[str, dict[str, Tensor]]:
     if not context.pending:
         return {}
     (found,) = context.pending.values()
-    left_out = {*NO_SIGNAL, "place", "entropy"}
+    left_out = {*NO_SIGNAL, "sample", "entropy"}
     own = [{name: row[name] for name in row.keys() - left_out} for row in _rows(found, None)]
     parts = context.world.exchange([json.dumps(own).encode(), *[b""] * (context.world.size - 1)])
     rows = sorted((row for part in parts if part for row in json.loads(part)), key=lambda row: int(row["group"]))
@@ -282,28 +282,12 @@ def restore_pending(stage: StageConfig, context: StageContext, index: int, saved
 def _group(problem: Problem, rows: Sequence[Mapping[str, Any]]) -> RolloutGroup:
     """Return the group of rows of the rollouts table."""
     prompt = Prompt(problem=problem, token_ids=tuple(rows[0]["prompt_ids"]))
-    return RolloutGroup(prompt=prompt, rollouts=tuple(map(_rollout, rows)))
+    return RolloutGroup(prompt=prompt, rollouts=tuple(_rollout(row, problem) for row in rows))
 
 
-def _rollout(row: Mapping[str, Any]) -> Rollout:
-    return Rollout(
-        completion=Completion(
-            token_ids=tuple(row["completion_ids"]),
-            logprobs=tuple(row["logprobs"]),
-            finish_reason=row["finish_reason"],
-            entropy=row.get("entropy"),
-        ),
-        text=row["text"],
-        reward=Reward(
-            value=row["reward"],
-            status=row["status"],
-            answered=row["answered"],
-            parts=json.loads(row["parts"]),
-            extracted=row["extracted"],
-            detail=row["detail"],
-        ),
-        version=row["version"],
-    )
+def _rollout(row: Mapping[str, Any], problem: Problem) -> Rollout:
+    rollout = response_from_row(row, problem=problem).rollout
+    return replace(rollout, completion=replace(rollout.completion, entropy=row.get("entropy")))
 
 
 def _rewards(groups: Sequence[RolloutGroup], stage: SamplingStage) -> list[list[float]]:
@@ -356,9 +340,9 @@ def write_rollouts(
         index: 0-based number of the step in the stage.
         signals: what the step's updates did at their tokens; completions that are not in it were left out.
     """
-    rows = [row for part in found for row in _rows(part, signals)]
-    path = context.run.rollouts_path(context.first_step + index + 1)
-    write_together(path, rows, ROLLOUTS_SCHEMA, context.world, order=_ORDER)
+    step = context.first_step + index + 1
+    rows = [{**row, "step": step} for part in found for row in _rows(part, signals)]
+    write_together(context.run.rollouts_path(step), rows, ROLLOUTS_SCHEMA, context.world, order=_ORDER)
 
 
 def write_together(
@@ -403,26 +387,9 @@ def _rows(found: StepRollouts, signals: TokenSignals | None) -> list[dict[str, A
 
 
 def _row(member: Member, prompt: Prompt, rollout: Rollout, signal: SignalRow) -> dict[str, Any]:
-    """Return a row of the rollouts table, with the completion's place and entropy, which the table does not have."""
-    return {
-        "group": member.group,
-        "place": member.place,
-        "problem_id": prompt.problem.id,
-        "prompt_ids": list(prompt.token_ids),
-        "completion_ids": list(rollout.completion.token_ids),
-        "logprobs": list(rollout.completion.logprobs),
-        "text": rollout.text,
-        "reward": rollout.reward.value,
-        "parts": json.dumps(dict(rollout.reward.parts)),
-        "status": rollout.reward.status,
-        "answered": rollout.reward.answered,
-        "extracted": rollout.reward.extracted,
-        "detail": rollout.reward.detail,
-        "finish_reason": rollout.completion.finish_reason,
-        "entropy": rollout.completion.entropy,
-        "version": rollout.version,
-        **signal,
-    }
+    """Return a row of the rollouts table, with the completion's entropy, which the table does not have."""
+    row = response_row(Response.of(prompt, rollout, group=member.group, sample=member.place))
+    return {**{name: row[name] for name in ROLLOUTS_SCHEMA.names}, **signal, "entropy": rollout.completion.entropy}
 
 
 def rollout_metrics(found: StepRollouts, stage: SamplingStage, context: StageContext) -> Metrics:

@@ -11,9 +11,9 @@ from itertools import accumulate, product
 import numpy as np
 import pytest
 
+from swerve.artifacts.responses import Response
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.continuations import ContinuationSampler, Prefix
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.rollout import SamplingParams
 from swerve.seeds import derive_seed
 from swerve.types import Completion, Problem, Reward
@@ -132,10 +132,10 @@ def toy_problem(name: str) -> Problem:
     return Problem(id=name, family="toy", question="?", answer="a")
 
 
-def toy_rollout(index: int, words: str, *, wrong: Mapping[int, str] | None = None) -> ProbeSequence:
+def toy_rollout(index: int, words: str, *, wrong: Mapping[int, str] | None = None) -> Response:
     """A rollout written as 'a b eos'."""
     ids = tuple({"a": A, "b": B, "c": C, "eos": EOS}[word] for word in words.split())
-    return ProbeSequence(
+    return Response(
         sequence_id=index,
         problem=toy_problem(f"p{index}"),
         prompt_ids=(BOS,),

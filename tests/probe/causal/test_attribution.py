@@ -12,18 +12,18 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from swerve.artifacts.probe_causes import AttributionScore
+from swerve.artifacts.responses import Response
 from swerve.errors import MismatchError
 from swerve.models.model_folder import LoadedModel
 from swerve.probe.causal import attribution
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
 MARKED = 7  # what the planted model copies from
 
 
-def _sequence(prompt: Any, completion: Any, *, index: int = 0, problem: str = "a", wrong: Any = ()) -> ProbeSequence:
-    return ProbeSequence(
+def _sequence(prompt: Any, completion: Any, *, index: int = 0, problem: str = "a", wrong: Any = ()) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=problem, family="addition", question="", answer=""),
         prompt_ids=tuple(prompt),

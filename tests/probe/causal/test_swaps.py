@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA
 from swerve.config import AdditionTask, CausalConfig
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome
 from swerve.probe.causal.interventions import Control, Intervention, plan_interventions
 from swerve.probe.causal.swaps import count_continued, intervention_rows, look_sizes, run_interventions, verdict
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.problems import load_family
 from swerve.rollout import SamplingParams
 from swerve.types import Completion, Problem
@@ -26,8 +26,8 @@ def ids(text: str) -> tuple[int, ...]:
     return tuple(TOKENIZER(text, add_special_tokens=False)["input_ids"])
 
 
-def sequence(index: int = 0, *, completion: tuple[int, ...] = (*ids("carry 0 ; answer 0 1"), EOS)) -> ProbeSequence:
-    return ProbeSequence(
+def sequence(index: int = 0, *, completion: tuple[int, ...] = (*ids("carry 0 ; answer 0 1"), EOS)) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"p{index}", family="addition", question="5 + 6 =", answer="1 1"),
         prompt_ids=ids("5 + 6 ="),
@@ -67,7 +67,7 @@ class CopyingEngine:
         return results
 
 
-def at_spike(own: ProbeSequence, position: int, **tokens: int) -> Intervention:
+def at_spike(own: Response, position: int, **tokens: int) -> Intervention:
     return Intervention(sequence=own, position=position, selection="spike", tokens=tokens, spike=own)
 
 

@@ -14,6 +14,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import linregress
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import BIOGRAPHIES_SCHEMA, read_table, write_table
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
@@ -30,7 +31,6 @@ from swerve.probe.findings.biography import (
     summarise_biographies,
 )
 from swerve.probe.findings.parts import Intervals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
 FAST = Intervals()
@@ -46,7 +46,7 @@ def measurements(logprobs: list[list[float]], references: list[float], wrong: di
     columns["logprob_ref"] = np.tile(np.array(references, dtype=np.float32), (len(logprobs[0]), 1))
     return Measurements(
         sequences=tuple(
-            ProbeSequence(
+            Response(
                 sequence_id=sequence_id,
                 problem=Problem(id=f"p{sequence_id}", family="addition", question="", answer=""),
                 prompt_ids=(1,),

@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import divergence_correlates
 from swerve.probe.findings.parts import Intervals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import benjamini_hochberg
 from swerve.types import Problem
 
@@ -29,7 +29,7 @@ def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries", has_difficu
     columns["js"] = np.stack([rng.random(sum(lengths)), columns["entropy_ref"][0] ** 3])
     return Measurements(
         sequences=tuple(
-            ProbeSequence(
+            Response(
                 sequence_id=index,
                 problem=Problem(
                     id=f"p{index // 2}",
@@ -46,7 +46,7 @@ def rollouts(seed: int, *, num: int = 12, kinds: str = "{} carries", has_difficu
                 wrong={},
                 extracted=None,
                 correct=bool(rng.random() < 0.5),
-                source="dpo-1",
+                label="dpo-1",
             )
             for index, length in enumerate(lengths)
         ),
@@ -143,7 +143,7 @@ def test_scale_and_order_change_nothing_and_writers_are_apart() -> None:
 
     scaled = replace(DATA, columns={**DATA.columns, "js": 1000 * DATA.columns["js"]})
     assert means(scaled) == pytest.approx(means(DATA))
-    mixed = tuple(replace(one, source="rl-2" if one.sequence_id % 3 else "dpo-1") for one in DATA.sequences)
+    mixed = tuple(replace(one, label="rl-2" if one.sequence_id % 3 else "dpo-1") for one in DATA.sequences)
     figures = divergence_correlates(replace(DATA, sequences=mixed), divergence="js", intervals=FAST)
     lengths = {one.source: one.num for one in figures if one.correlate == "length"}
     assert lengths == {"dpo-1": 4, "rl-2": 8}

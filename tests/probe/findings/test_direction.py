@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_dynamics import Direction
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.correlates import move_directions
 from swerve.probe.findings.parts import Intervals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
 FAST = Intervals()
@@ -24,8 +24,8 @@ FAST = Intervals()
 
 def sequence(
     index: int, length: int, problem: str, *, correct: bool, wrong: dict[int, str] | None = None, source: str = "dpo-1"
-) -> ProbeSequence:
-    return ProbeSequence(
+) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=problem, family="addition", question="", answer=""),
         prompt_ids=(1,),
@@ -35,11 +35,11 @@ def sequence(
         wrong=wrong or {},
         extracted=None,
         correct=correct,
-        source=source,
+        label=source,
     )
 
 
-def measurements(sequences: list[ProbeSequence], moves: list[float], **columns: list[float]) -> Measurements:
+def measurements(sequences: list[Response], moves: list[float], **columns: list[float]) -> Measurements:
     """Reference log-probs -2, one checkpoint."""
     filled: dict[str, Any] = {name: np.ones((1, len(moves))) for name in STATISTICS}
     filled["logprob_ref"] = np.full((1, len(moves)), -2.0)
@@ -158,7 +158,7 @@ def test_an_infinite_log_probability_leaves_nothing_to_average() -> None:
 
 
 def test_writers_are_kept_apart() -> None:
-    own = [replace(one, source="rl-9") if one.correct else one for one in SEQUENCES]
+    own = [replace(one, label="rl-9") if one.correct else one for one in SEQUENCES]
     first, second = move_directions(replace(DATA, sequences=tuple(own)), divergence="js", intervals=FAST)
     assert (first.source, first.num_right, first.num_wrong) == ("rl-9", 2, 0)
     assert (second.source, second.num_right, second.num_wrong) == ("dpo-1", 0, 3)

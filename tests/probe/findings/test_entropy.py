@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.entropy import checkpoint_entropies, forking_overlaps, forking_tokens
 from swerve.probe.findings.parts import Intervals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
 FAST = Intervals()
 
 
-def sequence(index: int, length: int, wrong: dict[int, str]) -> ProbeSequence:
-    return ProbeSequence(
+def sequence(index: int, length: int, wrong: dict[int, str]) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
         prompt_ids=(1,),

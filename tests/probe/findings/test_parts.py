@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.responses import Response
 from swerve.config import SpikeConfig
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
@@ -27,15 +28,14 @@ from swerve.probe.findings.parts import (
     token_regions,
 )
 from swerve.probe.findings.spike_table import all_spikes
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import ratio_interval, share, skewed_mean_interval
 from swerve.types import Problem
 
 FAST = Intervals()
 
 
-def sequence(index: int, length: int, *, problem: str | None = None, source: str = "reference") -> ProbeSequence:
-    return ProbeSequence(
+def sequence(index: int, length: int, *, problem: str | None = None, source: str = "reference") -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=problem or f"p{index}", family="addition", question="", answer=""),
         prompt_ids=(1,),
@@ -45,11 +45,11 @@ def sequence(index: int, length: int, *, problem: str | None = None, source: str
         wrong={},
         extracted=None,
         correct=False,
-        source=source,
+        label=source,
     )
 
 
-def measurements(js: list[list[float]], sequences: list[ProbeSequence]) -> Measurements:
+def measurements(js: list[list[float]], sequences: list[Response]) -> Measurements:
     """The other columns are 1 throughout."""
     columns: dict[str, Any] = {name: np.ones((len(js), len(js[0])), dtype=np.float32) for name in STATISTICS}
     columns["js"] = np.array(js, dtype=np.float32)

@@ -9,12 +9,12 @@ import pytest
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import SpikeRecovery
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import planted_recovery, selector_scores
 from swerve.probe.findings.spikes import Spike
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import auc, average_precision, ranking_intervals, ratio_interval
 from swerve.types import Problem
 
@@ -27,8 +27,8 @@ HOW = Intervals(confidence=0.9)
 KNOWN = [index for index in range(18) if not 9 <= index < 12]
 
 
-def sequence(index: int) -> ProbeSequence:
-    return ProbeSequence(
+def sequence(index: int) -> Response:
+    return Response(
         sequence_id=index,
         problem=Problem(id=PROBLEMS[index], family="addition", question="", answer=""),
         prompt_ids=(1,),

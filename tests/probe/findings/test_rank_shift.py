@@ -9,21 +9,21 @@ from scipy import stats
 
 from swerve.artifacts.files import dump_json
 from swerve.artifacts.probe_findings import RankShift
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Intervals, rank_classes, rank_shifts, style_shares, text_writer
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import ratio_interval
 from swerve.types import Problem
 
 FAST = Intervals()
 
 
-def sequence(index: int, text: str, source: str) -> ProbeSequence:
+def sequence(index: int, text: str, source: str) -> Response:
     """One token a word, with the space after it."""
     ends = [place + 1 for place, character in enumerate(text + " ") if character == " "]
     ends[-1] -= 1
-    return ProbeSequence(
+    return Response(
         sequence_id=index,
         problem=Problem(id=f"p{index}", family="addition", question="", answer=""),
         prompt_ids=(1,),
@@ -33,11 +33,11 @@ def sequence(index: int, text: str, source: str) -> ProbeSequence:
         wrong={},
         extracted=None,
         correct=False,
-        source=source,
+        label=source,
     )
 
 
-def measurements(sequences: list[ProbeSequence], categories: list[str], **columns: list[float]) -> Measurements:
+def measurements(sequences: list[Response], categories: list[str], **columns: list[float]) -> Measurements:
     num = len(categories)
     filled: dict[str, Any] = {name: np.ones((1, num)) for name in STATISTICS}
     filled.update({name: np.array([values]) for name, values in columns.items()})

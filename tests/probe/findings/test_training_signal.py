@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from swerve.artifacts.files import dump_json
+from swerve.artifacts.responses import Response
 from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.training_signal import training_signals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.types import Problem
 
 OPTIONS: dict[str, Any] = {"divergence": "js", "intervals": Intervals(confidence=0.9)}
@@ -27,7 +27,7 @@ def _data(rows: list[dict[str, Any]], *, checkpoints=("rl-10",), references=("dp
         first = rows[index * per_sequence]
         problem = Problem(id=first.get("problem", str(index)), family="addition", question="", answer="")
         sequences.append(
-            ProbeSequence(
+            Response(
                 sequence_id=100 + index,
                 problem=problem,
                 prompt_ids=(1,),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from swerve.artifacts.responses import Response
 from swerve.cli.data_files import import_responses as import_file
 from swerve.config import AdditionTask
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.imported_problems import ProblemRecord, read_problems
+from swerve.formats.imported_problems import read_problems
 from swerve.formats.imported_responses import read_responses
 from swerve.formats.typed_fields import parse_fields
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.rollouts.imported import ImportSettings, evaluated_problems, import_responses
+from swerve.probe.rollouts.imported import ImportSettings, import_responses
 from swerve.probe.rollouts.tokenise import encode_after_ids, encode_response
 from swerve.problems import load_family
 from swerve.problems.family import problem_id
+from swerve.types import Problem
 from tests.chat_models import TURNS, byte_level, sentence_piece
 
 CHAT = (
@@ -178,7 +181,7 @@ def test_every_format_gives_the_same_sequences(tmp_path: Path, name: str) -> Non
     assert [one.population for one in found.sequences] == ["imported_right", "imported_wrong", "imported"]
     assert [one.correct for one in found.sequences] == [True, False, False]
     assert [one.sequence_id for one in found.sequences] == [0, 1, 2]
-    assert {one.source for one in found.sequences} == {"imported"}
+    assert {one.label for one in found.sequences} == {"imported"}
     first = found.sequences[0]
     assert (first.problem.id, first.problem.question, first.problem.answer, first.problem.kind) == (
         "p1",
@@ -224,7 +227,7 @@ def test_an_object_by_problem_id_with_problems_from_another_file(tmp_path: Path)
 def test_a_response_without_its_prompt_is_refused(tmp_path: Path) -> None:
     rows = [{"id": f"p{number}", "response": "c"} for number in range(8)]
     path = write(tmp_path / "r.jsonl", [*rows, {"id": "p0", "response": "d"}])
-    known = {"p3": ProblemRecord(id="p3", question="ab")}
+    known = {"p3": Response(problem=Problem(id="p3", family="imported", question="ab", answer=""))}
     message = (
         r"r.jsonl: no prompt for 8 of 9 responses \(problems 'p0', 'p1', 'p2', 'p4', 'p5' and 2 more\); "
         "give the problems' file with --problems, or add a field problem or prompt to each response"
@@ -302,9 +305,9 @@ def test_steps_are_checked_and_open_responses_graded_for_a_known_family(tmp_path
     right = wrong.replace("carry 0 ; 0 + 0 + 0 = 0 0 write 0", "carry 1 ; 0 + 0 + 1 = 0 1 write 1").replace(
         "answer 0 0 0", "answer 0 1 0"
     )
-    rows = [{"problem_id": "p", "question": "0 6 + 0 4 =", "gold": "0 1 0", "kind": "1 carry"}]
     path = write(tmp_path / "r.jsonl", [{"id": "p", "response": f" {text}"} for text in (wrong, right)])
-    problems = evaluated_problems(rows)
+    asked = Problem(id="p", family="imported", question="0 6 + 0 4 =", answer="0 1 0", kind="1 carry")
+    problems = {"p": Response(problem=asked)}
     found = import_responses(path, tokenizer=tokenizer, problems=problems, family=family).sequences
     assert [dict(one.wrong) for one in found] == [{11: "1"}, {}]
     assert [one.population for one in found] == ["imported_wrong", "imported_right"]
@@ -390,7 +393,7 @@ def test_missing_files(tmp_path: Path, name: str) -> None:
 def test_field_names(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [{"id": "a", "q": "x", "text": "y", "response": "not this"}])
     (record,) = read_responses(path, fields=parse_fields(["response=text", "problem = q"]))
-    assert (record.response, record.problem.question) == ("y", "x")
+    assert (record.text, record.problem.question) == ("y", "x")
     with pytest.raises(
         ArtifactError, match=r"has no field 'txt' \(--field response=txt\); did you mean 'text'\?; it has"
     ):
@@ -415,7 +418,7 @@ def test_wrong_problem_files(tmp_path: Path) -> None:
             read_problems(write(tmp_path / "p.jsonl", rows))
         assert message in str(caught.value)
     (one,) = read_problems(write(tmp_path / "p.jsonl", [{"id": 7, "problem": "x", "answer": 4}] * 2)).values()
-    assert (one.id, one.gold) == ("7", "4")
+    assert (one.problem.id, one.problem.answer) == ("7", "4")
 
 
 @pytest.mark.parametrize(("name", "value"), [("template", "chat"), ("ends", "always")])
@@ -430,7 +433,8 @@ def test_messages_and_the_beginning_of_the_answer_are_part_of_the_prompt(tmp_pat
     (chat,) = import_responses(write(tmp_path / "r.jsonl", [row]), tokenizer=tokenizer).sequences
     assert pieces(tokenizer, chat.prompt_ids) == ["<|user|>", "b", "<|user|>", "x", "<|assistant|>", "\n"]
     assert pieces(tokenizer, chat.completion_ids) == ["abc"]
-    known = {"a": ProblemRecord(id="a", question="x", messages=(("user", "x"),), prefix="z")}
+    asked = Problem(id="a", family="imported", question="x", answer="", messages=(("user", "x"),), prefix="z")
+    known = {"a": Response(problem=asked)}
     bare = write(tmp_path / "b.jsonl", [{"id": "a", "response": "abc"}])
     (begun,) = import_responses(bare, tokenizer=tokenizer, problems=known).sequences
     assert pieces(tokenizer, begun.prompt_ids)[-3:] == ["<|assistant|>", "\n", "z"]
@@ -486,7 +490,10 @@ def test_a_table_is_taken_with_its_ids_and_offsets(tmp_path: Path) -> None:
     table = tmp_path / "t.parquet"
     import_file(tmp_path / "r.jsonl", out=table, tokenizer=str(tmp_path / "tokenizer"), **options)
     again = import_responses(table, tokenizer=tokenizer)
-    assert again.sequences == direct.sequences
+    of_files: dict[str, Any] = {"place": "", "dialect": "", "sample": 0}
+    assert [replace(one, **of_files) for one in again.sequences] == [
+        replace(one, **of_files) for one in direct.sequences
+    ]
     assert dict(again.provenance["boundaries"]) == {"joint": 2, "split": 1}
     other = build_word_tokenizer(["ab", "x", "abc"])
     with pytest.raises(MismatchError, match=r"t.parquet holds the token ids of another tokenizer \(tokenizer\)"):

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve.artifacts.files import write_json
+from swerve.artifacts.responses import EVALUATION_SCHEMA, SEQUENCES_SCHEMA, Response, write_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.artifacts.tables import SEQUENCES_SCHEMA, read_table, write_table
+from swerve.artifacts.tables import read_table
 from swerve.config import AdditionTask, ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
@@ -20,13 +21,11 @@ from swerve.probe.rollouts.population import (
     Selection,
     probe_sequences,
     read_evaluated,
-    read_evaluation,
     select_rollouts,
-    sequence_rows,
 )
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import load_family
-from swerve.types import StepMark
+from swerve.types import Problem, StepMark
 
 FAMILY = load_family(AdditionTask(digits=2))
 TOKENIZER = build_word_tokenizer(FAMILY.words)
@@ -34,30 +33,24 @@ QUESTION = "0 6 + 0 4 ="
 FORGOTTEN = "6 + 4 + 0 = 1 0 write 0 carry 0 ; 0 + 0 + 0 = 0 0 write 0 carry 0 ; answer 0 0 0"
 
 
-def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False) -> dict[str, Any]:
-    return {
-        "problem_id": problem_id,
-        "kind": "1 carry",
-        "question": QUESTION,
-        "gold": "0 1 0",
-        "prompt_ids": TOKENIZER(QUESTION)["input_ids"],
-        "completion_ids": [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id],
-        "text": text,
+def row(problem_id: str = "p", *, text: str = FORGOTTEN, correct: bool = False, **known: Any) -> Response:
+    ids = [*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id]
+    values: dict[str, Any] = {
+        "problem": Problem(id=problem_id, family="addition", question=QUESTION, answer="0 1 0", kind="1 carry"),
+        "prompt_ids": tuple(TOKENIZER(QUESTION)["input_ids"]),
+        "completion_ids": tuple(ids),
         "extracted": "0 0 0",
         "status": "graded",
         "answered": True,
-        "correct": correct,
         "trace_right": False,
-        "num_tokens": 28,
-        "entropy": 0.1,
-        "sampled_reward": 0.0,
-        "num_samples": 2,
-        "difficulty": None,
+        "temperature": 0.0,
+        "sample": 0,
     }
+    return Response(text=text, correct=correct, **{**values, **known})
 
 
 def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
-    (sequence,) = probe_sequences([("imported_wrong", "x", row())], family=FAMILY, tokenizer=TOKENIZER)
+    (sequence,) = probe_sequences([row()], family=FAMILY, tokenizer=TOKENIZER)
     assert FORGOTTEN.split()[11] == "0"
     assert dict(sequence.wrong) == {11: "1"}
     assert sequence.first_wrong == 11
@@ -67,18 +60,21 @@ def test_the_forgotten_carry_is_the_only_wrong_position() -> None:
 
 
 def test_sequences_table(tmp_path: Path) -> None:
-    rollouts = [("reference_wrong_final_right", "dpo-8", row("a")), ("checkpoint_wrong", "rl-80", row("b"))]
+    rollouts = [
+        row("a", population="reference_wrong_final_right", label="dpo-8"),
+        row("b", population="checkpoint_wrong", label="rl-80"),
+    ]
     sequences = probe_sequences(rollouts, family=FAMILY, tokenizer=TOKENIZER)
-    write_table(tmp_path / "sequences.parquet", sequence_rows(sequences), SEQUENCES_SCHEMA)
+    write_responses(tmp_path / "sequences.parquet", sequences, SEQUENCES_SCHEMA)
     stored = read_table(tmp_path / "sequences.parquet", SEQUENCES_SCHEMA).to_pylist()
     assert [(one["sequence_id"], one["problem_id"], one["first_wrong"]) for one in stored] == [
         (0, "a", 11),
         (1, "b", 11),
     ]
-    assert [(one["population"], one["source"]) for one in stored] == [one[:2] for one in rollouts]
+    assert [(one["population"], one["label"]) for one in stored] == [(one.population, one.label) for one in rollouts]
     assert stored[0]["wrong_positions"] == [11]
     assert stored[0]["wrong_expected"] == ["1"]
-    assert stored[0]["completion_ids"] == row()["completion_ids"]
+    assert tuple(stored[0]["completion_ids"]) == row().completion_ids
     pieces = zip(stored[0]["token_starts"], stored[0]["token_ends"], strict=True)
     assert "".join(FORGOTTEN[start:end] for start, end in pieces) == FORGOTTEN
 
@@ -88,9 +84,7 @@ def evaluated(label: str, right: str, *, samples: dict[str, str] | None = None) 
     names = "abcdefgh"[: len(right)]
     greedy = [row(name, correct=mark == "R") for name, mark in zip(names, right, strict=True)]
     drawn = {
-        name: tuple(
-            {**row(name, correct=mark == "R"), "sample": i} for i, mark in enumerate((samples or {}).get(name, ""))
-        )
+        name: tuple(row(name, correct=mark == "R", sample=i) for i, mark in enumerate((samples or {}).get(name, "")))
         for name in names
     }
     return Evaluated(label=label, greedy=tuple(greedy), samples=drawn)
@@ -100,7 +94,7 @@ EVERYTHING = ProbeConfig(populations=("reference_wrong", "reference_right", "che
 
 
 def picked(selection: Selection) -> list[tuple[str, str, str]]:
-    return [(population, source, one["problem_id"]) for population, source, one in selection.rollouts]
+    return [(one.population, one.label or "", one.problem.id) for one in selection.rollouts]
 
 
 def test_greedy_selection_keeps_the_order_and_counts() -> None:
@@ -139,7 +133,7 @@ def test_split_selection_reads_what_did_not_decide() -> None:
     final = evaluated("rl-80", "WWW", samples={"a": "RRRR", "b": "RRWR", "c": "RRRR"})
     split = EVERYTHING.model_copy(update={"selection": "split"})
     selection = select_rollouts(reference, final, split, tie_seed=7)
-    assert [(one, row["problem_id"], row["sample"]) for one, _, row in selection.rollouts] == [
+    assert [(one.population, one.problem.id, one.sample) for one in selection.rollouts] == [
         ("reference_wrong_final_right", "a", 3),
         ("reference_wrong_final_wrong", "c", 2),
         ("reference_right", "a", 2),
@@ -208,31 +202,26 @@ def test_missing_and_stale_evaluations_are_refused(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     reference = checkpoint(run, "abc")
     with pytest.raises(ArtifactError, match=rf"dpo-8 has no evaluation .*; run swerve eval {tmp_path} first"):
-        read_evaluation(run, reference)
-    from swerve.artifacts.tables import EVALUATION_SCHEMA, SAMPLES_SCHEMA
-
+        read_evaluated(run, reference)
     path = run.evaluation_path(reference)
-    write_table(path.with_suffix(".parquet"), [row("a")], EVALUATION_SCHEMA)
+    table = path.with_suffix(".parquet")
+    write_responses(table, [row("a")], EVALUATION_SCHEMA)
     write_json(path, {"weights_sha256": "abc"})
-    assert [one["problem_id"] for one in read_evaluation(run, reference)] == ["a"]
+    assert [one.problem.id for one in read_evaluated(run, reference).greedy] == ["a"]
     with pytest.raises(ArtifactError, match="is of other weights than dpo-8; run swerve eval"):
-        read_evaluation(run, checkpoint(run, "def"))
+        read_evaluated(run, checkpoint(run, "def"))
     write_json(path, {"weights_sha256": "abc", "step": 7})
     with pytest.raises(ArtifactError, match=r"step_.*\.json is the evaluation of step 7; run swerve eval"):
-        read_evaluation(run, reference)
+        read_evaluated(run, reference)
     write_json(path, {"weights_sha256": "abc"})
-    assert read_evaluated(run, reference).samples == {"a": ()}  # evaluated before samples were kept
-    sample = {name: row("a")[name] for name in ("completion_ids", "text", "extracted", "status", "answered")}
-    drawn = [{**sample, "problem_id": "a", "sample": number, "correct": number == 1} for number in (0, 1)]
-    write_table(run.samples_path(reference), drawn, SAMPLES_SCHEMA)
+    drawn = [row("a", correct=number == 1, sample=number, temperature=1.0) for number in (0, 1)]
+    write_responses(table, [row("a"), *drawn], EVALUATION_SCHEMA)
     found = read_evaluated(run, reference)
-    assert [(one["sample"], one["correct"], one["question"]) for one in found.samples["a"]] == [
+    assert len(found.greedy) == 1
+    assert [(one.sample, one.correct, one.problem.question) for one in found.samples["a"]] == [
         (0, False, QUESTION),
         (1, True, QUESTION),
     ]
-    write_table(run.samples_path(reference), [{**drawn[0], "problem_id": "z"}], SAMPLES_SCHEMA)
-    with pytest.raises(ArtifactError, match="is of other problems than"):
-        read_evaluated(run, reference)
 
 
 SPANS = [(0, 3), (3, 5), (5, 9), (9, 9)]

@@ -7,12 +7,12 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from swerve.artifacts.metrics import append_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, response_schema
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, SIGNALS_SCHEMA, write_table
+from swerve.artifacts.tables import SIGNALS_SCHEMA, read_table, write_table
 from swerve.errors import ArtifactError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.recorded import stage_start, training_rollouts
@@ -76,7 +76,10 @@ def read(small_config, family, tokenizer, tmp_path):
     def do(tables: dict[int, list[dict[str, Any]]], *, max_rollouts: int = 100, stage: str = "rl", **more: Any) -> Any:
         for step, rows in tables.items():
             run.rollouts_path(step).parent.mkdir(exist_ok=True)
-            write_table(run.rollouts_path(step), [{**one, "version": step - 1} for one in rows], ROLLOUTS_SCHEMA)
+            known = {**dict.fromkeys(ROLLOUTS_SCHEMA.names), "version": step - 1}
+            write_table(
+                run.rollouts_path(step), [{**known, **one, "version": step - 1} for one in rows], ROLLOUTS_SCHEMA
+            )
         return training_rollouts(
             small_config, run, stage=stage, family=family, tokenizer=tokenizer, max_rollouts=max_rollouts, **more
         )
@@ -90,7 +93,7 @@ def test_a_rollout_becomes_a_sequence_with_the_signal_of_each_token(read, row, p
     assert (first.sequence_id, second.sequence_id) == (40, 41)
     # They know that the tokenizer, without a template, began nothing of the answers.
     assert [first.problem, second.problem] == [replace(problems[number], begun="") for number in (3, 5)]
-    assert {(one.population, one.source) for one in found.sequences} == {("training", "training")}
+    assert {(one.population, one.label) for one in found.sequences} == {("training", "training")}
     assert (first.correct, second.correct) == (True, False)
     assert first.extracted == problems[3].answer
     assert first.text[slice(*first.spans[0])] == problems[3].solution.split()[0]
@@ -168,12 +171,11 @@ def test_the_rollouts_of_another_step_are_named(read, row, tmp_path):
         read({})
 
 
-def test_rollouts_of_an_earlier_version_say_what_they_lack(read, row, tmp_path):
+def test_rollouts_without_a_signal_say_what_they_lack(read, row, tmp_path):
     read({FIRST + 1: [row(3)]})
-    names = [name for name in ROLLOUTS_SCHEMA.names if name not in ("advantages", "kl", "clipped")]
-    old = pa.schema([ROLLOUTS_SCHEMA.field(name) for name in names])
     path = RunDirectory(tmp_path).rollouts_path(FIRST + 1)
-    write_table(path, [{name: row(3)[name] for name in names}], old)
+    names = [name for name in ROLLOUTS_SCHEMA.names if name not in ("advantages", "kl", "clipped")]
+    write_table(path, read_table(path, response_schema(*names)), response_schema(*names))
     with pytest.raises(ArtifactError, match=r"lacks the columns \['advantages', 'kl', 'clipped'\]; make it again"):
         read({})
 

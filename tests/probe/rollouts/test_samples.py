@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError
 from swerve.probe.request import SELECTIONS
 from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.samples import ChosenRollouts, choose_rollouts, parse_conditions
 from swerve.types import Problem
 
@@ -28,8 +28,8 @@ def samples(*problems: tuple[str, str], length: int = 4, **more: Any) -> Importe
     return ImportedResponses(sequences=tuple(found), provenance={})
 
 
-def _sequence(problem: Problem, index: int, correct: bool, length: int) -> ProbeSequence:
-    return ProbeSequence(
+def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Response:
+    return Response(
         sequence_id=0,
         problem=problem,
         prompt_ids=(1,),
@@ -40,7 +40,7 @@ def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Probe
         extracted=None,
         correct=correct,
         population="imported",
-        source="imported",
+        label="imported",
     )
 
 
@@ -75,7 +75,7 @@ def test_one_sample_of_each_decides_and_is_read(selection: str, expected: list[s
     assert (chosen.rule, chosen.num_ties) == ("single", 0)
     assert chosen.reference_right == (False, True, False, True)
     assert chosen.final_right == (True, True, False, False)
-    assert {one.source for one in chosen.sequences} == {"dpo"}
+    assert {one.label for one in chosen.sequences} == {"dpo"}
     assert [one.problem.id for one in chosen.prompts] == ["a", "b", "c", "d"]
 
 
@@ -88,7 +88,7 @@ def test_other_populations_stand_beside_it() -> None:
         ("checkpoint_right", "a0"),
         ("checkpoint_wrong", "c0"),
     ]
-    assert [one.source for one in chosen.sequences] == ["dpo", "dpo", "dpo", "rl", "rl"]
+    assert [one.label for one in chosen.sequences] == ["dpo", "dpo", "dpo", "rl", "rl"]
     assert [one.sequence_id for one in chosen.sequences] == [0, 1, 2, 3, 4]
     right = choose(samples(*CELLS), samples(*AFTER), selection="reference_right_final_right", config=ProbeConfig())
     assert {name for name, _ in texts(right)} >= {"reference_wrong", "reference_right"}

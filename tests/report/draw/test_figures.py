@@ -16,8 +16,9 @@ import pytest
 from swerve.artifacts.files import read_json
 from swerve.artifacts.metrics import StepMetrics
 from swerve.artifacts.probe_summary import ProbeSummary
+from swerve.artifacts.responses import SEQUENCES_SCHEMA
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, SEQUENCES_SCHEMA, TOKENS_SCHEMA, read_table
+from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, TOKENS_SCHEMA, read_table
 from swerve.report.draw.panels import ChartPart
 from swerve.report.figures import figure_specs, write_all_figures
 from swerve.report.page import all_charts, all_sections

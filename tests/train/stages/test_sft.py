@@ -14,8 +14,9 @@ import yaml
 from transformers import GenerationConfig
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import Response
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.samples import Sample, SampledModel, SamplesInfo, SamplesTokenizer, write_samples
+from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError
 from swerve.models.model_folder import tokenizer_fingerprint
 from swerve.problems import load_family
@@ -27,7 +28,7 @@ from swerve.seeds import derive_seed
 from swerve.train import train
 from swerve.train.examples import ExampleReader
 from swerve.train.stages.sft import SftRunner
-from swerve.types import Completion, Problem, Reward
+from swerve.types import Completion, Problem, Prompt, Reward, Rollout
 from tests.chat_models import THINKS, TURNS, byte_level, save_model
 
 STAGE = {
@@ -224,6 +225,13 @@ def test_responses_are_learned_after_their_prompts(tiny, tmp_path):
         assert found.tokens == expected[name], name
 
 
+def _sample(problem, *, text, finish_reason):
+    completion = Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason=finish_reason)
+    rollout = Rollout(completion=completion, text=text, reward=Reward(value=1.0, status="graded"), version=0)
+    known = {"sample": 0, "label": "m", "prompt": problem.question, "temperature": 1.0, "seed": 0}
+    return Response.of(Prompt(problem=problem, token_ids=(3, 4)), rollout, **known)
+
+
 def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_models(tiny, tmp_path):
     _, tokenizer = tiny
     model = SampledModel(label="m", source="owner/m", fingerprint="", dtype="float32", device="cpu")
@@ -232,13 +240,8 @@ def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_mode
         **{"temperatures": (1.0,), "max_new_tokens": 4, "seed": 0, "swerve_version": "0"},
         tokenizer=SamplesTokenizer(name="owner/m", sha256=tokenizer_fingerprint(tokenizer)),
     )
-    sample = Sample(
-        problem=Problem(id="p", family="addition", question="1 + 1 =", answer="2"),
-        **{"index": 0, "label": "m", "prompt": "1 + 1 =", "text": "2", "temperature": 1.0, "seed": 0},
-        prompt_ids=(3, 4),
-        completion=Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason="length"),
-        reward=Reward(value=1.0, status="graded"),
-    )
+    problem = Problem(id="p", family="addition", question="1 + 1 =", answer="2")
+    sample = _sample(problem, text="2", finish_reason="length")
     write_samples(tmp_path / "own.parquet", info, [sample])
     (own,) = _reader(tiny).read([str(tmp_path / "own.parquet")])
     assert own.tokens == ((3, 4), (5, 6))  # as they are, cut off at the limit
@@ -246,7 +249,7 @@ def test_a_file_of_samples_is_learned_by_its_ids_where_the_tokenizer_is_the_mode
     write_samples(tmp_path / "other.parquet", other, [sample])
     (encoded,) = _reader(tiny).read([str(tmp_path / "other.parquet")])
     assert tokenizer.decode(encoded.tokens[1]) == "2"
-    ended = replace(sample, completion=replace(sample.completion, finish_reason="stop"))
+    ended = replace(sample, finish_reason="stop")
     write_samples(tmp_path / "ended.parquet", other, [ended])
     (encoded,) = _reader(tiny).read([str(tmp_path / "ended.parquet")])
     assert tokenizer.decode(encoded.tokens[1]) == f"2 {tokenizer.eos_token}"
@@ -306,23 +309,7 @@ def test_what_the_task_holds_out_is_not_learned_whichever_way_it_comes(load, tmp
         **{"temperatures": (1.0,), "max_new_tokens": 4, "seed": 0, "swerve_version": "0"},
         tokenizer=SamplesTokenizer(name="owner/m", sha256="other"),
     )
-    samples = [
-        Sample(
-            **{
-                "problem": p,
-                "index": 0,
-                "label": "m",
-                "prompt": p.question,
-                "text": "1",
-                "temperature": 1.0,
-                "seed": 0,
-            },
-            prompt_ids=(3, 4),
-            completion=Completion(token_ids=(5, 6), logprobs=(-1.0, -1.0), finish_reason="stop"),
-            reward=Reward(value=1.0, status="graded"),
-        )
-        for p in both
-    ]
+    samples = [_sample(p, text="1", finish_reason="stop") for p in both]
     write_samples(tmp_path / "samples.parquet", info, samples)
     held_out = held_out_of(family, seed=seed, keep=False)
     for name, source in sources.items():

@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from swerve.artifacts.probe_causes import Attribution, AttributionScore
+from swerve.artifacts.responses import Response
 from swerve.errors import MismatchError
 from swerve.models.head import num_ids_of
 from swerve.models.model_folder import LoadedModel
 from swerve.positions import forget_lengths
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import mean_interval
 
 AttributionMethod = Literal["gradient", "gradient_x_input", "attention"]
@@ -35,7 +35,7 @@ _POINTS_AT_A_TIME = 16
 class Spot:
     """A position of a rollout that is to be explained, such as a spike."""
 
-    sequence: ProbeSequence
+    sequence: Response
     position: int
     """In the completion; the token there is not part of what is explained."""
 
@@ -200,7 +200,7 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
 
 
 def summarise_attribution(
-    rows: Sequence[Mapping[str, Any]], sequences: Sequence[ProbeSequence], *, confidence: float
+    rows: Sequence[Mapping[str, Any]], sequences: Sequence[Response], *, confidence: float
 ) -> tuple[Attribution, ...]:
     """Return where the scores lie, for each model and method: on the prompt, nearby, on earlier wrong steps.
 
@@ -242,9 +242,7 @@ def summarise_attribution(
     )
 
 
-def _spot_scores(
-    row: Mapping[str, Any], by_id: Mapping[int, ProbeSequence]
-) -> dict[_ScoreKind, tuple[float, float] | None]:
+def _spot_scores(row: Mapping[str, Any], by_id: Mapping[int, Response]) -> dict[_ScoreKind, tuple[float, float] | None]:
     """Return of one spot the score on each kind of token, or its mean distance, and what equal scores would give."""
     scores = [*row["prompt_scores"], *row["completion_scores"]]
     length, num_prompt = len(scores), len(row["prompt_scores"])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.responses import Response
 from swerve.config import CrossSamplingConfig
 from swerve.config.probe import SwapPlace
 from swerve.models.model_folder import LoadedModel, stop_ids
@@ -30,7 +31,6 @@ from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
 from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.progress import Progress, ProgressTask
 from swerve.rewards.checks import grading_of
 from swerve.rollout.engine import make_engine
@@ -117,7 +117,7 @@ class CausalTests:
         }
         return intervention_rows(done, self._model(reference).tokenizer), entries
 
-    def _planned(self, sequences: Sequence[ProbeSequence]) -> list[Intervention]:
+    def _planned(self, sequences: Sequence[Response]) -> list[Intervention]:
         settings, final, divergence = self.plan.settings.causal, self.plan.final, self.plan.settings.divergence
 
         def by_rollout(values: NDArray[Any]) -> list[list[Any]]:
@@ -137,7 +137,7 @@ class CausalTests:
             others={name: self._chosen(name, sequences) for name in settings.selectors},
         )
 
-    def _chosen(self, selector: SwapPlace, sequences: Sequence[ProbeSequence]) -> list[int | None]:
+    def _chosen(self, selector: SwapPlace, sequences: Sequence[Response]) -> list[int | None]:
         """Return the position of each rollout at which a score is highest, or its first wrong token."""
         if selector == "first_wrong":
             return [sequence.first_wrong for sequence in sequences]
@@ -286,7 +286,7 @@ class CausalTests:
         return self._loaded[source.label]
 
 
-def _tokens(sequence: ProbeSequence) -> list[list[int]]:
+def _tokens(sequence: Response) -> list[list[int]]:
     return [list(sequence.prompt_ids), list(sequence.completion_ids)]
 
 

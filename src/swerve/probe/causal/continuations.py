@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from swerve.probe.rollouts.population import ProbeSequence
+from swerve.artifacts.responses import Response
 from swerve.rewards import grade_all
 from swerve.rollout import Engine, SamplingParams
 from swerve.rollout.groups import BatchGrader, completion_text
@@ -29,7 +29,7 @@ class Prefix:
     completion_ids: tuple[int, ...]
 
     @classmethod
-    def of(cls, sequence: ProbeSequence, length: int) -> Prefix:
+    def of(cls, sequence: Response, length: int) -> Prefix:
         """Return the first `length` tokens of a rollout."""
         return cls(
             problem=sequence.problem, prompt_ids=sequence.prompt_ids, completion_ids=sequence.completion_ids[:length]

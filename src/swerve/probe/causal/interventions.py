@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_causes import SwapPositions
+from swerve.artifacts.responses import Response
 from swerve.config import CausalConfig
 from swerve.probe.causal.continuations import Outcome, Prefix
 from swerve.probe.findings.parts import token_regions
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.seeds import derive_seed
 
 Arm = Literal["reference", "checkpoint", "alternative"]
@@ -43,11 +43,11 @@ class Control:
 class Intervention:
     """The tokens forced at one position of one rollout, one an arm; who continues, and the outcome of each arm."""
 
-    sequence: ProbeSequence
+    sequence: Response
     position: int
     selection: SwapPositions
     tokens: Mapping[Arm, int]
-    spike: ProbeSequence
+    spike: Response
     """The rollout whose spike this is, or is a control for; its problem is the unit of intervals."""
     policy: Policy = "reference"
     control: Control | None = None
@@ -89,7 +89,7 @@ class Intervention:
 
 
 def plan_interventions(
-    sequences: Sequence[ProbeSequence],
+    sequences: Sequence[Response],
     *,
     settings: CausalConfig,
     tops: Sequence[int],
@@ -136,7 +136,7 @@ def plan_interventions(
     planned: list[Intervention] = []
 
     def add(
-        selection: SwapPositions, spike: ProbeSequence, index: int, position: int, control: Control | None = None
+        selection: SwapPositions, spike: Response, index: int, position: int, control: Control | None = None
     ) -> None:
         likely = top_ref[index][position] if settings.alternative and top_ref is not None else ()
         planned.append(

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Literal
 
 from swerve.artifacts.probe_causes import PivotOverlap, Pivots
+from swerve.artifacts.responses import Response
 from swerve.config import PivotConfig
 from swerve.probe.causal.continuations import ContinuationSampler, Outcome, Prefix
 from swerve.probe.findings.parts import Intervals
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import difference_interval
 from swerve.statistics.hypothesis_tests import false_positive_rate, samples_for_false_positive_rate
 
@@ -39,7 +39,7 @@ class PrefixValue:
 class Pivot:
     """A token across which the value jumps."""
 
-    sequence: ProbeSequence
+    sequence: Response
     position: int
     """Of the token; its effect is V(position + 1) - V(position)."""
     search: float
@@ -77,7 +77,7 @@ class Pivot:
 class PivotSearch:
     """What a search found, and what it took."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     gap: float
     num_continuations: int
     """Of each prefix, in either sample set."""
@@ -101,7 +101,7 @@ def num_samples(settings: PivotConfig) -> int:
 
 
 def prefix_values(
-    sequences: Sequence[ProbeSequence],
+    sequences: Sequence[Response],
     sampler: ContinuationSampler,
     num: int,
     *,
@@ -145,7 +145,7 @@ def prefix_values(
 
 
 def find_pivots(
-    sequences: Sequence[ProbeSequence],
+    sequences: Sequence[Response],
     sampler: ContinuationSampler,
     *,
     settings: PivotConfig,
@@ -218,7 +218,7 @@ def _jump(known: Mapping[tuple[int, int], PrefixValue], index: int, start: int, 
 
 
 def _values_at(
-    sequences: Sequence[ProbeSequence],
+    sequences: Sequence[Response],
     sampler: ContinuationSampler,
     num: int,
     ends: Iterable[tuple[int, int]],

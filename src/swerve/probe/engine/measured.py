@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
 from swerve.probe.engine.forward import STATISTICS, TopTokens
 from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.token_categories import token_categories
 from swerve.progress import Progress, ProgressTask
 
@@ -52,7 +52,7 @@ class Pair:
 class Measurements:
     """What was measured on N completion tokens (all sequences, one after the other) at K checkpoints."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     checkpoints: tuple[str, ...]
     """Labels, K of them."""
     references: tuple[str, ...]
@@ -131,7 +131,7 @@ class Measurements:
             columns={name: column[kept] for name, column in self.columns.items()},
         )
 
-    def select(self, wanted: Callable[[ProbeSequence], bool]) -> Measurements:
+    def select(self, wanted: Callable[[Response], bool]) -> Measurements:
         """Return the part of the sequences for which `wanted` holds, in the same order."""
         kept = np.array([wanted(one) for one in self.sequences], dtype=np.bool_)
         tokens = np.repeat(kept, self.lengths)
@@ -144,7 +144,7 @@ class Measurements:
 
 
 def stack_measurements(
-    sequences: Sequence[ProbeSequence], stats: dict[tuple[str, str], DivergenceStats], categories: Sequence[str]
+    sequences: Sequence[Response], stats: dict[tuple[str, str], DivergenceStats], categories: Sequence[str]
 ) -> Measurements:
     """Put the statistics of each pair (labels of checkpoint and reference) side by side."""
     columns = {name: np.stack([getattr(one, name).numpy() for one in stats.values()]) for name in STATISTICS}
@@ -188,7 +188,7 @@ def token_table(data: Measurements) -> pa.Table:
     return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
 
 
-def topk_table(sequences: Sequence[ProbeSequence], tops: dict[str, TopTokens], pieces: Sequence[str]) -> pa.Table:
+def topk_table(sequences: Sequence[Response], tops: dict[str, TopTokens], pieces: Sequence[str]) -> pa.Table:
     """Return `topk.parquet`: one row a token and model (by label), by sequence, position and model.
 
     Args:
@@ -303,7 +303,7 @@ def measure_plan(plan: ProbePlan, *, store: Path | None, world: MeasureWorld | N
             on_tokens=shown.advance,
         )
         shown.finish()
-    categories = [category for one in plan.sequences for category in token_categories(one.text, one.spans)]
+    categories = [category for one in plan.sequences for category in token_categories(one.text or "", one.spans)]
     return Measurement(
         pairs=stack_measurements(plan.sequences, measured.stats, categories),
         null=_null(plan, measured.noise["batching"], measured.noise_positions.numpy(), categories),
@@ -317,8 +317,6 @@ def _null(plan: ProbePlan, stats: DivergenceStats, positions: NDArray[Any], cate
     """Return the null pair on the rollouts it covers."""
     ends = np.cumsum([len(one.completion_ids) for one in plan.sequences])
     known = set(positions.tolist())
-    covered: list[ProbeSequence] = [
-        one for one, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known
-    ]
+    covered: list[Response] = [one for one, end in zip(plan.sequences, ends.tolist(), strict=True) if end - 1 in known]
     label = plan.reference.label
     return stack_measurements(covered, {(label, label): stats}, [categories[index] for index in positions.tolist()])

@@ -164,9 +164,9 @@ def by_source(data: Measurements) -> dict[str, Measurements]:
     """Return the measurements of each writer's rollouts, by the writer's label, in order of first appearance."""
 
     def written_by(source: str) -> Measurements:
-        return data.select(lambda one: one.source == source)
+        return data.select(lambda one: one.label == source)
 
-    return {source: written_by(source) for source in dict.fromkeys(one.source for one in data.sequences)}
+    return {source: written_by(source) for source in dict.fromkeys(one.label or "" for one in data.sequences)}
 
 
 def token_regions(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -403,7 +403,7 @@ def style_shares(
         ValueError: not as many styles as tokens.
     """
     if styles is None:
-        styles = [mark for sequence in data.sequences for mark in token_styles(sequence.text, sequence.spans)]
+        styles = [mark for sequence in data.sequences for mark in token_styles(sequence.text or "", sequence.spans)]
     if len(styles) != len(data.categories):
         raise ValueError(f"{len(data.categories)} tokens need as many styles, got {len(styles)}")
     tokens, style = TokenIntervals.of(data, intervals), np.array(styles, dtype=np.bool_)

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_findings import Divergence, Recovery, SelectorRecovery, SpikeRecovery
+from swerve.artifacts.responses import Response
 from swerve.functional.kl_divergence import bernoulli_kl
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.spikes import Spike
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics.clusters import membership
 from swerve.statistics.ranking import auc_interval, ranking_intervals
 
@@ -168,7 +168,7 @@ _CHANCES = {
 
 
 def _spike_recovery(
-    sequences: Sequence[ProbeSequence],
+    sequences: Sequence[Response],
     spikes: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]],
     how: Intervals,
 ) -> tuple[SpikeRecovery, ...]:
@@ -197,7 +197,7 @@ def _spike_recovery(
     return tuple(entries)
 
 
-def _counts(sequences: Sequence[ProbeSequence], spikes: Sequence[Sequence[Spike]]) -> dict[str, Array]:
+def _counts(sequences: Sequence[Response], spikes: Sequence[Sequence[Spike]]) -> dict[str, Array]:
     """Return the counts of each rollout, and what they would be by chance."""
     rows = []
     for sequence, own in zip(sequences, spikes, strict=True):

@@ -11,11 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from swerve.artifacts.probe_findings import DIVERGENCES, Divergence, SpikeHits
+from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.probe.engine.measured import Measurements, labels
 from swerve.probe.findings.spikes import Spike, spikes_by_method, top_position
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.statistics import Estimate, mean_interval, share
 
 
@@ -23,7 +23,7 @@ from swerve.statistics import Estimate, mean_interval, share
 class SpikeTable:
     """Spikes of every sequence, checkpoint and divergence by every method, and where each divergence is highest."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     method: SpikeMethod
     """The method of the headline metrics."""
     found: Mapping[tuple[str, Divergence, str], Sequence[Sequence[Spike]]]
@@ -42,7 +42,7 @@ class SpikeTable:
         counts = [sum(map(len, by_sequence)) for by_sequence in self.found.values()]
         repeats = np.repeat(np.arange(len(counts)), counts)
 
-        def column(dtype: type, value: Callable[[ProbeSequence, Spike], Any]) -> NDArray[Any]:
+        def column(dtype: type, value: Callable[[Response, Spike], Any]) -> NDArray[Any]:
             return np.fromiter((value(*pair) for pair in each), dtype=dtype, count=len(each))
 
         columns = {

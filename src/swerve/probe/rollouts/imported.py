@@ -15,18 +15,11 @@ from typing import Any, Literal
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import sha256_file
+from swerve.artifacts.responses import IMPORTED, Response, read_provenance
 from swerve.errors import ArtifactError, ConfigError, MismatchError
-from swerve.formats.imported_problems import IMPORTED, ProblemRecord
-from swerve.formats.imported_responses import (
-    ResponseRecord,
-    check_prompts,
-    join_problems,
-    read_provenance,
-    read_responses,
-)
+from swerve.formats.imported_responses import check_prompts, join_problems, read_responses
 from swerve.grading.answers import find_answer
 from swerve.models.model_folder import tokenizer_fingerprint
-from swerve.probe.rollouts.population import ProbeSequence
 from swerve.probe.rollouts.tokenise import (
     Boundary,
     EncodedResponse,
@@ -79,7 +72,7 @@ class ImportSettings:
 class ImportedResponses:
     """The sequences of a file of responses, and where they are from."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     """Population `imported_right`, `imported_wrong` or, where it is not known which, `imported`."""
     provenance: Mapping[str, Any]
     """JSON values: file and digest, settings, numbers of responses and of each kind of boundary."""
@@ -89,7 +82,7 @@ def import_responses(
     path: Path,
     *,
     tokenizer: PreTrainedTokenizerBase,
-    problems: Mapping[str, ProblemRecord] | None = None,
+    problems: Mapping[str, Response] | None = None,
     fields: Mapping[str, str] | None = None,
     settings: ImportSettings | None = None,
     family: ProblemFamily | None = None,
@@ -124,7 +117,7 @@ def import_responses(
     check_prompts(path, records)
     encoder = ResponseEncoder(tokenizer, chosen)
     encoded = encoder.encode_all(records)
-    families = [None if one.problem.has_prompt else family for one in read]
+    families = [None if response.has_prompt else family for response in read]
     policies: Mapping[str, Any] | None = None
     if task is not None:
         policies, families = _task_policies(path, task, records), [load_family(task)] * len(read)
@@ -153,9 +146,7 @@ def import_responses(
     return ImportedResponses(sequences=graded, provenance=provenance)
 
 
-def cut_at_padding(
-    records: Sequence[ResponseRecord], tokenizer: PreTrainedTokenizerBase
-) -> tuple[list[ResponseRecord], int]:
+def cut_at_padding(records: Sequence[Response], tokenizer: PreTrainedTokenizerBase) -> tuple[list[Response], int]:
     """Cut responses before the first id that the tokenizer has no token for, and count these responses.
 
     Engines that sample from the padding of a model's output head write such ids. They have no probability here; what
@@ -165,19 +156,18 @@ def cut_at_padding(
         ArtifactError: no response is left.
     """
     size, num_cut = num_ids(tokenizer), 0
-    kept: list[ResponseRecord] = []
+    kept: list[Response] = []
     for record in records:
-        ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
-        if ids is None or max([*ids, *(prompt_ids or ())]) < size:
+        ids, prompt_ids = record.completion_ids, record.prompt_ids
+        if max((*ids, *prompt_ids), default=0) < size:
             kept.append(record)
             continue
         num_cut += 1
         length = next((index for index, token in enumerate(ids) if token >= size), len(ids))
-        if length and max(prompt_ids or (0,)) < size:
-            spans = None if record.spans is None else record.spans[:length]
-            kept.append(replace(record, completion_ids=ids[:length], spans=spans))
+        if length and max(prompt_ids) < size:
+            kept.append(replace(record, completion_ids=ids[:length], spans=record.spans[:length]))
     if not kept:
-        largest = max(records[0].completion_ids or (0,))
+        largest = max(records[0].completion_ids)
         raise ArtifactError(
             f"{records[0].place} has the token id {largest}, but the tokenizer has ids below {size} only, and every "
             "response begins with such an id; probe them with the models that they were sampled from"
@@ -185,13 +175,13 @@ def cut_at_padding(
     return kept, num_cut
 
 
-def _task_policies(path: Path, task: Task, records: Sequence[ResponseRecord]) -> dict[str, Any]:
+def _task_policies(path: Path, task: Task, records: Sequence[Response]) -> dict[str, Any]:
     """Return the policies of a task's grader on texts from elsewhere.
 
     Raises:
         ConfigError: the task has no grader, or a response without one of its own lacks the gold answer.
     """
-    open_ones = [one for one in records if not has_grader(one.problem.as_problem())]
+    open_ones = [response for response in records if not has_grader(response.problem)]
     if task.kind not in GRADERS:
         if open_ones:
             raise ConfigError(
@@ -199,7 +189,7 @@ def _task_policies(path: Path, task: Task, records: Sequence[ResponseRecord]) ->
                 f"{path} name none; name a task that has one ({', '.join(sorted(GRADERS))})"
             )
         return {}
-    lacking = sum(one.problem.gold is None for one in open_ones)
+    lacking = sum(not response.problem.answer for response in open_ones)
     if lacking and GRADERS[task.kind].needs_gold:
         raise ConfigError(
             f"{path}: {lacking} of {len(records)} responses have no gold answer, so {task.kind} cannot grade them; "
@@ -207,20 +197,6 @@ def _task_policies(path: Path, task: Task, records: Sequence[ResponseRecord]) ->
         )
     grading: Any = getattr(task, "grading", None) if "grading" in task.model_fields_set else None
     return outside_policies(task.kind, {} if grading is None else grading.model_dump(mode="json", exclude_unset=True))
-
-
-def evaluated_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, ProblemRecord]:
-    """Return the problems of an evaluation's rows by id, for responses to a run's own problems."""
-    return {
-        row["problem_id"]: ProblemRecord(
-            id=row["problem_id"],
-            question=row["question"],
-            gold=row["gold"],
-            kind=row["kind"],
-            difficulty=row.get("difficulty"),
-        )
-        for row in rows
-    }
 
 
 def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -234,39 +210,37 @@ def _check_tokenizer(path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 def _sequence(
     index: int,
-    record: ResponseRecord,
+    response: Response,
     encoded: EncodedResponse,
     family: ProblemFamily | None,
     policies: Mapping[str, Any] | None,
     *,
     ends: str,
-) -> ProbeSequence:
-    own = record.problem.as_problem(question=encoded.prompt)
+) -> Response:
+    own = response.problem
     metadata = {**own.metadata, "boundary": encoded.boundary, "ends": ends}
-    if record.set:
-        metadata["set"] = record.set
-    metadata |= {key: record.extra[key] for key in _CONDITIONED if key in record.extra and key not in metadata}
-    problem = replace(own, metadata=metadata)
+    if response.population:
+        metadata["set"] = response.population
+    metadata |= {key: response.extra[key] for key in _CONDITIONED if key in response.extra and key not in metadata}
+    problem = replace(own, question=own.question or encoded.prompt, metadata=metadata)
+    # What grades it: its own grader, the run's, or the task's.
     if family is None:
-        if record.problem.gold is None and not _needs_no_gold(problem):  # there is nothing that a grader could verify
+        if not problem.answer and not _needs_no_gold(problem):  # there is nothing that a grader could verify
             problem = replace(problem, family=IMPORTED, grader="")
     elif policies is None:
         problem = replace(problem, family=family.name)
     elif not has_grader(problem):
         problem = replace(problem, family=family.name, grading={**problem.grading, **policies})
-    return ProbeSequence(
+    answer = find_answer(encoded.text, _ANSWER_FORMS) if response.correct is not None else None
+    return replace(
+        encoded.put_into(response),
         sequence_id=index,
         problem=problem,
-        prompt_ids=encoded.prompt_ids,
-        completion_ids=encoded.completion_ids,
-        text=encoded.text,
-        spans=encoded.spans,
         wrong=marked_positions(family.check(problem, encoded.text), encoded.spans) if family else {},
-        extracted=record.extracted
-        or (find_answer(encoded.text, _ANSWER_FORMS) if record.correct is not None else None),
-        correct=bool(record.correct),
-        population=_POPULATIONS[record.correct],
-        source=IMPORTED,
+        extracted=response.extracted or answer,
+        correct=bool(response.correct),
+        population=_POPULATIONS[response.correct],
+        label=IMPORTED,
     )
 
 
@@ -274,10 +248,10 @@ def _needs_no_gold(problem: Problem) -> bool:
     return has_grader(problem) and not entry_for(problem).needs_gold
 
 
-def _with_verdicts(sequences: tuple[ProbeSequence, ...], *, regrade: bool) -> tuple[ProbeSequence, ...]:
+def _with_verdicts(sequences: tuple[Response, ...], *, regrade: bool) -> tuple[Response, ...]:
     """Grade the sequences of which the file does not say whether they are right, or all, where there is a grader."""
     left = [one for one in sequences if (regrade or one.population == IMPORTED) and has_grader(one.problem)]
-    rewards = grade_all([(one.problem, one.text) for one in left])
+    rewards = grade_all([(one.problem, one.text or "") for one in left])
     graded = {
         one.sequence_id: replace(
             one,
@@ -297,7 +271,7 @@ class ResponseEncoder:
     tokenizer: PreTrainedTokenizerBase
     settings: ImportSettings
 
-    def encode_all(self, records: Sequence[ResponseRecord]) -> list[EncodedResponse]:
+    def encode_all(self, records: Sequence[Response]) -> list[EncodedResponse]:
         """Return each response's tokens, after those of its problem's prompt; ids that it has are taken as they are.
 
         Raises:
@@ -305,13 +279,13 @@ class ResponseEncoder:
             ConfigError: end-of-sequence tokens are asked for and the tokenizer has none; the chat template fails.
         """
         through = [number for number, record in enumerate(records) if self._goes_through_template(record)]
-        problems = [records[number].problem.as_problem() for number in through]
+        problems = [records[number].problem for number in through]
         prompts = zip(encode_prompts(self.tokenizer, problems), prompt_texts(self.tokenizer, problems), strict=True)
         found = dict(zip(through, prompts, strict=True))
         asked = [(record, found.get(number)) for number, record in enumerate(records)]
         try:  # first where it may fail, then here: the tokens are too many to be sent
             if not looks_words_up(self.tokenizer):
-                num_chars = sum(len(record.response or "") + len(record.problem.prompt or "") for record in records)
+                num_chars = sum(len(record.text or "") + len(record.prompt or "") for record in records)
                 count = lambda one: len(self._encode_record(*one).completion_ids)  # noqa: E731
                 call_each(count, asked, shared_limits(), num_chars=num_chars)
         except BoundedCallError as error:
@@ -321,51 +295,45 @@ class ResponseEncoder:
             ) from None
         return [self._encode_record(*one) for one in asked]
 
-    def _goes_through_template(self, record: ResponseRecord) -> bool:
-        given = record.problem.prompt_ids, record.problem.prompt, record.completion_ids
+    def _goes_through_template(self, record: Response) -> bool:
+        is_given = record.prompt_ids or record.completion_ids or record.prompt is not None
         is_templated = self.settings.template == "auto" and bool(self.tokenizer.chat_template)
-        return is_templated and all(one is None for one in given) and bool(record.response)
+        return is_templated and not is_given and bool(record.text)
 
-    def _encode_record(self, record: ResponseRecord, templated: tuple[Prompt, str] | None) -> EncodedResponse:
-        if record.completion_ids is not None:
+    def _encode_record(self, record: Response, templated: tuple[Prompt, str] | None) -> EncodedResponse:
+        if record.completion_ids:
             return self._given(record)
-        if not record.response:
+        if not record.text:
             raise ArtifactError(f"{record.place}: response is empty; leave the record out or give the text")
         try:
-            encoded = self._encode(record.response, record.problem, templated)
+            encoded = self._encode(record, record.text, templated)
         except ValueError as error:
             raise ArtifactError(f"{record.place}: {error}") from None
         return self._ended(encoded)
 
-    def _encode(self, response: str, problem: ProblemRecord, templated: tuple[Prompt, str] | None) -> EncodedResponse:
-        if problem.prompt_ids is not None:
-            return encode_after_ids(self.tokenizer, problem.prompt_ids, response)
+    def _encode(self, record: Response, text: str, templated: tuple[Prompt, str] | None) -> EncodedResponse:
+        if record.prompt_ids:
+            return encode_after_ids(self.tokenizer, record.prompt_ids, text)
         if templated is not None:
-            prompt, text = templated
-            return encode_after_ids(self.tokenizer, prompt.token_ids, response, prompt=text)
-        if problem.prompt is not None:
-            return self._after_text(problem.prompt, response)
-        return self._after_text(_bare_text(problem), response)
+            prompt, filled = templated
+            return encode_after_ids(self.tokenizer, prompt.token_ids, text, prompt=filled)
+        return self._after_text(_bare_text(record.problem) if record.prompt is None else record.prompt, text)
 
     def _after_text(self, prompt: str, response: str) -> EncodedResponse:
         begin = self.tokenizer.bos_token
         already = isinstance(begin, str) and prompt.startswith(begin)  # a rendered template brings its begin token
         return encode_response(self.tokenizer, prompt, response, add_special_tokens=not already)
 
-    def _given(self, record: ResponseRecord) -> EncodedResponse:
+    def _given(self, record: Response) -> EncodedResponse:
         """Take ids as they are: no text is tokenised, and no end is added."""
-        ids, prompt_ids = record.completion_ids, record.problem.prompt_ids
-        assert ids is not None
-        assert prompt_ids is not None
-        if record.spans is not None and record.response is not None:
-            text, spans = record.response, record.spans
-        else:
+        ids, text, spans = record.completion_ids, record.text, record.spans
+        if not spans or text is None:
             text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
             spans = tuple(token_spans(self.tokenizer, ids, text))
         return EncodedResponse(
-            prompt=str(self.tokenizer.decode(list(prompt_ids), skip_special_tokens=True)),
+            prompt=str(self.tokenizer.decode(list(record.prompt_ids), skip_special_tokens=True)),
             text=text,
-            prompt_ids=prompt_ids,
+            prompt_ids=record.prompt_ids,
             completion_ids=ids,
             spans=spans,
             boundary=_BOUNDARIES.get(record.boundary or "", "ids"),
@@ -386,7 +354,7 @@ class ResponseEncoder:
         )
 
 
-def _bare_text(problem: ProblemRecord) -> str:
+def _bare_text(problem: Problem) -> str:
     """Return the texts of a prompt as a model without a chat template reads them."""
-    texts = [text for _, text in problem.messages] or [problem.question or ""]
+    texts = [text for _, text in problem.messages] or [problem.question]
     return "\n\n".join([*texts, *([problem.prefix] if problem.prefix else [])])

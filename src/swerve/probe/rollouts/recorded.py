@@ -6,24 +6,23 @@ tokens without an advantage, tell how much of the divergence came from elsewhere
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.metrics import read_metrics
+from swerve.artifacts.responses import ROLLOUTS_SCHEMA, Response, read_responses
 from swerve.artifacts.run import RunDirectory
-from swerve.artifacts.tables import ROLLOUTS_SCHEMA, read_table
 from swerve.config import Config, DistillStage
 from swerve.errors import ArtifactError
-from swerve.probe.rollouts.population import ProbeSequence, row_sequence
+from swerve.probe.rollouts.population import as_sequence
 from swerve.problems import ProblemFamily
 from swerve.prompts import template_arguments, with_beginnings
 from swerve.seeds import derive_seed
-from swerve.types import Reward
 
 POPULATION = "training"
 
@@ -34,7 +33,7 @@ Row = Mapping[str, Any]
 class TrainingRollouts:
     """Rollouts that a stage was trained on, and the signal at each of their tokens."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     signals: tuple[Row, ...]
     """Rows of `signals.parquet`, one per token, by sequence and position."""
     notes: tuple[str, ...] = ()
@@ -88,33 +87,28 @@ def training_rollouts(
     drawn = family.problems("train", seed=derive_seed(config.seed, "problems"))
     problems = {one.id: one for one in with_beginnings(tokenizer, drawn, template_arguments(config))}
     learns_from_all = any(one.label == stage and isinstance(one, DistillStage) for one in config.stages)
-    sequences: list[ProbeSequence] = []
+    sequences: list[Response] = []
     signals: list[Row] = []
     for step, count in zip(steps, _quotas(len(steps), max_rollouts), strict=True):
-        for row in _sampled(run, step, count, config.seed) if count else ():
-            if row["version"] is not None and row["version"] not in range(step - 1 - config.rollout.ahead, step):
+        path = run.rollouts_path(step)
+        for rollout in _sampled(path, count, derive_seed(config.seed, "probe", "training", step)) if count else ():
+            version, name = rollout.version, rollout.problem.id
+            if version is not None and version not in range(step - 1 - config.rollout.ahead, step):
                 raise ArtifactError(
-                    f"{run.rollouts_path(step)} was sampled by the weights of step {row['version']}, not by those "
-                    f"before step {step}: it is of another step; train again, or leave out the population 'training'"
+                    f"{path} was sampled by the weights of step {version}, not by those before step {step}: it is of "
+                    "another step; train again, or leave out the population 'training'"
                 )
-            if row["problem_id"] not in problems:
+            if name not in problems:
                 raise ArtifactError(
-                    f"{run.rollouts_path(step)} has the problem '{row['problem_id']}', which the recipe's task does "
-                    "not; the rollouts are of another recipe: train again, or leave out the population 'training'"
+                    f"{path} has the problem '{name}', which the recipe's task does not; the rollouts are of another "
+                    "recipe: train again, or leave out the population 'training'"
                 )
-            sequence = row_sequence(
-                first_id + len(sequences),
-                row,
-                row["text"],
-                problem=problems[row["problem_id"]],
-                family=family,
-                tokenizer=tokenizer,
-                correct=_is_right(row),
-                population=POPULATION,
-                source=POPULATION,
+            number = first_id + len(sequences)
+            named = replace(
+                rollout, problem=problems[name], sequence_id=number, population=POPULATION, label=POPULATION
             )
-            sequences.append(sequence)
-            signals += _signal_rows(sequence.sequence_id, step, row, learns_from_all=learns_from_all)
+            sequences.append(as_sequence(named, family=family, tokenizer=tokenizer))
+            signals += _signal_rows(number, step, rollout, learns_from_all=learns_from_all)
     return TrainingRollouts(
         sequences=tuple(sequences),
         signals=tuple(signals),
@@ -161,32 +155,25 @@ def _quotas(num_steps: int, total: int) -> list[int]:
     return [(place + 1) * total // num_steps - place * total // num_steps for place in range(num_steps)]
 
 
-def _sampled(run: RunDirectory, step: int, count: int, seed: int) -> list[Row]:
-    table = read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA)
-    rng = np.random.default_rng(derive_seed(seed, "probe", "training", step))
-    chosen = sorted(rng.permutation(table.num_rows)[:count].tolist())
-    rows: list[Row] = table.take(chosen).to_pylist()
-    return rows
+def _sampled(path: Path, count: int, seed: int) -> list[Response]:
+    rollouts = read_responses(path, ROLLOUTS_SCHEMA)
+    chosen = sorted(np.random.default_rng(seed).permutation(len(rollouts))[:count].tolist())
+    return [rollouts[place] for place in chosen]
 
 
-def _is_right(row: Row) -> bool:
-    return Reward(value=row["reward"], status=row["status"], parts=json.loads(row["parts"])).is_right
-
-
-def _signal_rows(sequence_id: int, step: int, row: Row, *, learns_from_all: bool) -> list[Row]:
-    length = len(row["completion_ids"])
-    columns: dict[str, Sequence[float | None]] = {
-        name: [None] * length if row[name] is None else row[name] for name in ("advantages", "kl", "clipped")
-    }
+def _signal_rows(sequence_id: int, step: int, rollout: Response, *, learns_from_all: bool) -> list[Row]:
+    unknown = (None,) * len(rollout.completion_ids)
+    columns = zip(rollout.advantages or unknown, rollout.clipped or unknown, rollout.kl or unknown, strict=True)
+    used = learns_from_all or bool(rollout.advantages)
     return [
         {
             "sequence_id": sequence_id,
             "position": position,
             "step": step,
-            "advantage": columns["advantages"][position],
-            "clipped": columns["clipped"][position],
-            "kl": columns["kl"][position],
-            "used": learns_from_all or row["advantages"] is not None,
+            "advantage": advantage,
+            "clipped": clipped,
+            "kl": kl,
+            "used": used,
         }
-        for position in range(length)
+        for position, (advantage, clipped, kl) in enumerate(columns)
     ]

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
 from swerve.probe.request import SELECTIONS, SelectionName
 from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.population import POPULATION, ProbeSequence, majority
+from swerve.probe.rollouts.population import POPULATION, majority
 from swerve.types import Problem
 
 _LENGTH = "length"
@@ -86,9 +87,9 @@ def _number(value: Any) -> float | None:
 class ChosenRollouts:
     """The rollouts to read, and the table they were chosen by."""
 
-    sequences: tuple[ProbeSequence, ...]
+    sequences: tuple[Response, ...]
     """Those of the headline population first."""
-    prompts: tuple[ProbeSequence, ...]
+    prompts: tuple[Response, ...]
     """One of each problem that the conditions leave, chosen or not: what cross-sampling answers."""
     reference_right: tuple[bool, ...]
     """Of every problem."""
@@ -106,7 +107,7 @@ class ChosenRollouts:
 class _Verdict:
     right: bool
     tied: bool
-    read: tuple[ProbeSequence, ...]
+    read: tuple[Response, ...]
 
 
 def choose_rollouts(
@@ -147,17 +148,17 @@ def choose_rollouts(
         _verdicts(group, left, label=label, tie_seed=tie_seed) for group, label in zip(groups, labels, strict=True)
     ]
     rights = [tuple(one.right for one in found) for found in verdicts]
-    chosen: dict[str, list[ProbeSequence]] = {selection: []}
+    chosen: dict[str, list[Response]] = {selection: []}
     for mine, theirs in zip(*verdicts, strict=True):
         for is_reference, one in ((True, mine), (False, theirs)):
             seen = set[str]()
             for sequence in one.read:
                 cell = (mine.right, theirs.right)
-                name = _population(selection, sequence.correct, cell=cell, is_reference=is_reference)
+                name = _population(selection, bool(sequence.correct), cell=cell, is_reference=is_reference)
                 if name and name not in seen and _fits(sequence, where):
                     seen.add(name)
                     chosen.setdefault(name, []).append(
-                        replace(sequence, population=name, source=labels[0] if is_reference else labels[1])
+                        replace(sequence, population=name, label=labels[0] if is_reference else labels[1])
                     )
     if not chosen[selection]:
         raise ConfigError(
@@ -216,14 +217,14 @@ def _population(selection: SelectionName, correct: bool, *, cell: tuple[bool, bo
     return "reference_wrong_final_wrong" if selection == POPULATION else "reference_wrong"
 
 
-def _by_problem(sequences: Sequence[ProbeSequence]) -> dict[str, list[ProbeSequence]]:
-    found: dict[str, list[ProbeSequence]] = {}
+def _by_problem(sequences: Sequence[Response]) -> dict[str, list[Response]]:
+    found: dict[str, list[Response]] = {}
     for one in sequences:
         found.setdefault(one.problem.id, []).append(one)
     return found
 
 
-def _shared(groups: Sequence[Mapping[str, Sequence[ProbeSequence]]], labels: tuple[str, str]) -> list[str]:
+def _shared(groups: Sequence[Mapping[str, Sequence[Response]]], labels: tuple[str, str]) -> list[str]:
     """Return the problems of both files in the order of the first."""
     shared = [name for name in groups[0] if name in groups[1]]
     if not shared:
@@ -242,7 +243,7 @@ def _shared(groups: Sequence[Mapping[str, Sequence[ProbeSequence]]], labels: tup
     return shared
 
 
-def _all_hold(problem: Problem, where: Sequence[Condition], group: Mapping[str, Sequence[ProbeSequence]]) -> bool:
+def _all_hold(problem: Problem, where: Sequence[Condition], group: Mapping[str, Sequence[Response]]) -> bool:
     for one in where:
         value = one.value_of(problem)
         if (
@@ -260,7 +261,7 @@ def _all_hold(problem: Problem, where: Sequence[Condition], group: Mapping[str, 
     return True
 
 
-def _values(group: Mapping[str, Sequence[ProbeSequence]], names: Sequence[str], where: Sequence[Condition]) -> str:
+def _values(group: Mapping[str, Sequence[Response]], names: Sequence[str], where: Sequence[Condition]) -> str:
     """Say which values there are."""
     parts = []
     for one in where:
@@ -270,21 +271,21 @@ def _values(group: Mapping[str, Sequence[ProbeSequence]], names: Sequence[str], 
     return "; ".join(parts)
 
 
-def _fits(sequence: ProbeSequence, where: Sequence[Condition]) -> bool:
+def _fits(sequence: Response, where: Sequence[Condition]) -> bool:
     return all(one.holds(len(sequence.completion_ids)) for one in where if one.key == _LENGTH)
 
 
-def _is_split(group: Mapping[str, Sequence[ProbeSequence]], names: Sequence[str]) -> bool:
+def _is_split(group: Mapping[str, Sequence[Response]], names: Sequence[str]) -> bool:
     return min(len(group[name]) for name in names) > 1
 
 
 def _verdicts(
-    group: Mapping[str, Sequence[ProbeSequence]], names: Sequence[str], *, label: str, tie_seed: int
+    group: Mapping[str, Sequence[Response]], names: Sequence[str], *, label: str, tie_seed: int
 ) -> list[_Verdict]:
     is_split, found = _is_split(group, names), []
     for name in names:
         samples = tuple(group[name])
         half = len(samples) // 2 if is_split else 1
-        right, tied = majority([one.correct for one in samples[:half]], tie_seed, label, name)
+        right, tied = majority([bool(one.correct) for one in samples[:half]], tie_seed, label, name)
         found.append(_Verdict(right=right, tied=tied, read=samples[half:] if is_split else samples[:1]))
     return found

@@ -6,12 +6,13 @@ Prompt and response are tokenised as one text, which is cut where the prompt's o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from tokenizers.decoders import DecodeStream
 from transformers import PreTrainedTokenizerBase
 
+from swerve.artifacts.responses import Response
 from swerve.tokens import Tokens, concatenates, decoded, has_unknown, tokenize, tokens_after
 from swerve.types import StepMark
 
@@ -32,6 +33,11 @@ class EncodedResponse:
     boundary: Boundary
     """joint: tokenised together, no token across the boundary; split: tokenised apart, or the boundary is between two
     words of which decoding may have dropped the space; ids: came as token ids."""
+
+    def put_into(self, response: Response) -> Response:
+        """Return a response with these tokens; its prompt's text stays as it was given."""
+        tokens: Any = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "prompt"}
+        return replace(response, **tokens)
 
 
 def encode_response(

@@ -12,17 +12,17 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from swerve.artifacts.files import fsync, remove
-from swerve.artifacts.tables import RESPONSES_SCHEMA, read_table
-from swerve.config.stages import RejectStage
-from swerve.errors import SwerveError
-from swerve.formats.imported_problems import ProblemRecord
-from swerve.formats.imported_responses import (
-    ResponseRecord,
+from swerve.artifacts.responses import (
+    RESPONSES_SCHEMA,
+    Response,
     read_provenance,
-    read_responses,
-    response_rows,
+    response_row,
     write_responses,
 )
+from swerve.artifacts.tables import read_table
+from swerve.config.stages import RejectStage
+from swerve.errors import SwerveError
+from swerve.formats.imported_responses import read_responses
 from swerve.formats.rejection import Rejection, keep_right
 from swerve.models.model_folder import LoadedModel, stop_ids, tokenizer_fingerprint, weights_fingerprint
 from swerve.prompts import encode_prompts, template_arguments
@@ -32,7 +32,7 @@ from swerve.rollout.engine import Engine, SamplingParams, make_engine
 from swerve.train.context import StageContext
 from swerve.train.frozen import load_named
 from swerve.train.stages.sft import SftRunner, example_reader
-from swerve.types import Problem, RolloutGroup
+from swerve.types import Problem
 
 _PROMPTS_AT_A_TIME = 64
 
@@ -137,7 +137,8 @@ def _collect(stage: RejectStage, context: StageContext) -> None:
     if context.world.is_main:
         joined = pa.concat_tables([read_table(path, RESPONSES_SCHEMA) for path in parts]).combine_chunks()
         provenance = {**read_provenance(parts[0]), "counts": dict(counts)}
-        write_responses(context.run.selected_path(stage.label), joined, provenance)
+        path = context.run.selected_path(stage.label)
+        write_responses(path, joined, RESPONSES_SCHEMA, table="responses", provenance=provenance)
         for path in parts:
             remove(path)
         fsync(parts[0].parent)  # or a power cut brings them back behind the stage's first checkpoint
@@ -157,35 +158,22 @@ def _sample_part(
         grade=grade_all,
     )
     rejection = Rejection(per_problem=stage.per_problem, seed=context.seed(stage.label, "keep"))
-    kept, counts = keep_right([one for group in groups for one in _responses(group, teacher.label)], rejection)
+    sampled = [
+        Response.of(group.prompt, rollout, label=teacher.label, sample=number)
+        for group in groups
+        for number, rollout in enumerate(group.rollouts)
+    ]
+    kept, counts = keep_right(sampled, rejection)
     totals = context.world.sums({key: value for key, value in asdict(counts).items() if key.startswith("num_")})
-    gathered = [row for part in context.world.gather(response_rows(kept)) for row in part]
+    rows = [row for part in context.world.gather(list(map(response_row, kept))) for row in part]
     order = {problems[slot].id: slot for slot in slots}
-    gathered.sort(key=lambda row: (order[row["problem_id"]], row["sample"]))
+    rows.sort(key=lambda row: (order[row["problem_id"]], row["sample"]))
     if context.world.is_main:
         write_responses(
             context.run.selected_part_path(stage.label, slots.start),
-            pa.Table.from_pylist(gathered, schema=RESPONSES_SCHEMA),
-            {**teacher.provenance, "counts": {name: int(total) for name, total in totals.items()}},
+            pa.Table.from_pylist(
+                [{name: row[name] for name in RESPONSES_SCHEMA.names} for row in rows], schema=RESPONSES_SCHEMA
+            ),
+            RESPONSES_SCHEMA,
+            provenance={**teacher.provenance, "counts": {name: int(total) for name, total in totals.items()}},
         )
-
-
-def _responses(group: RolloutGroup, label: str) -> list[ResponseRecord]:
-    """Return the completions of a problem as responses."""
-    problem = group.prompt.problem
-    asked = ProblemRecord.of(problem, prompt_ids=group.prompt.token_ids)
-    return [
-        ResponseRecord(
-            place=f"problem {problem.id!r}",
-            problem=asked,
-            response=rollout.text,
-            completion_ids=rollout.completion.token_ids,
-            correct=rollout.reward.is_right,
-            reward=rollout.reward.value,
-            extracted=rollout.reward.extracted,
-            label=label,
-            sample=number,
-            finish_reason=rollout.completion.finish_reason,
-        )
-        for number, rollout in enumerate(group.rollouts)
-    ]

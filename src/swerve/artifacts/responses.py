@@ -1,0 +1,409 @@
+"""A response: what a model wrote for a problem and what is known of it. One record, one Parquet schema, one conversion.
+
+Training's rollouts, evaluations, `swerve sample`, imported and selected responses and the sequences of a probe are all
+tables of responses. Each names the columns of `SCHEMA` that it has; what a table lacks is not known and read as such.
+What the one schema settles:
+
+- `text` is what the model wrote, without special tokens; null: only token ids are known.
+- `reward` and `correct` are the grader's; where `status` is null, those that another program recorded.
+- `label` names who wrote it: a model, a checkpoint, a program's own name. `step` is the step of training that it is
+  of, as its program counts (of a rollout: of the update that learns from it); `version` the updates that the weights
+  which wrote it had had.
+- `population` is the part of the data that it belongs to: a set of an imported file, or why the probe reads it.
+- `sample` numbers the responses to one problem by one model from 0 (int64, as files of other programs have any number).
+- A problem without a known answer or question has null there; `kind` is `all` and `family` `imported` where none is
+  known.
+- Lists are null where they are empty, objects (JSON as text) likewise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from swerve.artifacts.problem_records import problem_from_record, problem_record
+from swerve.artifacts.tables import PROVENANCE, read_table, write_table
+from swerve.errors import ArtifactError
+from swerve.types import Completion, Message, Problem, Prompt, Reward, Rollout
+
+IMPORTED = "imported"
+"""Family of problems of which no family is known; who wrote what came from elsewhere."""
+
+Ids = tuple[int, ...]
+Spans = tuple[tuple[int, int], ...]
+
+_IDS, _FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
+SCHEMA = pa.schema(
+    [
+        ("sequence_id", pa.int32()),  # number among the sequences of a probe
+        ("problem_id", pa.string()),
+        ("sample", pa.int64()),  # number among the responses to the problem, from 0
+        ("group", pa.int32()),  # number of the prompt within the step
+        ("label", pa.string()),  # who wrote it
+        ("step", pa.int64()),
+        ("version", pa.int64()),
+        ("population", pa.string()),
+        ("family", pa.string()),
+        ("kind", pa.string()),  # kind or level of the problem
+        ("difficulty", pa.float64()),  # of the problem
+        ("question", pa.string()),  # the problem, before any prompt format
+        ("gold", pa.string()),  # the right answer
+        ("messages", pa.string()),  # JSON list of {role, content}; null: the question or the prompt says it
+        ("problem_details", pa.string()),  # JSON object: the problem's other fields
+        ("prompt", pa.string()),  # the text as the model read it, chat template filled in
+        ("prompt_ids", _IDS),
+        ("completion_ids", _IDS),
+        ("logprobs", _FLOATS),  # of each sampled token at the temperature sampled at (greedy: at 1), nats
+        ("text", pa.string()),
+        ("token_starts", _IDS),  # character offsets into `text`, per token; empty span: no text
+        ("token_ends", _IDS),
+        ("boundary", pa.string()),  # joint | split: how text became ids; null: the ids were given, or there are none
+        ("reward", pa.float64()),  # null: none, or a failure, see status
+        ("correct", pa.bool_()),
+        ("parts", pa.string()),  # JSON object: of the reward
+        ("status", pa.string()),  # graded | unparsed | timeout | error
+        ("answered", pa.bool_()),  # whether there is an answer in the text
+        ("extracted", pa.string()),  # the answer that was read
+        ("detail", pa.string()),  # why there is no reward
+        ("finish_reason", pa.string()),
+        ("temperature", pa.float64()),  # 0: greedy
+        ("seed", pa.int64()),
+        ("advantages", _FLOATS),  # per token, as the update used them; null: it used none
+        ("kl", _FLOATS),  # the KL term at each token, nats; null: the objective has none
+        ("clipped", _FLOATS),  # the share of the updates that cut off the token's gradient; null: no clipping
+        ("wrong_positions", _IDS),  # positions of the wrong tokens
+        ("wrong_expected", pa.list_(pa.string())),  # what a right step has there, per wrong position
+        ("first_wrong", pa.int32()),  # position of the first wrong token; null: none known
+        ("trace_right", pa.bool_()),  # whether answer and steps are right; null: steps are not checked
+        ("entropy", pa.float32()),  # mean over the completion's positions, nats
+        ("place", pa.string()),  # file and line
+        ("extra", pa.string()),  # JSON object: the record's other fields
+    ]
+)
+"""Every column that a table of responses can have."""
+
+
+def response_schema(*names: str) -> pa.Schema:
+    """Return the schema of a table with some of the columns."""
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+_PROBLEM = ("problem_id", "family", "kind", "question", "gold", "messages", "difficulty", "problem_details")
+_VERDICT = ("reward", "correct", "parts", "status", "answered", "extracted", "detail")
+_TOKENS = ("prompt_ids", "completion_ids", "text", "token_starts", "token_ends")
+_SIGNAL = ("advantages", "kl", "clipped")
+ROLLOUTS_SCHEMA = response_schema(
+    *("group", "sample", "problem_id", "step", "version", "prompt_ids", "completion_ids", "logprobs", "text"),
+    *(*_VERDICT, "finish_reason", *_SIGNAL),
+)
+"""Of `rollouts/step_*.parquet`."""
+EVALUATION_SCHEMA = response_schema(
+    *("problem_id", "kind", "difficulty", "question", "gold", "temperature", "sample", "prompt_ids", "completion_ids"),
+    *("text", "reward", "correct", "status", "answered", "extracted", "finish_reason", "trace_right", "entropy"),
+)
+"""Of `eval/step_*.parquet`: of each problem the greedy completion, whose `temperature` is 0, and the sampled ones."""
+SAMPLES_SCHEMA = response_schema(
+    *(*_PROBLEM, "sample", "label", "prompt", "prompt_ids", "completion_ids", "logprobs", "text"),
+    *(*_VERDICT, "finish_reason", "temperature", "seed"),
+)
+"""Of the files that `swerve sample` writes."""
+RESPONSES_SCHEMA = response_schema(
+    *(*_PROBLEM, "sample", "label", "step", "population", "prompt", *_TOKENS, "boundary"),
+    *(*_VERDICT, "finish_reason", "temperature", "place", "extra"),
+)
+"""Of what `swerve data import` and `select` write."""
+SEQUENCES_SCHEMA = response_schema(
+    *("sequence_id", "problem_id", "kind", "population", "label", "question", "gold", *_TOKENS),
+    *("extracted", "correct", "first_wrong", "wrong_positions", "wrong_expected"),
+)
+"""Of the probe's `sequences.parquet`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What a model wrote for a problem. What is not known is None or empty.
+
+    Example: `Response(problem=problem, text="2 + 2 = 4", label="rl-80", sample=0, correct=True)`.
+    """
+
+    problem: Problem
+    text: str | None = None
+    """What the model wrote, without special tokens."""
+    label: str | None = None
+    """Who wrote it."""
+    step: int | None = None
+    version: int | None = None
+    sample: int | None = None
+    """Its number among the responses to the problem by one model."""
+    group: int | None = None
+    """Number of the prompt within the step of training."""
+    prompt: str | None = None
+    """The text exactly as the model read it, chat template included where there was one."""
+    prompt_ids: Ids = ()
+    completion_ids: Ids = ()
+    """The ids as they were sampled, end of sequence included."""
+    logprobs: tuple[float, ...] = ()
+    """Of each completion token at the temperature sampled at (greedy: at 1), nats."""
+    spans: Spans = ()
+    """Character offsets of each completion token in `text`; an empty span for special tokens."""
+    boundary: str | None = None
+    """How prompt and text became ids: `joint` or `split`; None: the ids were given, or there are none."""
+    reward: float | None = None
+    correct: bool | None = None
+    status: str | None = None
+    answered: bool | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    extracted: str | None = None
+    """The answer that a grader read."""
+    detail: str | None = None
+    finish_reason: str | None = None
+    """`length`: sampling stopped at a limit."""
+    temperature: float | None = None
+    seed: int | None = None
+    advantages: tuple[float | None, ...] = ()
+    kl: tuple[float | None, ...] = ()
+    clipped: tuple[float | None, ...] = ()
+    population: str = ""
+    """The part of the data that it belongs to."""
+    sequence_id: int = 0
+    """Its number among the sequences that a probe reads."""
+    wrong: Mapping[int, str] = field(default_factory=dict)
+    """Positions of wrong steps, ascending, each with what a right step has there."""
+    trace_right: bool | None = None
+    """Whether its answer and its steps are right; None: steps are not checked."""
+    entropy: float | None = None
+    """Mean over the completion's positions, nats."""
+    place: str = ""
+    """Where it is in its file, for messages."""
+    dialect: str = ""
+    """The layout that it was read from."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """The record's other fields."""
+
+    @classmethod
+    def of(cls, asked: Prompt, rollout: Rollout, **known: Any) -> Response:
+        """Return a sampled and graded completion, with what else is known of it."""
+        completion, reward = rollout.completion, rollout.reward
+        return cls(
+            problem=asked.problem,
+            prompt_ids=asked.token_ids,
+            completion_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            finish_reason=completion.finish_reason,
+            text=rollout.text,
+            version=rollout.version,
+            reward=reward.value,
+            correct=reward.is_right,
+            **{name: getattr(reward, name) for name in ("status", "answered", "parts", "extracted", "detail")},
+            **known,
+        )
+
+    @property
+    def rollout(self) -> Rollout:
+        """The sampled and graded completion that it was made of.
+
+        Raises:
+            ValueError: it is none: there are no log-probabilities, or it was not graded.
+        """
+        judged: Any = {name: getattr(self, name) for name in ("status", "answered", "parts", "extracted", "detail")}
+        ended: Any = self.finish_reason
+        return Rollout(
+            completion=Completion(token_ids=self.completion_ids, logprobs=self.logprobs, finish_reason=ended),
+            text=self.text or "",
+            reward=Reward(value=self.reward, **judged),
+            version=self.version or 0,
+        )
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether it is right: as recorded, else as its reward says; None where nothing says so.
+
+        A text without an answer is wrong; of one whose grader failed or reached a limit nothing is known.
+
+        >>> problem = Problem(id="p", family="math", question="1 + 1?", answer="2")
+        >>> Response(problem=problem, reward=0.2, parts={"correct": 1.0}).verdict
+        True
+        >>> Response(problem=problem, status="unparsed").verdict, Response(problem=problem, status="timeout").verdict
+        (False, None)
+        """
+        if self.correct is not None:
+            return self.correct
+        if self.reward is not None:
+            return Reward(value=self.reward, status="graded", parts=self.parts).is_right
+        return False if self.status == "unparsed" else None
+
+    @property
+    def first_wrong(self) -> int | None:
+        """Position of the first wrong token; None: none known."""
+        return next(iter(self.wrong), None)
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether it is known what the model read."""
+        return bool(self.prompt_ids) or any(self._said)
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """What two responses to one problem must agree in: the texts, or the ids where there are no texts."""
+        return self._said if any(self._said) else (self.prompt_ids,)
+
+    @property
+    def asked_texts(self) -> list[str]:
+        """What is asked, in each form that is known: the question, the prompt, the user's messages."""
+        said = [self.problem.question, self.prompt, *(text for role, text in self.problem.messages if role == "user")]
+        return [text for text in said if text]
+
+    @property
+    def _said(self) -> tuple[str | None, tuple[Message, ...], str]:
+        return self.prompt, self.problem.messages, self.problem.question
+
+
+_PLAIN = [one.name for one in fields(Response) if one.name in SCHEMA.names and one.name not in ("parts", "extra")]
+"""Fields that have a column of their name and type."""
+_OF_PROBLEM = {"id": "problem_id", "family": "family", "kind": "kind", "question": "question", "answer": "gold"}
+"""Field of a problem -> its column; `messages` and `difficulty` have one of their name, the rest is in one together."""
+_UNKNOWN = Problem(id="", family=IMPORTED, question="", answer="")
+"""A problem of which nothing is known."""
+
+
+def response_row(response: Response) -> dict[str, Any]:
+    """Return a response as a row of the table, with every column."""
+    problem = problem_record(response.problem)
+    said = {column: problem.pop(name) for name, column in _OF_PROBLEM.items()}
+    own = {name: problem.pop(name) for name in ("messages", "difficulty")}
+    details = {
+        name: value for name, value in problem.items() if getattr(response.problem, name) != getattr(_UNKNOWN, name)
+    }
+    plain = {name: getattr(response, name) for name in _PLAIN}
+    return {
+        **{name: None if value in ("", ()) and name != "text" else value for name, value in plain.items()},
+        **{name: value or None for name, value in said.items()},
+        "difficulty": own["difficulty"],
+        "messages": _json(own["messages"]),
+        "problem_details": _json(details),
+        "parts": _json(dict(response.parts)),
+        "extra": _json(dict(response.extra)),
+        "token_starts": [start for start, _ in response.spans] or None,
+        "token_ends": [end for _, end in response.spans] or None,
+        "wrong_positions": list(response.wrong),
+        "wrong_expected": list(response.wrong.values()),
+        "first_wrong": response.first_wrong,
+    }
+
+
+def _json(value: Any) -> str | None:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) if value else None
+
+
+def response_from_row(row: Mapping[str, Any], **known: Any) -> Response:
+    """Return the response of a row, which may lack columns; objects may be given as such or as JSON text.
+
+    Args:
+        row: the row.
+        known: fields of the response that are not taken from the row.
+
+    Raises:
+        ValueError: a value cannot be; the message says which column.
+    """
+    values = {name: row[name] for name in _PLAIN if row.get(name) is not None}
+    for name in values.keys() & {"prompt_ids", "completion_ids", "logprobs", *_SIGNAL}:
+        values[name] = tuple(values[name])
+    for name in ("parts", "extra"):
+        values[name] = from_json(row, name, dict) or {}
+    starts, ends = row.get("token_starts"), row.get("token_ends")
+    if starts is not None and ends is not None:
+        values["spans"] = tuple(zip(starts, ends, strict=True))
+    if row.get("wrong_positions"):
+        values["wrong"] = dict(zip(row["wrong_positions"], row["wrong_expected"], strict=True))
+    if "problem" not in known:
+        values["problem"] = row_problem(row)
+    return Response(**{**values, **known})
+
+
+def row_problem(row: Mapping[str, Any]) -> Problem:
+    """Return the problem of a row; see `response_from_row`."""
+    said = {name: row.get(column) for name, column in (*_OF_PROBLEM.items(), ("difficulty", "difficulty"))}
+    given = {name: getattr(_UNKNOWN, name) if value is None else value for name, value in said.items()}
+    details = from_json(row, "problem_details", dict) or {}
+    return problem_from_record({**details, **given, "messages": from_json(row, "messages", list)})
+
+
+def from_json(row: Mapping[str, Any], name: str, kind: type) -> Any:
+    """Return what a column holds as JSON text, or as what it says; None if it is empty.
+
+    Raises:
+        ValueError: it is not JSON of the kind.
+    """
+    value = row.get(name)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError(f"{name} is not JSON of its kind; make the table again") from None
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"{name} is not JSON of its kind; make the table again")
+    return value
+
+
+def write_responses(
+    path: Path,
+    responses: Sequence[Response] | pa.Table,
+    schema: pa.Schema,
+    *,
+    table: str | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> None:
+    """Write responses, or a table of them, with some of the columns; equal responses give equal bytes.
+
+    Args:
+        path: the file.
+        responses: in the order of the rows.
+        schema: some columns of `SCHEMA`.
+        table: what the file's metadata calls it; by default the file's name.
+        provenance: where the responses are from, JSON in the file's metadata; None: nothing is said.
+
+    Raises:
+        DiskFullError: no room.
+        ArtifactError: the operating system refuses.
+    """
+    metadata = {} if table is None else {"swerve_table": table}
+    if provenance is not None:
+        metadata[PROVENANCE] = json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    rows = responses
+    if not isinstance(responses, pa.Table):
+        rows = [{name: row[name] for name in schema.names} for row in map(response_row, responses)]
+    write_table(path, rows, schema, metadata=metadata)
+
+
+def read_responses(path: Path, schema: pa.Schema) -> list[Response]:
+    """Return the responses of a table, in the order of its rows, with what the columns of `schema` say.
+
+    Raises:
+        ArtifactError: the file is missing or damaged, lacks a column, or has a value that cannot be; the message names
+            the row.
+    """
+    responses = []
+    for number, row in enumerate(read_table(path, schema).to_pylist(), start=1):
+        try:
+            responses.append(response_from_row(row))
+        except (ValueError, TypeError) as error:
+            raise ArtifactError(f"{path}, row {number}: {error}") from None
+    return responses
+
+
+def read_provenance(path: Path) -> dict[str, Any]:
+    """Return what a table of responses says of where it comes from; empty for any other file."""
+    if path.suffix != ".parquet":
+        return {}
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        provenance = json.loads(metadata.get(PROVENANCE.encode(), b"{}"))
+    except (OSError, ValueError, RecursionError, pa.ArrowException):
+        return {}
+    return provenance if isinstance(provenance, dict) else {}
