@@ -62,15 +62,15 @@ _HALFWAY: Mapping[str, tuple[str, str, int, tuple[str, ...]]] = {
     "in-dpo": ("train", "open run/metrics.jsonl", 3, ("run/rollouts/dpo_pairs.parquet",)),
     "in-probe": (
         "probe",
-        r"remove run/probe/states/(?!.*tmp)",
+        r"rename run/probe/.*-summary.json",
         0,
         (
-            "run/probe/states/key-*/record.json",
-            "run/probe/states/key-*/unit-000000.safetensors",
-            "run/probe/states/parts/*.json",
+            "run/probe/states/facts-*",
+            "run/probe/states/pair-*",
+            "run/probe/states/swaps-*",
         ),
     ),
-    "in-grade": ("grade", "open verdicts.jsonl.partial", -1, ("verdicts.jsonl.partial",)),
+    "in-grade": ("grade", r"rename .*-verdicts.jsonl$", 0, ("verdicts.jsonl.partial/verdicts-*",)),
 }
 """Killed at an event of a command (an expression, and which that fits), and files that its repetition reads."""
 

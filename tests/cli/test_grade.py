@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from swerve.eval.answer_files import PartialVerdicts
+from swerve.artifacts.parts import Parts
+from swerve.eval import answer_files
+from swerve.eval.answer_files import grade_pairs
+from swerve.progress import SilentProgress
 from swerve.statistics import accuracy_interval
-from swerve.types import Reward
+from swerve.types import Problem
 
 Swerve = Callable[..., tuple[int, str, str]]
 
@@ -348,7 +351,7 @@ def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_p
     )
     partial = tmp_path / "out.jsonl.partial"
     deadline = time.monotonic() + 60
-    while not (partial.exists() and partial.read_text().count("\n") > 256):
+    while not list(partial.glob("verdicts-*")):
         assert process.poll() is None, process.stderr
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -356,8 +359,7 @@ def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_p
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert not (tmp_path / "out.jsonl").exists()
-    done_before = len(partial.read_text().splitlines()) - 1
-    assert done_before >= 256
+    done_before = 256 * len(list(partial.glob("verdicts-*")))
     log.unlink()
     assert swerve(*arguments)[0] == 0
     again = log.read_text().splitlines()
@@ -366,37 +368,22 @@ def test_an_interrupted_command_continues_where_it_stopped(swerve: Swerve, tmp_p
     assert not partial.exists()
 
 
-def _digit_flipped(lines: list[str]) -> list[str]:
-    return [*lines[:2], lines[2].replace("0.0", "1.0"), *lines[3:]]
-
-
-@pytest.mark.parametrize(
-    ("change", "num_believed"),
-    [
-        (list, 3),
-        (_digit_flipped, 1),
-        (lambda lines: [*lines[:2], "not a verdict", *lines[2:]], 1),
-        (lambda lines: [*lines[:2], "\udcff", *lines[3:]], 1),
-        (lambda lines: [lines[0], *reversed(lines[1:])], 0),
-        (lambda lines: [lines[0], *lines[2:]], 0),
-        (lambda lines: lines[:0], 0),
-    ],
-)
-def test_changed_lines_of_a_partial_output_are_graded_again(tmp_path: Path, change: Any, num_believed: int) -> None:
-    """Also on the second try: the file is written anew up to the line before."""
-    verdicts = [Reward(value=value, status="graded") for value in (1.0, 0.0, 1.0)]
-    path = tmp_path / "out.jsonl.partial"
-    first = PartialVerdicts(tmp_path / "out.jsonl", "f" * 64)
-    first.begin(verdicts[:1])
-    first.append(verdicts[1:])
-    lines = change(path.read_text().splitlines())
-    path.write_text("".join(f"{line}\n" for line in lines), errors="surrogateescape")
-    again = PartialVerdicts(tmp_path / "out.jsonl", "f" * 64)
-    assert again.read() == verdicts[:num_believed]
-    again.begin(again.read())
-    again.append(verdicts[num_believed:])
-    assert PartialVerdicts(tmp_path / "out.jsonl", "f" * 64).read() == verdicts
-    assert PartialVerdicts(tmp_path / "out.jsonl", "0" * 64).read() == []
+def test_damaged_verdicts_are_graded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(id="a", family="gsm8k", question="", answer="18", grader="gsm8k")
+    pairs = [(problem, f"#### {18 + number % 2}") for number in range(600)]
+    kept = Parts(tmp_path / "out.jsonl.partial", 0)
+    expected = grade_pairs(pairs, SilentProgress(), kept)
+    files = sorted((tmp_path / "out.jsonl.partial").iterdir())
+    assert len(files) == 3
+    files[1].write_bytes(files[1].read_bytes().replace(b"0.0", b"1.0", 1))
+    graded: list[int] = []
+    grade_all = answer_files.grade_all
+    monkeypatch.setattr(answer_files, "grade_all", lambda some: (graded.append(len(some)), grade_all(some))[1])
+    for _ in range(2):  # once
+        assert grade_pairs(pairs, SilentProgress(), kept) == expected
+    assert len(graded) == 1
+    assert grade_pairs(pairs, SilentProgress(), Parts(kept.folder, 1)) == expected
+    assert graded[1:] == [256, 256, 88]
 
 
 def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, tmp_path: Path) -> None:
@@ -405,14 +392,17 @@ def test_somebody_elses_file_beside_the_output_is_left_as_it_is(swerve: Swerve, 
     theirs.write_text("half of a download\n")
     status, _, err = swerve("grade", str(file), "--task", "gsm8k", "--out", str(tmp_path / "out.jsonl"))
     assert (status, theirs.read_text()) == (2, "half of a download\n")
-    assert f"{theirs} exists and is no interrupted grading; move it away" in err
+    assert f"{theirs} exists and is no interrupted work of swerve; move it away" in err
 
 
 def test_a_partial_output_of_other_policies_is_not_used(swerve: Swerve, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "rows.jsonl", [{"gold": "18", "response": "#### 18"}])
-    (tmp_path / "out.jsonl.partial").write_text("0" * 64 + '\n{"value": 0.0, "status": "graded"}\n')
+    others = Parts(tmp_path / "out.jsonl.partial", {"policies": {}})
+    others.begin()
+    others.put("verdicts", 0, [{"value": 0.0, "status": "graded"}])
     swerve("grade", "--task", "math", "extraction=hash", file.name, "--out", "out.jsonl")
     assert read_rows((tmp_path / "out.jsonl").read_text())[0]["value"] == 1.0
+    assert not (tmp_path / "out.jsonl.partial").exists()
 
 
 def test_the_letters_of_a_palindrome_decide_where_there_is_no_gold(swerve: Swerve, tmp_path: Path) -> None:

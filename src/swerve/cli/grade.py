@@ -89,10 +89,9 @@ def grade(
         pairs, left_out = answers.sample_pairs(samples, grading, is_named=task is not None), None
     _configure(workers, cpu_seconds, memory_mb)
 
-    # An interrupted command with the same digest continues from the verdicts beside its output.
-    digest = answers.grading_fingerprint(file, problems, grading, [cpu_seconds, memory_mb])
-    partial = answers.PartialVerdicts(out, digest) if out else None
-    rewards = answers.grade_pairs(pairs, console_progress(sys.stderr), partial)
+    # An interrupted command continues from the verdicts beside its output.
+    kept = answers.kept_verdicts(out, file, problems, grading, [cpu_seconds, memory_mb]) if out else None
+    rewards = answers.grade_pairs(pairs, console_progress(sys.stderr), kept)
     rows = [answers.graded_row(record, reward) for record, reward in zip(records, rewards, strict=True)]
     if out:
         write_text(out, _json_lines(rows))
@@ -101,8 +100,8 @@ def grade(
     summary = answers.grading_summary(file, grading, pairs, rewards)
     summary["left_out"] = left_out
     summary["audits"] = _compared(records, pairs, rewards, audits or ())
-    if partial:
-        partial.discard()
+    if kept:
+        kept.finish()
     if disagreements:
         found = [{"field": one["field"], **row} for one in summary["audits"] for row in one["disagreements"]]
         write_text(disagreements, _json_lines(found))

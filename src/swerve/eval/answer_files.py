@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import remove, sha256_file, write_text
+from swerve.artifacts.files import sha256_file
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.problem_records import read_problem
 from swerve.artifacts.responses import from_json
 from swerve.artifacts.samples import SampleFile
@@ -273,69 +272,15 @@ def read_known_problems(path: Path) -> dict[str, Problem]:
     return known
 
 
-class PartialVerdicts:
-    """The verdicts so far, beside the output: an interrupted run continues where it stopped.
+def kept_verdicts(
+    out: Path, file: Path, problems: Path | None, task: GradingTask, limits: Sequence[float | None]
+) -> Parts:
+    """Return the verdicts so far, beside the output: they depend on the files, the grader, its policies and limits.
 
-    After a first line with the fingerprint each line is a digest and a verdict. The digest is over all lines up to it,
-    so that a line that was changed, cut off or moved, and whatever comes after it, is graded again.
+    Raises:
+        ConfigError: what is there is somebody else's.
     """
-
-    def __init__(self, out: Path, fingerprint: str) -> None:
-        self._path = out.with_name(f"{out.name}.partial")
-        self._fingerprint = fingerprint
-        self._digest = hashlib.sha256(fingerprint.encode())
-
-    def read(self) -> list[Reward]:
-        """Return the verdicts of an interrupted run on the same input, in order; empty if there was no such run.
-
-        Raises:
-            ConfigError: the file is somebody else's, which would be overwritten.
-        """
-        try:
-            lines = self._path.read_bytes().split(b"\n")
-        except OSError:
-            return []
-        if lines != [b""] and not re.fullmatch(rb"[0-9a-f]{64}", lines[0]):
-            raise ConfigError(
-                f"{self._path} exists and is no interrupted grading; move it away, or give another name with --out"
-            )
-        if lines[0] != self._fingerprint.encode():
-            return []
-        digest, rewards = self._digest.copy(), list[Reward]()
-        for line in lines[1:-1]:  # a line cut off by a kill is not one
-            known, _, verdict = line.partition(b" ")
-            digest.update(verdict)
-            if known != digest.hexdigest().encode():
-                break
-            rewards.append(Reward(**json.loads(verdict)))
-        return rewards
-
-    def begin(self, known: Sequence[Reward]) -> None:
-        """Write the verdicts that are known already."""
-        self._digest = hashlib.sha256(self._fingerprint.encode())
-        write_text(self._path, f"{self._fingerprint}\n{self._lines(known)}")
-
-    def append(self, rewards: Sequence[Reward]) -> None:
-        """Add verdicts."""
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(self._lines(rewards))
-
-    def _lines(self, rewards: Sequence[Reward]) -> str:
-        """Return the next lines of the file."""
-        lines = []
-        for verdict in map(_reward_line, rewards):
-            self._digest.update(verdict.encode())
-            lines.append(f"{self._digest.hexdigest()} {verdict}\n")
-        return "".join(lines)
-
-    def discard(self) -> None:
-        """Remove the file."""
-        remove(self._path)
-
-
-def grading_fingerprint(file: Path, problems: Path | None, task: GradingTask, limits: Sequence[float | None]) -> str:
-    """Return a digest of all that the verdicts depend on."""
-    parts = {
+    inputs = {
         "file": sha256_file(file),
         "problems": sha256_file(problems) if problems else None,
         "grader": task.grader,
@@ -344,11 +289,9 @@ def grading_fingerprint(file: Path, problems: Path | None, task: GradingTask, li
         "limits": list(limits),
         "version": __version__,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _reward_line(reward: Reward) -> str:
-    return json_line({name: getattr(reward, name) for name in _RESULT_NAMES})
+    parts = Parts(out.with_name(f"{out.name}.partial"), inputs)
+    parts.begin()
+    return parts
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -356,23 +299,28 @@ def json_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, allow_nan=False, default=str)
 
 
-def grade_pairs(
-    pairs: Sequence[tuple[Problem, str]], progress: Progress, partial: PartialVerdicts | None = None
-) -> list[Reward]:
-    """Grade each text as an answer to its problem, in order; `partial` keeps the verdicts over an interruption."""
-    rewards = partial.read()[: len(pairs)] if partial else []
-    if partial:
-        partial.begin(rewards)
-    with progress.task("grade", len(pairs), done=len(rewards)) as task:
-        for start in range(len(rewards), len(pairs), _ROWS_AT_A_TIME):
-            graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
+def grade_pairs(pairs: Sequence[tuple[Problem, str]], progress: Progress, kept: Parts | None = None) -> list[Reward]:
+    """Grade each text as an answer to its problem, in order; `kept` has the verdicts of an interrupted command."""
+    rewards: list[Reward] = []
+    with progress.task("grade", len(pairs)) as task:
+        for start in range(0, len(pairs), _ROWS_AT_A_TIME):
+            # What was graded before the interruption is read.
+            known = kept.get("verdicts", start) if kept else None
+            if known is not None:
+                graded = [Reward(**verdict) for verdict in known]
+            else:
+                graded = grade_all(pairs[start : start + _ROWS_AT_A_TIME])
+                if kept:
+                    kept.put("verdicts", start, [_verdict(reward) for reward in graded])
             rewards += graded
-            if partial:
-                partial.append(graded)
             right = sum(reward.is_right for reward in rewards)
             failures = sum(reward.value is None for reward in rewards)
             task.advance(len(graded), right=right, failures=failures)
     return rewards
+
+
+def _verdict(reward: Reward) -> dict[str, Any]:
+    return {name: getattr(reward, name) for name in _RESULT_NAMES} | {"parts": dict(reward.parts)}
 
 
 def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
@@ -384,8 +332,7 @@ def graded_row(record: Record, reward: Reward) -> dict[str, Any]:
             while name in record.values:  # verdicts that were graded before
                 name = f"recorded_{name}"
             kept[name] = record.values[key]
-    verdict = {name: getattr(reward, name) for name in _RESULT_NAMES}
-    return {**kept, **verdict, "parts": dict(reward.parts)}
+    return {**kept, **_verdict(reward)}
 
 
 def grading_summary(

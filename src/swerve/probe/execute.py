@@ -12,6 +12,7 @@ import torch
 
 from swerve.artifacts import tables
 from swerve.artifacts.files import fsync, remove, sha256_file
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, write_responses
@@ -21,7 +22,6 @@ from swerve.models.sources import shared_bases
 from swerve.probe.causal.causal_tests import CausalTests
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
-from swerve.probe.engine.store import PartStore, fingerprint
 from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import SpikeTable, all_spikes
 from swerve.probe.plan import ProbePlan
@@ -155,7 +155,7 @@ class _Execution:
     def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> Tested:
         plan, world = self.plan, self.world
         world.doing("testing causes")
-        parts = PartStore(path=plan.states_path / "parts", key=self._key(), world=world)
+        parts = Parts(plan.states_path, self._inputs())
         tests = CausalTests(
             plan=plan, data=headline, spikes=spikes, tops=tops, parts=parts, progress=self.progress, world=world
         )
@@ -165,10 +165,10 @@ class _Execution:
             entries |= found
         return Tested(**entries)
 
-    def _key(self) -> str:
-        """Return what every unit of the causal tests depends on."""
+    def _inputs(self) -> list[Any]:
+        """Return what every result of the causal tests depends on."""
         plan = self.plan
-        return fingerprint(
+        return [
             __version__,
             torch.__version__,
             plan.seed,
@@ -180,7 +180,7 @@ class _Execution:
             plan.rollout.model_dump(mode="json"),
             plan.reference.fingerprint,
             [one.fingerprint for one in plan.checkpoints if one.label == plan.final],
-        )
+        ]
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]] | pa.Table) -> None:
         """Write a table; an optional one only if it has rows."""

@@ -8,11 +8,11 @@ from dataclasses import asdict, replace
 
 import torch
 
+from swerve.artifacts.parts import digest_of
 from swerve.artifacts.probe_summary import ProbeSummary, read_summary
 from swerve.errors import ArtifactError, ConfigError
 from swerve.models.model_folder import resolve_device
 from swerve.probe.engine.measured import measure_plan, plan_pairs
-from swerve.probe.engine.store import fingerprint
 from swerve.probe.execute import execute_in
 from swerve.probe.from_responses import check_unoccupied, choice_line, plan_responses, record_probe
 from swerve.probe.model_checks import check_models
@@ -110,7 +110,7 @@ def _valid_summary(request: ProbeRequest, log: StepLog, key: str) -> ProbeSummar
 def divergence_key(plan: ProbePlan) -> str:
     """Return a digest of all that the statistics of the tokens depend on."""
     settings = plan.settings
-    return fingerprint(
+    return digest_of(
         __version__,
         torch.__version__,
         [[one.label, one.fingerprint] for one in plan.models],
@@ -123,7 +123,7 @@ def divergence_key(plan: ProbePlan) -> str:
 def analysis_key(plan: ProbePlan) -> str:
     """Return a digest of all that the summary depends on."""
     problems = [one.problem for one in plan.sequences] + [one.problem for one in plan.prompts]
-    return fingerprint(
+    return digest_of(
         divergence_key(plan),
         [one.model_dump(mode="json") for one in (plan.settings, plan.runtime, plan.rollout, plan.compared)],
         [plan.seed, plan.confidence, plan.max_new_tokens, plan.final, dict(plan.steps), plan.population],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import json
 import random
 import sys
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
-from swerve.artifacts.files import read_json, sealed
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.model_folder import LoadedModel
@@ -26,6 +26,7 @@ from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.engine.forward import compare, forced_states, top_tokens
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
+from swerve.probe.engine.store import TENSORS
 
 TOKENIZER = build_word_tokenizer([str(digit) for digit in range(10)])
 SIZES: dict[str, Any] = {
@@ -216,8 +217,8 @@ def test_no_more_than_the_needed_heads_and_states_are_kept(monkeypatch: pytest.M
 
     def watched(self: Any, label: str, units: set[int]) -> None:
         original(self, label, units)
-        keys = {key for key, _ in self.store._units}
-        kept.append((label, sorted(self.heads), sum(key in self.plan.state_keys.values() for key in keys)))
+        num = sum(name.startswith("states-") for name in self.units._in_memory)
+        kept.append((label, sorted(self.heads), num // len(self.plan.units)))
 
     monkeypatch.setattr(module._Engine, "_run_model", watched)
     run(pairs=[("b", "ref"), ("c", "ref"), ("c", "b"), ("ref", "base")])
@@ -252,20 +253,17 @@ def test_a_finished_measurement_is_read_without_loading_a_model(tmp_path: Path) 
     assert [source.loads for source in again.values()] == [0, 0, 0, 0]
 
 
+def units_in(folder: Path) -> list[dict[str, Tensor]]:
+    """Return the tensors of every unit in a store."""
+    files = [path for path in sorted(folder.iterdir()) if not path.name.startswith("facts-")]
+    return [TENSORS.read(path.read_bytes().partition(b"\n")[2]) for path in files]
+
+
 def test_statistics_alone_stay_in_the_store_unless_states_are_kept(tmp_path: Path) -> None:
-    def names_of_tensors(folder: Path) -> set[str]:
-        from safetensors import safe_open
-
-        names: set[str] = set()
-        for path in folder.rglob("*.safetensors"):
-            with safe_open(path, framework="pt") as file:
-                names |= set(file.keys())
-        return names
-
     run(store=tmp_path / "a", clear=False)
-    assert names_of_tensors(tmp_path / "a") == set(STATS)
+    assert set().union(*units_in(tmp_path / "a")) == set(STATS)
     run(store=tmp_path / "b", keep=True)
-    assert names_of_tensors(tmp_path / "b") == {*STATS, "hidden"}
+    assert set().union(*units_in(tmp_path / "b")) == {*STATS, "hidden"}
 
 
 def test_kept_states_give_a_new_pair_without_a_forward(tmp_path: Path) -> None:
@@ -340,12 +338,12 @@ def test_damaged_files_are_computed_again(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"store": tmp_path, "keep": True, "tokens_per_batch": 1}
     expected = run(**settings)
     draw = random.Random(1)
-    files = sorted(tmp_path.rglob("*.safetensors"))
+    files = sorted([*tmp_path.glob("states-*"), *tmp_path.glob("pair-*")])
     assert len(files) == (4 + 4) * len(SEQUENCES)
     for path in draw.sample(files, 20):
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2] if draw.random() < 0.5 else data[:-1] + bytes([data[-1] ^ 255]))
-    for path in tmp_path.rglob("record.json"):
+    for path in tmp_path.glob("facts-*"):
         path.write_text("{")
     assert_identical(run(**settings), expected)
 
@@ -451,15 +449,16 @@ def test_other_tokenizers_are_refused_by_name_before_any_forward(size: int, mess
 
 def test_tokenizers_are_compared_also_when_everything_is_in_the_store(tmp_path: Path) -> None:
     run(store=tmp_path, keep=True, pairs=[("b", "ref")])
-    record = next(path for path in tmp_path.rglob("record.json") if not read_json(path)["pieces"])  # the second model's
-    record.write_text(json.dumps(sealed({**read_json(record), "tokenizer_sha256": "other"})))
+    for path in tmp_path.glob("facts-*"):
+        facts = json.loads(path.read_bytes().partition(b"\n")[2])
+        if not facts["pieces"]:  # the second model's
+            changed = json.dumps({**facts, "tokenizer_sha256": "other"}).encode()
+            path.write_bytes(hashlib.sha256(changed).hexdigest().encode() + b"\n" + changed)
     with pytest.raises(MismatchError, match="the tokenizers of b and ref differ"):
         run(store=tmp_path, keep=True, pairs=[("b", "ref")])
 
 
 def test_bfloat16_states_stay_bfloat16_and_logits_are_float32(tmp_path: Path) -> None:
-    from safetensors import safe_open
-
     models = {label: copy.deepcopy(MODELS[label]).bfloat16() for label in ("ref", "b")}
     measured = run(sources(models), [("b", "ref")], store=tmp_path, keep=True)
     assert_identical(run(sources(models), [("b", "ref")]), measured)
@@ -471,11 +470,7 @@ def test_bfloat16_states_stay_bfloat16_and_logits_are_float32(tmp_path: Path) ->
     torch.testing.assert_close(
         measured.stats["b", "ref"].kl_forward.double(), (p.exp() * (p - q)).sum(-1), rtol=1e-4, atol=1e-6
     )
-    dtypes = set()
-    for path in tmp_path.rglob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            dtypes |= {file.get_tensor("hidden").dtype for name in file.keys() if name == "hidden"}  # noqa: SIM118
-    assert dtypes == {torch.bfloat16}
+    assert {unit["hidden"].dtype for unit in units_in(tmp_path) if "hidden" in unit} == {torch.bfloat16}
 
 
 def large_vocabulary(size: int) -> dict[str, Any]:

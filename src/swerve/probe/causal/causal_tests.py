@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import Response
 from swerve.config import CrossSamplingConfig
 from swerve.config.probe import SwapPlace
@@ -26,7 +28,6 @@ from swerve.probe.causal.swap_effects import summarise_prediction, summarise_swa
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
 from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
-from swerve.probe.engine.store import PartStore
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores
 from swerve.probe.findings.spike_table import SpikeTable
@@ -55,7 +56,8 @@ class CausalTests:
     spikes: SpikeTable
     tops: Mapping[str, TopTokens]
     """The likeliest tokens at every position of the headline population, by label."""
-    parts: PartStore
+    parts: Parts
+    """The results so far."""
     progress: Progress
     world: World = field(default_factory=World)
     """The processes that share the work; all run the same tests."""
@@ -88,7 +90,9 @@ class CausalTests:
                     "model": source.label,
                     "spots": [[spot.sequence.sequence_id, spot.position, spot.prefix, spot.realised] for spot in spots],
                 }
-                rows += self.parts.get("attribution", depends, partial(self._attributed, spots, source))
+                rows += self._kept(
+                    "attribution", depends, partial(self._attributed, spots, source), on_found=lambda: None
+                )
                 task.advance(len(spots))
         return rows, {"attribution": summarise_attribution(rows, self.data.sequences, confidence=self.plan.confidence)}
 
@@ -187,7 +191,7 @@ class CausalTests:
                 for item in items
             ],
         }
-        drawn = self.parts.get(
+        drawn = self._kept(
             "swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source))
         )
         return [
@@ -253,8 +257,29 @@ class CausalTests:
             "graders": grading_of(prompt.problem for prompt in prompts),
         }
         num = count_cross_samples(settings, len(prompts), len(pilot))
-        found: Rows = self.parts.get("cross_sampling", depends, compute, on_found=lambda: task.advance(num))
+        found: Rows = self._kept("cross_sampling", depends, compute, on_found=lambda: task.advance(num))
         return found
+
+    def _kept(
+        self, name: str, depends: Mapping[str, Any], compute: Callable[[], Any], *, on_found: Callable[[], None]
+    ) -> Any:
+        """Return a result as JSON: what the first process has kept of it, else computed by all and kept.
+
+        Args:
+            name: of the kind of work, such as `swaps`.
+            depends: what the result depends on beside the inputs of the parts.
+            compute: makes the result, which is not None.
+            on_found: called where the result was computed before.
+        """
+        known = self.parts.get(name, depends) if self.world.is_main else None
+        (result,) = self.world.gather(known)[:1]
+        if result is not None:
+            on_found()
+            return result
+        result = compute()
+        if self.world.is_main:
+            self.parts.put(name, depends, result)
+        return json.loads(json.dumps(result))
 
     @property
     def _final(self) -> ModelSource:

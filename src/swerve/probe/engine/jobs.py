@@ -16,11 +16,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from swerve.artifacts.parts import digest_of
 from swerve.batch import TokenSequence, token_batches
 from swerve.functional.divergence import DivergenceStats
 from swerve.models.sources import ModelSource
 from swerve.probe.engine.forward import TopTokens
-from swerve.probe.engine.store import digest_of
 
 
 class MeasureWorld(Protocol):
@@ -58,7 +58,7 @@ class MeasureSettings:
     keep: bool = False
     """Keep the hidden states of every model in the store, so that further pairs need no forward pass."""
     clear: bool = True
-    """Empty the store at the end, unless `keep`; False leaves that to `clear_store`, once the results are safe."""
+    """Empty the store at the end, unless `keep`; False leaves that to the caller, once the results are safe."""
     noise_tokens: int | None = None
     """Completion positions of the null pairs, at most (but at least one unit); None for all."""
     noise_dtype: Literal["bfloat16", "float16"] | None = None

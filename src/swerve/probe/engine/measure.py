@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
@@ -37,7 +38,7 @@ from swerve.probe.engine.forward import (
 )
 from swerve.probe.engine.jobs import Job, Measured, MeasurePlan, MeasureSettings, MeasureWorld, plan_measurement
 from swerve.probe.engine.model_facts import ModelFacts, check_pair, check_sequences, model_facts, read_facts
-from swerve.probe.engine.store import StateStore, clear_store, open_store, pack_units, unpack_units
+from swerve.probe.engine.store import open_units, pack_units, unpack_units, versions
 
 # Logits of one model below which compiling takes longer than what it saves. The number of pairs plays no part: units of
 # a pair that is continued beside others must be computed as before.
@@ -83,7 +84,7 @@ def measure(
     measured = engine.collect()
     with_world.barrier()
     if settings.store is not None and settings.clear and not settings.keep:
-        clear_store(settings.store)
+        engine.units.finish()
     return measured
 
 
@@ -125,18 +126,19 @@ class _Engine:
     settings: MeasureSettings
     world: MeasureWorld
     on_tokens: Callable[[int], None]
-    store: StateStore = field(init=False)
+    units: Parts = field(init=False)
+    """Hidden states of each model and statistics of each pair, by forward batch."""
     heads: dict[str, Head] = field(init=False, default_factory=dict)
     facts: dict[str, ModelFacts] = field(init=False, default_factory=dict)
     device_type: str = field(init=False, default="cpu")
     missing: dict[Job, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = open_store(self.settings.store)
+        self.units = open_units(self.settings.store)
         mine = set(self._mine())
         for job in self.plan.jobs:
             todo = mine & set(job.units)
-            self.missing[job] = {unit for unit in todo if self.store.load(job.key, unit) is None}
+            self.missing[job] = {unit for unit in todo if self.units.get("pair", [job.key, unit]) is None}
 
     def run(self) -> None:
         for label in self.plan.order:
@@ -149,9 +151,7 @@ class _Engine:
                 self.on_tokens(sum(self.plan.num_tokens(unit) for unit in self._mine()))
         if not self._keep:  # a kill may have come between the statistics of a unit and its hidden states' end
             for label, unit in itertools.product(self.plan.order, self._mine()):
-                self.store.drop(self.plan.state_keys[label], unit)
-            for label in self.plan.order:
-                self.store.flush(self.plan.state_keys[label])
+                self.units.drop("states", [self.plan.state_keys[label], unit])
 
     def _mine(self) -> range:
         return range(self.world.rank, len(self.plan.units), self.world.size)
@@ -185,12 +185,12 @@ class _Engine:
         # Facts are known of the models that had their turn, and of this one.
         ready = [job for job in open_jobs if set(job.labels) <= self.facts.keys()]
         if stored is None and (self._keep or len(ready) < len(open_jobs)):
-            self.store.save(key, unit, {"hidden": hidden})
+            self.units.put("states", [key, unit], {"hidden": hidden})
         for job in ready:
             self._run_job(job, unit, turn, hidden)
         for other in {label, *(one for job in ready for one in job.labels)}:
             if not self._keep and not self._open_jobs(other, unit):
-                self.store.drop(self.plan.state_keys[other], unit)
+                self.units.drop("states", [self.plan.state_keys[other], unit])
 
     def _forward(self, turn: _Turn, unit: int) -> Tensor:
         if not turn.checked:
@@ -206,7 +206,7 @@ class _Engine:
         return [job for job, units in self.missing.items() if label in job.labels and unit in units]
 
     def _states(self, label: str, unit: int) -> Tensor | None:
-        tensors = self.store.load(self.plan.state_keys[label], unit)
+        tensors = self.units.get("states", [self.plan.state_keys[label], unit])
         return None if tensors is None else tensors["hidden"]
 
     def _run_job(self, job: Job, unit: int, turn: _Turn, hidden: Tensor) -> None:
@@ -219,7 +219,7 @@ class _Engine:
         if states[0] is None or states[1] is None:
             raise ArtifactError(_CHANGED)
         result = self._compare(job, states[0], states[1], head, ref_head, self.plan.unit_ids(unit))
-        self.store.save(job.key, unit, _as_tensors(result, job.tops))
+        self.units.put("pair", [job.key, unit], _as_tensors(result, job.tops))
         self.missing[job].discard(unit)
 
     def _compare(self, job: Job, p: Tensor, q: Tensor, head: Head, ref_head: Head, ids: Tensor) -> PairStatistics:
@@ -242,15 +242,19 @@ class _Engine:
         num_logits = self.plan.num_positions * vocabulary_size
         return "compiled" if num_logits >= _COMPILED_PAYS_FROM and compiled_available(self.device_type) else "eager"
 
+    @property
+    def _kept_facts(self) -> Parts:
+        return Parts(self.settings.store, versions())
+
     def _recall_facts(self, label: str) -> None:
-        facts = read_facts(self.store.load_record(self.plan.state_keys[label]))
+        facts = read_facts(self._kept_facts.get("facts", self.plan.state_keys[label]))
         if facts is not None and (facts.pieces or label != self.plan.order[0]):
             self.facts[label] = facts
 
     def _learn_facts(self, label: str, loaded: LoadedModel) -> None:
         self.facts[label] = model_facts(loaded, with_pieces=label == self.plan.order[0])
         if self.world.rank == 0:
-            self.store.save_record(self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
+            self._kept_facts.put("facts", self.plan.state_keys[label], dataclasses.asdict(self.facts[label]))
 
     def _check(self, label: str) -> None:
         # Pairs first: where tokenizers differ, an id that a model lacks is only the consequence.
@@ -285,7 +289,7 @@ class _Engine:
         """Return a job's tensors from all processes, in the order of the sequences."""
         found: dict[int, dict[str, Tensor]] = {}
         for unit in sorted(set(self._mine()) & set(job.units)):
-            tensors = self.store.load(job.key, unit)
+            tensors = self.units.get("pair", [job.key, unit])
             if tensors is None:
                 raise ArtifactError(_CHANGED)
             found[unit] = tensors
