@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from swerve.artifacts import files
+from swerve.artifacts.parts import Parts
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import read_samples
 from swerve.config import AdditionTask, RuntimeConfig, TableTask
@@ -136,7 +137,7 @@ def test_killed_at_any_write_it_continues_to_the_same_bytes(
         os._exit(0)  # not reached: there are more renames than points
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not path.exists()
-    written = list(path.with_name("one.parquet.partial").glob("[0-9]*.parquet"))
+    written = list(path.with_name("one.parquet.partial").glob("samples-*"))
     sample({"one": folder}, _settings(), out=path)
     assert path.read_bytes() == file.read_bytes()
     assert len(written) == max(0, (point - 1) // 2)
@@ -158,26 +159,26 @@ def _kill_at(point: int) -> None:
 def test_ctrl_c_keeps_what_was_sampled(
     file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, write = tmp_path / "one.parquet", sampling.write_samples
+    path, put = tmp_path / "one.parquet", Parts.put
 
-    def interrupted(place: Path, *rest: Any) -> None:
-        write(place, *rest)
+    def interrupted(*arguments: Any) -> None:
+        put(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sampling, "write_samples", interrupted)
+    monkeypatch.setattr(Parts, "put", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sample({"one": folder}, _settings(), out=path)
-    sampled: list[Path] = []
-    monkeypatch.setattr(sampling, "write_samples", lambda *rest: (sampled.append(rest[0]), write(*rest)))
+    sampled: list[list[int]] = []
+    monkeypatch.setattr(Parts, "put", lambda *rest: (sampled.append(rest[2]), put(*rest)))
     sample({"one": folder}, _settings(), out=path)
-    assert [one.name for one in sampled] == ["000002.parquet", "000004.parquet", "000006.parquet"]
+    assert sampled == [[2, 4], [4, 6], [6, 7]]
     assert path.read_bytes() == file.read_bytes()
 
 
 def _interrupted(folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sample all chunks and stop before they are joined; return the folder of the chunks."""
     with monkeypatch.context() as patched:
-        patched.setattr(sampling, "join_samples", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(sampling, "write_samples", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sample({"one": folder}, _settings(), out=path)
     return path.with_name(f"{path.name}.partial")
@@ -188,11 +189,11 @@ def test_a_damaged_part_is_sampled_again(
 ) -> None:
     path = tmp_path / "one.parquet"
     partial = _interrupted(folder, path, monkeypatch)
-    damaged = partial / "000002.parquet"
+    damaged, missing, *_ = sorted(partial.glob("samples-*"))
     data = bytearray(damaged.read_bytes())
     data[len(data) // 6] ^= 0xFF
     damaged.write_bytes(data)
-    (partial / "000006.parquet").unlink()
+    missing.unlink()
     sample({"one": folder}, _settings(), out=path)
     assert path.read_bytes() == file.read_bytes()
 
@@ -223,10 +224,7 @@ def test_other_settings_are_refused_by_name(
     if whole:
         shutil.copy2(file, path)
     else:
-        partial = path.with_name("one.parquet.partial")
-        partial.mkdir()
-        info = read_samples(file).info.model_dump(mode="json")
-        files.write_sealed(partial / "info.json", info)
+        Parts(path.with_name("one.parquet.partial"), sampling._compared(read_samples(file).info)).begin()
     with pytest.raises(ConfigError, match=rf"holds samples with other settings \({said}"):
         sample({"one": folder}, _settings(**changes), out=path)
 
@@ -364,7 +362,7 @@ def test_a_full_disk_is_noticed_before_any_sampling(folder: Path, tmp_path: Path
 
     monkeypatch.setattr("swerve.models.sources.load_model", None)
     monkeypatch.setattr(files, "fsync", full)
-    with pytest.raises(DiskFullError, match=r"disk full while writing .*info.json"):
+    with pytest.raises(DiskFullError, match=r"disk full while writing .*parts.json"):
         sample({"one": folder}, _settings(), out=tmp_path / "one.parquet")
 
 

@@ -351,6 +351,12 @@ def from_json(row: Mapping[str, Any], name: str, kind: type) -> Any:
     return value
 
 
+def responses_table(responses: Sequence[Response], schema: pa.Schema) -> pa.Table:
+    """Return responses as a table with some of the columns of `SCHEMA`."""
+    rows = [{name: row[name] for name in schema.names} for row in map(response_row, responses)]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
 def write_responses(
     path: Path,
     responses: Sequence[Response] | pa.Table,
@@ -375,9 +381,7 @@ def write_responses(
     metadata = {} if table is None else {"swerve_table": table}
     if provenance is not None:
         metadata[PROVENANCE] = json.dumps(provenance, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    rows = responses
-    if not isinstance(responses, pa.Table):
-        rows = [{name: row[name] for name in schema.names} for row in map(response_row, responses)]
+    rows = responses if isinstance(responses, pa.Table) else responses_table(responses, schema)
     write_table(path, rows, schema, metadata=metadata)
 
 

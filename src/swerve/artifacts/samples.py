@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from pydantic import JsonValue, ValidationError
 from swerve.artifacts.files import SEAL, sealed
 from swerve.artifacts.record import Record
 from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, read_responses, write_responses
-from swerve.artifacts.tables import PROVENANCE, read_table
-from swerve.errors import ArtifactError, MismatchError
+from swerve.artifacts.tables import PROVENANCE
+from swerve.errors import ArtifactError
 from swerve.types import FinishReason, Problem, RewardStatus
 
 SAMPLES_TABLE = "samples"
@@ -121,43 +120,6 @@ def write_samples(path: Path, info: SamplesInfo, samples: Sequence[Response] | p
     """
     said = sealed(info.model_dump(mode="json"))
     write_responses(path, samples, SAMPLES_SCHEMA, table=SAMPLES_TABLE, provenance=said)
-
-
-def join_samples(path: Path, info: SamplesInfo, parts: Sequence[Path], *, order: Sequence[str]) -> None:
-    """Write the file of all samples from files of some of the problems each.
-
-    Args:
-        path: the file.
-        info: of the whole and of each part.
-        parts: files of samples that `sampled_problems` took.
-        order: ids of all problems.
-
-    Raises:
-        ArtifactError: a part is damaged, or a problem lacks samples or has too many.
-        DiskFullError: no room.
-    """
-    table = pa.concat_tables([read_table(part, SAMPLES_SCHEMA) for part in parts]).combine_chunks()
-    places = {name: place for place, name in enumerate(order)}
-    ids, numbers = table.column("problem_id").to_pylist(), table.column("sample").to_pylist()
-    keys = [(places[name], number) for name, number in zip(ids, numbers, strict=True)]
-    wanted = [(place, number) for place in range(len(order)) for number in range(info.num_samples)]
-    ranks = sorted(range(len(keys)), key=keys.__getitem__)
-    if [keys[rank] for rank in ranks] != wanted:
-        raise ArtifactError(f"the parts of {path} do not hold {info.num_samples} samples of each problem; sample again")
-    write_samples(path, info, table.take(ranks).combine_chunks())
-
-
-def sampled_problems(part: Path, info: SamplesInfo) -> set[str]:
-    """Return the ids of the problems in a part, all of whose samples are there.
-
-    Raises:
-        ArtifactError: the part is damaged.
-        MismatchError: it is of other settings.
-    """
-    if read_samples_info(part) != info:
-        raise MismatchError(f"{part} is of other settings")
-    counts = Counter(read_table(part, SAMPLES_SCHEMA).column("problem_id").to_pylist())
-    return {name for name, count in counts.items() if count == info.num_samples}
 
 
 def is_samples_file(path: Path) -> bool:

@@ -1,38 +1,37 @@
 """Sample and grade completions of any models on any task, without a run; interrupted, it continues to the same bytes.
 
-Problems are sampled in chunks. Each chunk is written to a file of its own in `OUT.partial`, and the file at OUT is made
-of them when all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone.
+Problems are sampled in chunks. Each chunk is kept as a part in `OUT.partial`, and the file at OUT is made of them when
+all are there. A sample's seed depends on the command's seed, the problem and the sample's number alone.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from swerve.artifacts.files import TEMPORARY_PREFIX, remove, write_sealed
-from swerve.artifacts.responses import SAMPLES_SCHEMA, Response
+import pyarrow as pa
+
+from swerve.artifacts.parts import TABLE, Parts
+from swerve.artifacts.responses import SAMPLES_SCHEMA, Response, responses_table
 from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import (
     SampledModel,
     SamplesInfo,
     SamplesTokenizer,
     is_samples_file,
-    join_samples,
     read_samples_info,
-    sampled_problems,
     write_samples,
 )
 from swerve.artifacts.tables import read_table
 from swerve.config.engines import TorchEngineConfig
 from swerve.config.sampling import SampleSettings
-from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.errors import ArtifactError, ConfigError
 from swerve.models.model_folder import LoadedModel, resolve_device, stop_ids, tokenizer_fingerprint
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import CheckedModel, CheckpointSource, checkpoint_source, shared_bases
@@ -50,7 +49,6 @@ from swerve.types import Problem, Prompt
 from swerve.version import __version__
 from swerve.world import World, joined_world
 
-_INFO = "info.json"
 _NOT_COMPARED = ("swerve_version", "model.source", "tokenizer.name")
 """What may differ between an interrupted command and the one that continues it."""
 _DIGESTS = {
@@ -183,11 +181,6 @@ class _PromptedModel:
     texts: Sequence[str]
     """Of the prompts."""
 
-    @property
-    def ids(self) -> list[str]:
-        """Of the problems."""
-        return [prompt.problem.id for prompt in self.prompts]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
@@ -204,9 +197,15 @@ class _Plan:
         return self.path.with_name(f"{self.path.name}.partial")
 
     @property
-    def is_done(self) -> bool:
-        """Whether the file is there."""
-        return self.path.exists()
+    def parts(self) -> Parts:
+        """What was sampled so far, in chunks of problems."""
+        return Parts(self.partial, _compared(self.info), form=TABLE)
+
+    @property
+    def chunks(self) -> list[range]:
+        """The problems, by number, that are sampled and kept together: as many as fill a batch."""
+        num, size = len(self.model.prompts), self.settings.runtime.max_rows // self.settings.samples_per_temperature
+        return [range(num)[start : start + max(1, size)] for start in range(0, num, max(1, size))]
 
     def check_place(self) -> None:
         """Check that what is at the file's place is these samples, whole or begun.
@@ -215,31 +214,28 @@ class _Plan:
             ConfigError: it is something else; the message names the settings that differ.
             ArtifactError: it is damaged.
         """
-        if self.path.exists():
-            try:
-                if not is_samples_file(self.path):
-                    raise ConfigError(
-                        f"--out {self.path} exists and is no file of samples; give another name, or delete it if it "
-                        "was one"
-                    )
-                self._check_same(read_samples_info(self.path), self.path)
-                read_table(self.path, SAMPLES_SCHEMA)
-            except ArtifactError as error:
-                raise ArtifactError(f"{error}; to sample again, delete {self.path} or give another --out") from None
-        elif (self.partial / _INFO).is_file():
-            self._check_same(self.begun(), self.partial)
-        elif self.partial.exists() and not _is_empty(self.partial):
-            raise ConfigError(f"{self.partial} exists and is no interrupted sampling; give another name with --out")
+        if not self.path.exists():
+            begun = self.parts.begun()
+            if begun is not None:
+                self._check_same(begun, self.partial)
+            return
+        try:
+            if not is_samples_file(self.path):
+                raise ConfigError(
+                    f"--out {self.path} exists and is no file of samples; give another name, or delete it if it was one"
+                )
+            self._check_same(_compared(read_samples_info(self.path)), self.path)
+            read_table(self.path, SAMPLES_SCHEMA)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; to sample again, delete {self.path} or give another --out") from None
 
-    def begun(self) -> SamplesInfo:
-        """Return what the interrupted command wrote down of itself."""
-        return SamplesInfo.read(self.partial / _INFO, remedy=f"delete {self.partial}")
-
-    def _check_same(self, there: SamplesInfo, place: Path) -> None:
-        old, new = (_flat(one.model_dump(mode="json")) for one in (there, self.info))
-        names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in _NOT_COMPARED]
+    def _check_same(self, old: Mapping[str, Any], place: Path) -> None:
+        new = _compared(self.info)
+        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         if names:
-            shown = [_DIGESTS.get(one) or f"{one} {_short(old.get(one))}, now {_short(new.get(one))}" for one in names]
+            shown = [
+                _DIGESTS.get(name) or f"{name} {_short(old.get(name))}, now {_short(new.get(name))}" for name in names
+            ]
             more = [f"{len(shown) - _NUM_NAMED} more"] if len(shown) > _NUM_NAMED else []
             raise ConfigError(
                 f"{place} holds samples with other settings ({'; '.join([*shown[:_NUM_NAMED], *more])}); give the same "
@@ -247,16 +243,13 @@ class _Plan:
             )
 
 
-def _is_empty(folder: Path) -> bool:
-    """Whether there is nothing but what a kill left of the first file."""
-    return folder.is_dir() and all(one.name.startswith(TEMPORARY_PREFIX) for one in folder.iterdir())
-
-
-def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a mapping, those of `model` and `tokenizer` under dotted names."""
-    parts = {name: one for name, one in value.items() if name in ("model", "tokenizer")}
-    inner = {f"{name}.{key}": one for name, part in parts.items() for key, one in part.items()}
-    return {**{name: one for name, one in value.items() if name not in parts}, **inner}
+def _compared(info: SamplesInfo) -> dict[str, Any]:
+    """Return what samples depend on, as JSON; the entries of `model` and `tokenizer` under dotted names."""
+    entries: dict[str, Any] = {}
+    for name, value in info.model_dump(mode="json").items():
+        inner = {f"{name}.{key}": entry for key, entry in value.items()} if name in ("model", "tokenizer") else None
+        entries |= {name: value} if inner is None else inner
+    return {name: value for name, value in entries.items() if name not in _NOT_COMPARED}
 
 
 def _short(value: Any) -> str:
@@ -343,72 +336,42 @@ def _sample_model(plans: Sequence[_Plan], world: World, progress: Progress) -> N
     world.doing("sampling", plans[0].model.source.label)
     load = functools.cache(lambda: replace(plans[0].model.source, device=world.device).load())
     for plan in plans:
-        if plan.is_done:
+        if plan.path.exists():
             progress.note(f"{plan.path} is complete: nothing to do")
         else:
-            with _begun(plan, world):
-                _sample_rest(plan, load, world, progress)
+            _sample_file(plan, load, world, progress)
+        world.barrier()
         if world.is_main:
-            _remove_begun(plan)
+            plan.parts.finish()
         world.barrier()
 
 
-def _sample_rest(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
+def _sample_file(plan: _Plan, load: Callable[[], LoadedModel], world: World, progress: Progress) -> None:
     """Sample what an interruption left, and write the whole file."""
-    left = _left(plan, progress)
-    per_chunk = max(1, plan.settings.runtime.max_rows // plan.settings.samples_per_temperature)
-    chunks = world.shard([left[start : start + per_chunk] for start in range(0, len(left), per_chunk)])
-    if chunks:
-        _sample_chunks(plan, load(), chunks, len(plan.model.prompts) - len(left), progress)
-    world.barrier()
+    # A full disk is noticed here, before any work.
     if world.is_main:
-        join_samples(plan.path, plan.begun(), _chunk_files(plan), order=plan.model.ids)
-
-
-@contextmanager
-def _begun(plan: _Plan, world: World) -> Iterator[None]:
-    """Write down what is sampled, and hold the folder; a full disk is noticed here, before any work."""
-    place = RunDirectory(plan.partial)
-    if world.is_main and not (plan.partial / _INFO).is_file():
-        write_sealed(plan.partial / _INFO, plan.info.model_dump(mode="json"))
+        plan.parts.begin()
     world.barrier()
-    with place.lock() if world.is_main else nullcontext():
+    with RunDirectory(plan.partial).lock() if world.is_main else nullcontext():
+        parts, chunks = plan.parts, plan.chunks
+        left = [chunk for chunk in chunks if parts.get("samples", [chunk.start, chunk.stop]) is None]
+        world.barrier()  # all have looked before anything changes
+        own = world.shard(left)
+        if own:
+            _sample_chunks(plan, load(), own, len(plan.model.prompts) - sum(map(len, left)), progress)
         world.barrier()
-        yield
-
-
-def _chunk_files(plan: _Plan) -> list[Path]:
-    return sorted(one for one in plan.partial.glob("*.parquet") if re.fullmatch(r"\d{6,}", one.stem))
-
-
-def _remove_begun(plan: _Plan) -> None:
-    """Delete what an interrupted command and this one put beside the file, and the folder if nothing else is in it."""
-    if (plan.partial / _INFO).is_file() or _is_empty(plan.partial):
-        leftovers = plan.partial.glob(f"{TEMPORARY_PREFIX}*")
-        for path in (*_chunk_files(plan), *leftovers, plan.partial / ".lock", plan.partial / _INFO):
-            remove(path)
-        with suppress(OSError):  # somebody else's files are in it
-            plan.partial.rmdir()
-
-
-def _left(plan: _Plan, progress: Progress) -> list[int]:
-    """Return the numbers of the problems that are not sampled yet; damaged files are sampled again."""
-    begun = plan.begun()
-    done: set[str] = set()
-    for file in _chunk_files(plan):
-        try:
-            done |= sampled_problems(file, begun)
-        except (ArtifactError, MismatchError) as error:
-            progress.note(f"{error}: it is sampled again")
-            remove(file)
-    return [number for number, name in enumerate(plan.model.ids) if name not in done]
+        if world.is_main:
+            tables = [parts.get("samples", [chunk.start, chunk.stop]) for chunk in chunks]
+            if None in tables:
+                raise ArtifactError(f"{plan.partial} was changed while it was in use; run the command again")
+            write_samples(plan.path, plan.info, pa.concat_tables(tables).combine_chunks())
 
 
 def _sample_chunks(
-    plan: _Plan, loaded: LoadedModel, chunks: Sequence[Sequence[int]], num_done: int, progress: Progress
+    plan: _Plan, loaded: LoadedModel, chunks: Sequence[range], num_done: int, progress: Progress
 ) -> None:
-    """Sample this process's chunks of problems, and write each when it is complete."""
-    settings, info = plan.settings, plan.begun()
+    """Sample this process's chunks of problems, and keep each when it is complete."""
+    settings, parts = plan.settings, plan.parts
     max_rows = settings.runtime.max_rows
     total = (num_done + sum(map(len, chunks))) * settings.num_samples
     name = f"sample {plan.model.source.label}"
@@ -419,7 +382,7 @@ def _sample_chunks(
         num_right = num = 0
         for chunk in chunks:
             samples = _sampled(plan, chunk, loaded, engine, task)
-            write_samples(plan.partial / f"{chunk[0]:06d}.parquet", info, samples)
+            parts.put("samples", [chunk.start, chunk.stop], responses_table(samples, SAMPLES_SCHEMA))
             num_right, num = num_right + sum(bool(sample.correct) for sample in samples), num + len(samples)
             task.advance(0, right=num_right / num)
 

@@ -191,9 +191,7 @@ class CausalTests:
                 for item in items
             ],
         }
-        drawn = self._kept(
-            "swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source))
-        )
+        drawn = self._kept("swaps", depends, compute, on_found=lambda: task.advance(self._num_continued(items, source)))
         return [
             item.continued(dict(zip(item.tokens, map(Outcome.of_json, outcomes), strict=True)))
             for item, outcomes in zip(items, drawn, strict=True)
