@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from benchmarks import equivalence, rewritten_golds
@@ -33,9 +32,8 @@ def texts() -> dict[str, str]:
     graders, puzzles, maths, golds, sampled, steps, updates, peaks = (
         read_records(results / f"{name}.jsonl") for name in names
     )
-    layers, precisions, places, shares, divided, devices = (
-        read_records(results / f"{name}.jsonl")
-        for name in ("update_layers", "precision", "places", "balance", "divided", "devices")
+    layers, places, divided = (
+        read_records(results / f"{name}.jsonl") for name in ("update_layers", "places", "divided")
     )
     answers = {
         "equivalence": equivalence.shown(maths),
@@ -43,9 +41,9 @@ def texts() -> dict[str, str]:
         "rewritten-golds": rewritten_golds.shown(golds),
         "rewritten-golds: made": _made(golds[0]),
     }
-    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places), **_shares(shares)}
-    memory = {**_peaks(peaks), **_layers(layers), **_divided(divided), **_devices(devices)}
-    return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory, **_precisions(precisions)}
+    speed = {**_sampling(sampled), **_steps(steps), **_updates(updates), **_places(places)}
+    memory = {**_peaks(peaks), **_layers(layers), **_divided(divided)}
+    return {**_graders(graders), **_puzzles(puzzles), **answers, **speed, **memory}
 
 
 def _graders(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -140,25 +138,6 @@ def _places(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {"places": table(head, rows), "places: tokens": f"{lines[0]['tokens']:,}"}
 
 
-def _shares(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    names = ("by_number", "dealt", "by_number_batches", "dealt_batches")
-    rows = [
-        [
-            line["lengths"],
-            str(line["ranks"]),
-            *(f"{line[name]:.2f}" for name in names),
-            f"{line['work']:.2f}",
-            f"{100 * line['moved']:.0f}%",
-        ]
-        for line in lines[1:]
-    ]
-    head = ["lengths", "processes", "by number", "dealt", "by number, per micro-batch", "dealt, per micro-batch"]
-    return {
-        "balance": table([*head, "work of all", "completions moved"], rows),
-        "balance: tokens": f"{lines[0]['tokens']:,}",
-    }
-
-
 def _peaks(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     parts = ("weights", "gradients", "optimizer", "frozen", "update", "predicted", "measured")
     rows = [
@@ -201,42 +180,6 @@ def _divided(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "saved": table(["processes", "swerve", "torch, files joined", "ratio of the times"], saved),
         "divided": table(["processes", *held, *peaks], rows),
         "divided: made": f"{_made(lines[0])}, {lines[0]['parameters'] / 1e6:.0f} million parameters",
-    }
-
-
-def _devices(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what 8 to 64 devices would need, by arithmetic."""
-
-    def shown(value: float | None, scale: float, unit: str) -> str:
-        if value is None:
-            return "-"
-        return f"{value / scale:,.0f} {unit}" if value >= 100 * scale else f"{value / scale:.3g} {unit}"
-
-    rows = [
-        [
-            line["model"],
-            str(line["devices"]),
-            *(shown(line[name], 1e9, "GB") for name in ("held", "update", "sampling", "received_bytes")),
-            *(shown(line[f"{name}_seconds"], 1, "s") for name in ("sampling", "update", "traffic")),
-        ]
-        for line in lines[1:]
-    ]
-    memory = ("held", "in an update", "while sampling", "received in an update")
-    heads = ["parameters", "devices", *memory, "sampling", "computing the update", "its traffic"]
-    return {"devices": table(heads, rows)}
-
-
-def _precisions(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    rows, means = [], {}
-    for precision in ("float32", "bfloat16"):
-        ours = [line for line in lines[1:] if line["precision"] == precision]
-        means[precision] = fmean(line["rl"] for line in ours)
-        each = [" / ".join(f"{100 * line[stage]:.1f}" for line in ours) for stage in ("sft", "dpo", "rl")]
-        rows.append([precision, *each, f"{100 * means[precision]:.1f}"])
-    return {
-        "precision": table(["`runtime.precision`", "SFT", "DPO", "RL", "mean after RL"], rows),
-        "precision: difference": f"{100 * (means['bfloat16'] - means['float32']):+.1f}",
-        "precision: made": _made(lines[0]),
     }
 
 
