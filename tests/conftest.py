@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import re
@@ -230,15 +231,26 @@ def small_config(small_recipe: Path):
 
 @pytest.fixture(scope="session")
 def small_run(small_config, tmp_path_factory: pytest.TempPathFactory):
-    """The small recipe trained without interruption and evaluated; treat it as read-only."""
+    """The small recipe trained without interruption and evaluated, once for all processes of pytest-xdist.
+
+    Treat it as read-only.
+    """
     from swerve.artifacts.run import RunDirectory
     from swerve.eval import evaluate
     from swerve.progress import SilentProgress
     from swerve.train import train
 
-    run = RunDirectory(tmp_path_factory.mktemp("small") / "run")
-    train(small_config, run, resume=False, progress=SilentProgress())
-    evaluate(small_config, run, progress=SilentProgress())
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    run, made = RunDirectory(folder / "small_run"), folder / "small_run.made"
+    # The process that comes first makes the run while the others wait.
+    with (folder / "small_run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            train(small_config, run, resume=False, progress=SilentProgress())
+            evaluate(small_config, run, progress=SilentProgress())
+            made.touch()
     return run
 
 

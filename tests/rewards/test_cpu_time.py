@@ -25,7 +25,7 @@ def test_the_meter_knows_every_grader_that_judges_in_the_callers_process() -> No
     assert entries == {GRADERS[name] for name in problems()}
 
 
-@pytest.mark.parametrize("length", [2_000, 49_900, LONGEST])
+@pytest.mark.parametrize("length", [2_000, 49_900, pytest.param(LONGEST, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(problems()))
 def test_one_repeated_piece_is_judged_in_time_or_left_to_a_worker(name: str, length: int) -> None:
     asked = problems()[name][-1]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -150,23 +151,29 @@ def test_seed_decides_the_weights(small_recipe, tmp_path):
     assert first != sft_weights(2, "c")
 
 
-def test_an_existing_run_is_refused_and_left_alone(small_run, small_config):
-    before = (small_run.path / "run.json").read_text()
+@pytest.fixture
+def own_run(small_run, tmp_path):
+    """A copy of the small run that a test may lock and train."""
+    return RunDirectory(shutil.copytree(small_run.path, tmp_path / "own"))
+
+
+def test_an_existing_run_is_refused_and_left_alone(own_run, small_config):
+    before = (own_run.path / "run.json").read_text()
     with pytest.raises(ConfigError, match="exists; continue it with --resume"):
-        train(small_config, small_run, resume=False, progress=SilentProgress())
-    assert (small_run.path / "run.json").read_text() == before
+        train(small_config, own_run, resume=False, progress=SilentProgress())
+    assert (own_run.path / "run.json").read_text() == before
 
 
-def test_a_run_in_use_is_refused(small_config, small_run):
-    with small_run.lock(), pytest.raises(ArtifactError, match="is in use by process"):
-        train(small_config, small_run, resume=True, progress=SilentProgress())
+def test_a_run_in_use_is_refused(small_config, own_run):
+    with own_run.lock(), pytest.raises(ArtifactError, match="is in use by process"):
+        train(small_config, own_run, resume=True, progress=SilentProgress())
 
 
-def test_resuming_a_finished_run_changes_nothing(small_config, small_run):
-    before = {path: path.read_bytes() for path in small_run.path.rglob("*.safetensors")}
-    train(small_config, small_run, resume=True, progress=SilentProgress())
-    assert {path: path.read_bytes() for path in small_run.path.rglob("*.safetensors")} == before
-    assert len(read_metrics(small_run.metrics_path)) == 226
+def test_resuming_a_finished_run_changes_nothing(small_config, own_run):
+    before = {path: path.read_bytes() for path in own_run.path.rglob("*.safetensors")}
+    train(small_config, own_run, resume=True, progress=SilentProgress())
+    assert {path: path.read_bytes() for path in own_run.path.rglob("*.safetensors")} == before
+    assert len(read_metrics(own_run.metrics_path)) == 226
 
 
 def test_no_pairs_says_what_to_do(small_recipe, tmp_path):

@@ -48,7 +48,7 @@ SEQUENCES = [([1, 4], [5, 6, 7, 2]), ([1, 4], [5, 2]), ([1, 9, 3], [2])]
 RECIPE = """
 name: adapted
 seed: 5
-task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate: 0.5}
+task: {kind: addition, digits: 2, num_train: 100, num_heldout: 24, mistake_rate: 0.5}
 model: {kind: pretrained, path: BASE, lora: {rank: 4, alpha: 8}}
 max_new_tokens: 36
 stages:

@@ -20,7 +20,7 @@ from swerve.train import train
 RECIPE = """
 name: phased
 seed: 5
-task: {kind: addition, digits: 2, num_train: 400, num_heldout: 24, mistake_rate: 0.5}
+task: {kind: addition, digits: 2, num_train: 100, num_heldout: 24, mistake_rate: 0.5}
 model: {kind: pretrained, path: MODEL}
 max_new_tokens: 36
 stages:
@@ -122,11 +122,18 @@ def _die(message="killed"):
     raise KeyboardInterrupt(message)
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize(
-    ("place", "after"),
-    [("judge_grading", -1), ("judge_grading", 0), ("tidy", 0), ("judge_grading", 1)],
-    ids=["before the last step", "before the boundary's checkpoint", "after it", "in the next phase"],
+    ("boundary", "place", "after"),
+    [
+        pytest.param(boundary, place, after, id=f"{words} {boundary}", marks=() if is_quick else pytest.mark.slow)
+        for boundary in BOUNDARIES
+        for words, place, after, is_quick in (
+            ("before the last step", "judge_grading", -1, False),
+            ("before the boundary's checkpoint", "judge_grading", 0, boundary == BOUNDARIES[0]),
+            ("after it", "tidy", 0, boundary == BOUNDARIES[1]),
+            ("in the next phase", "judge_grading", 1, False),
+        )
+    ],
 )
 def test_killed_around_a_boundary_and_resumed_gives_the_same_bytes(
     phased, whole, tmp_path, monkeypatch, boundary, place, after

@@ -389,7 +389,7 @@ def test_resumed_figures_are_the_same_to_the_last_bit_for_a_width_that_is_no_pow
 
 WIDTH_48 = """
 name: width48
-task: {kind: addition, digits: 2, num_train: 400, num_heldout: 4}
+task: {kind: addition, digits: 2, num_train: 100, num_heldout: 4}
 model: {kind: tiny, hidden_size: 48, intermediate_size: 96}
 max_new_tokens: 36
 stages:

@@ -39,7 +39,7 @@ def recipe(small_run, tmp_path):
         document = {
             "name": "stages",
             "seed": 5,
-            "task": {"kind": "addition", "digits": 2, "num_train": 400, "num_heldout": 24, "mistake_rate": 0.5},
+            "task": {"kind": "addition", "digits": 2, "num_train": 100, "num_heldout": 24, "mistake_rate": 0.5},
             "model": {"kind": "pretrained", "path": str(small_run.checkpoint_path(220))},
             "max_new_tokens": 36,
             "stages": list(stages),
@@ -497,7 +497,7 @@ def test_two_processes_make_the_same_updates_of_every_kind(on_two_processes, rec
 
 @pytest.mark.parametrize("kind", ["rl", "distill"])
 def test_the_last_step_of_an_epoch_has_the_problems_that_are_left(recipe, small_run, tmp_path, kind):
-    stage = {**RL, "kind": kind, "steps": None, "epochs": 0.02}  # 8 of 400, 6 a step
+    stage = {**RL, "kind": kind, "steps": None, "epochs": 0.08}  # 8 of 100, 6 a step
     more = {"teacher": str(small_run.checkpoint_path(100))} if kind == "distill" else {"num_minibatches": 3}
     run = _train(recipe({**stage, **more}), tmp_path / "run")
     read = [read_table(run.rollouts_path(step), ROLLOUTS_SCHEMA).to_pylist() for step in (1, 2)]

@@ -38,7 +38,7 @@ def document(small_run, custom_parts, tmp_path, monkeypatch):
     }
     return {
         "seed": 5,
-        "task": {"kind": "addition", "digits": 2, "num_train": 400, "num_heldout": 24, "mistake_rate": 0.5},
+        "task": {"kind": "addition", "digits": 2, "num_train": 100, "num_heldout": 24, "mistake_rate": 0.5},
         "model": {"kind": "pretrained", "path": str(small_run.checkpoint_path(220))},
         "max_new_tokens": 36,
         "stages": [stage],
