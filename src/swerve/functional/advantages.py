@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from swerve.functional.keywords import NonNegative, Share
 from swerve.functional.logprobs import at_least_float32
+from swerve.functional.types import Groups, NonNegative, Number, Probability, Share, TokenMask, Tokens
 
 Std = Literal["sample", "population"]
 """`sample` divides the sum of squares by n - 1 (Bessel), `population` by n."""
@@ -61,7 +61,7 @@ class Moments:
         )
 
 
-def moments(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Moments:
+def moments(values: Tokens, mask: TokenMask) -> Moments:
     """Return the moments of the unmasked values; masked positions are not read.
 
     Args:
@@ -81,13 +81,13 @@ MomentsOf: TypeAlias = Callable[[Tensor, Tensor], Moments]
 
 
 def whiten(
-    values: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
+    values: Tokens,
+    mask: TokenMask,
     moments: Moments,
     *,
-    eps: int | float = 1e-8,
+    eps: NonNegative = 1e-8,
     std: Std = "sample",
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Shift and scale the unmasked values by a mean and deviation that the caller added up; 0 where masked.
 
     mean = total / n;  var = square_total / n - mean^2
@@ -123,7 +123,7 @@ def whiten(
     return ((working - mean) / math.sqrt(guarded)).where(mask, 0.0)
 
 
-def _check_factor(name: str, factor: int | float) -> None:
+def _check_factor(name: str, factor: Number) -> None:
     if not 0 <= factor <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {factor}")
 
@@ -143,9 +143,7 @@ def _centred(rewards: Tensor) -> Tensor:
     return shifted - shifted.mean(dim=1, keepdim=True)
 
 
-def grpo_advantages(
-    rewards: Float[Tensor, "G N"], *, eps: NonNegative = 1e-4, std: Std = "sample"
-) -> Float[Tensor, "G N"]:
+def grpo_advantages(rewards: Groups, *, eps: NonNegative = 1e-4, std: Std = "sample") -> Groups:
     """Return rewards standardised within their group (GRPO, arXiv:2402.03300).
 
     A = (r - mean_group(r)) / (std_group(r) + eps)
@@ -173,7 +171,7 @@ def grpo_advantages(
     return torch.where(deviation > 0, centred / (deviation + eps), 0.0)
 
 
-def dr_grpo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
+def dr_grpo_advantages(rewards: Groups) -> Groups:
     """Return rewards minus their group's mean (Dr. GRPO, arXiv:2503.20783, without the division by the deviation).
 
     A = r - mean_group(r)
@@ -190,7 +188,7 @@ def dr_grpo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
     return _centred(_grouped(rewards))
 
 
-def rloo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
+def rloo_advantages(rewards: Groups) -> Groups:
     """Return rewards minus the mean of the group's other rewards (RLOO, arXiv:2402.14740).
 
     A_i = r_i - mean_{j != i}(r_j) = (N r_i - sum_j r_j) / (N - 1)
@@ -211,7 +209,7 @@ def rloo_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
     return _centred(_grouped(rewards)) * (num_completions / (num_completions - 1))
 
 
-def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: NonNegative = 1e-6) -> Float[Tensor, "G N"]:
+def grpo_loo_advantages(rewards: Groups, *, eps: NonNegative = 1e-6) -> Groups:
     """Return rewards standardised by the mean and deviation of the group's other rewards (the default of NeMo-RL).
 
     A_i = (r_i - mean_{j != i}(r_j)) / (std_{j != i}(r_j) + eps), not divided where the others are all equal
@@ -242,7 +240,7 @@ def grpo_loo_advantages(rewards: Float[Tensor, "G N"], *, eps: NonNegative = 1e-
     return torch.where(equal, baselined, baselined / (deviation + eps))
 
 
-def reward_advantages(rewards: Float[Tensor, "G N"]) -> Float[Tensor, "G N"]:
+def reward_advantages(rewards: Groups) -> Groups:
     """Return the rewards themselves.
 
     Args:
@@ -262,7 +260,7 @@ def _check_tokens(mask: Tensor, *others: Tensor) -> None:
         raise ValueError("each row of the mask must be a prefix: completions start at column 0 and are padded right")
 
 
-def _discounted_suffix_sums(values: Tensor, factor: int | float) -> Tensor:
+def _discounted_suffix_sums(values: Tensor, factor: Number) -> Tensor:
     """Return s_t = sum_k factor^k values_{t+k}, by doubling the length of the sums: log2(T) steps instead of T."""
     total, stride = values, 1
     while stride < values.shape[1]:
@@ -271,9 +269,7 @@ def _discounted_suffix_sums(values: Tensor, factor: int | float) -> Tensor:
     return total
 
 
-def reward_to_go(
-    token_rewards: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, gamma: int | float = 1.0
-) -> Float[Tensor, "B T"]:
+def reward_to_go(token_rewards: Tokens, mask: TokenMask, *, gamma: Probability = 1.0) -> Tokens:
     """Return the discounted sum of each token's own and later rewards; 0 where masked.
 
     G_t = sum_{k >= 0} gamma^k r_{t+k}
@@ -296,13 +292,13 @@ def reward_to_go(
 
 
 def reinforce_pp_advantages(
-    token_rewards: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
+    token_rewards: Tokens,
+    mask: TokenMask,
     moments: Moments | MomentsOf | None = None,
     *,
     gamma: Share = 1.0,
     std: Std = "sample",
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Return whitened rewards-to-go (REINFORCE++, arXiv:2501.03262).
 
     A = whiten(reward_to_go(r, gamma)); every token counts once in the mean and the deviation
@@ -327,14 +323,14 @@ def reinforce_pp_advantages(
 
 
 def reinforce_pp_baseline_advantages(
-    rewards: Float[Tensor, "G N"],
-    mask: Bool[Tensor, "B T"],
+    rewards: Groups,
+    mask: TokenMask,
     rows: Int[Tensor, " B"] | None = None,
-    penalty: Float[Tensor, "B T"] | None = None,
+    penalty: Tokens | None = None,
     moments: Moments | MomentsOf | None = None,
     *,
     std: Std = "sample",
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Return rewards minus their group's mean, given to every token and whitened (REINFORCE++-baseline).
 
     A = whiten(r - mean_group(r) - penalty); every token counts once in the mean and the deviation (arXiv:2501.03262)
@@ -370,13 +366,13 @@ def _whitened(values: Tensor, mask: Tensor, known: Moments | MomentsOf | None, s
 
 
 def gae(
-    token_rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
+    token_rewards: Tokens,
+    values: Tokens,
+    mask: TokenMask,
     *,
-    gamma: int | float = 1.0,
-    lam: int | float = 0.95,
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    gamma: Probability = 1.0,
+    lam: Probability = 0.95,
+) -> tuple[Tokens, Tokens]:
     """Return generalised advantage estimates and the returns the value head learns (arXiv:1506.02438).
 
     delta_t = r_t + gamma V_{t+1} - V_t, with V = 0 after the last token

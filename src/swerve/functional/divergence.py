@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from swerve.functional.types import Ids, Logits, Rows
+
 _LN2 = math.log(2.0)
 _LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
 _TOLERANCE = 1e-5
@@ -30,16 +32,16 @@ _GROUP_ELEMENTS_ACCELERATOR = 1 << 24
 class Softmax:
     """Distributions given by logits, in float32 (float64 for float64 logits)."""
 
-    largest: Float[Tensor, " N"]
+    largest: Rows
     """The row's largest logit."""
-    shifted: Float[Tensor, "N V"]
+    shifted: Logits
     """Logits minus the row's largest."""
-    probs: Float[Tensor, "N V"]
-    log_total: Float[Tensor, " N"]
+    probs: Logits
+    log_total: Rows
     """float64: logsumexp of `shifted`."""
 
 
-def num_group_rows(logits: Float[Tensor, "N V"]) -> int:
+def num_group_rows(logits: Logits) -> int:
     """Return how many rows to work on at a time, at least 1, so that a temporary of one group stays small.
 
     >>> num_group_rows(torch.zeros(4, 32768))
@@ -49,7 +51,7 @@ def num_group_rows(logits: Float[Tensor, "N V"]) -> int:
     return max(1, elements // max(1, logits.shape[1]))
 
 
-def softmax(logits: Float[Tensor, "N V"]) -> Softmax:
+def softmax(logits: Logits) -> Softmax:
     """Return each row's distribution; logits of minus infinity are tokens of probability 0.
 
     Raises:
@@ -69,7 +71,7 @@ def softmax(logits: Float[Tensor, "N V"]) -> Softmax:
     return Softmax(largest=largest[:, 0], shifted=shifted, probs=probs, log_total=total.log())
 
 
-def log_ratio(p: Softmax, q: Softmax) -> Float[Tensor, "N V"]:
+def log_ratio(p: Softmax, q: Softmax) -> Logits:
     """Return x = log p - log q, infinite where only one of the two excludes a token and NaN where both do.
 
     Differences of shifted logits are exact for near-equal models, where differences of log-probabilities are not.
@@ -81,7 +83,7 @@ def log_ratio(p: Softmax, q: Softmax) -> Float[Tensor, "N V"]:
     return (p.shifted - q.shifted) - (p.log_total - q.log_total).to(p.shifted.dtype)[:, None]
 
 
-def kl_sum(p: Float[Tensor, "N V"], q: Float[Tensor, "N V"], x: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+def kl_sum(p: Logits, q: Logits, x: Logits) -> Rows:
     """Return sum_v p phi(x) for x = log p - log q, which is sum_v (p x - p + q).
 
     >>> p, q = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
@@ -97,7 +99,7 @@ def kl_sum(p: Float[Tensor, "N V"], q: Float[Tensor, "N V"], x: Float[Tensor, "N
     return total.to(p.dtype)
 
 
-def js_sum(p: Float[Tensor, "N V"], q: Float[Tensor, "N V"], x: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+def js_sum(p: Logits, q: Logits, x: Logits) -> Rows:
     """Return sum_v m g(u), at most ln 2; g(u) is ln 2 minus the binary entropy of the probability sigmoid(x).
 
     >>> p, q = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
@@ -134,27 +136,25 @@ class DivergenceStats:
     Floats are float32 (float64 for float64 logits), ranks and ids int32.
     """
 
-    kl_forward: Float[Tensor, " N"]
+    kl_forward: Rows
     """KL(P || Q); infinite where P allows a token that Q excludes."""
-    kl_reverse: Float[Tensor, " N"]
+    kl_reverse: Rows
     """KL(Q || P)."""
-    js: Float[Tensor, " N"]
+    js: Rows
     """(KL(P || M) + KL(Q || M)) / 2 with M = (P + Q) / 2; at most ln 2."""
-    entropy: Float[Tensor, " N"]
-    entropy_ref: Float[Tensor, " N"]
-    logprob: Float[Tensor, " N"]
+    entropy: Rows
+    entropy_ref: Rows
+    logprob: Rows
     """log P of the realised token."""
-    logprob_ref: Float[Tensor, " N"]
-    rank: Int[Tensor, " N"]
+    logprob_ref: Rows
+    rank: Ids
     """1 + the number of tokens that P finds strictly more likely than the realised one."""
-    rank_ref: Int[Tensor, " N"]
-    argmax: Int[Tensor, " N"]
-    argmax_ref: Int[Tensor, " N"]
+    rank_ref: Ids
+    argmax: Ids
+    argmax_ref: Ids
 
 
-def divergence_stats(
-    logits_p: Float[Tensor, "N V"], logits_q: Float[Tensor, "N V"], ids: Int[Tensor, " N"]
-) -> DivergenceStats:
+def divergence_stats(logits_p: Logits, logits_q: Logits, ids: Ids) -> DivergenceStats:
     """Compare P = softmax(logits_p) (a checkpoint) with Q = softmax(logits_q) (the reference), row by row.
 
     With x = log p - log q and u = (p - q) / (p + q) = tanh(x / 2):
@@ -227,7 +227,7 @@ def _rank(logits: Tensor, ids: Tensor) -> Tensor:
     return 1 + (logits > realised).sum(dim=-1, dtype=torch.int32)
 
 
-def topk_probs(logits: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N K"], Int[Tensor, "N K"]]:
+def topk_probs(logits: Logits, k: int) -> tuple[Float[Tensor, "N K"], Int[Tensor, "N K"]]:
     """Return the probabilities and ids of each row's `min(k, V)` most likely tokens, the most likely first.
 
     Raises:

@@ -27,6 +27,7 @@ from swerve.functional.head_logits import (
     topk_by_blocks,
 )
 from swerve.functional.row_sums import CompiledSums, EagerSums, PairSums, RowSums, Side, SideSums, Tiling
+from swerve.functional.types import Ids
 
 HeadBackend: TypeAlias = Literal["eager", "compiled"]
 
@@ -59,7 +60,7 @@ def head_divergence(
     hidden_ref: Float[Tensor, "N E"],
     head: LinearHead,
     head_ref: LinearHead,
-    ids: Int[Tensor, " N"],
+    ids: Ids,
     *,
     vocabulary_size: int | None = None,
     top_k: int = 0,

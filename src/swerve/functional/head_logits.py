@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from swerve.functional.types import Ids, Logits, Number, Positive
+
 PADDING = -1e30
 """The logit of columns that are no tokens: probability 0, and finite, so that no NaN comes of it."""
 _TILE_ELEMENTS = 1 << 21  # of a 16-bit weight, widened at a time: 8 MiB
@@ -27,8 +29,8 @@ class LinearHead:
 
     weight: Float[Tensor, "V D"]
     bias: Float[Tensor, " V"] | None = None
-    multiplier: int | float = 1.0
-    softcap: int | float | None = None
+    multiplier: Number = 1.0
+    softcap: Positive | None = None
     """None for no cap."""
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ BLOCK = 64
 _MIN_BLOCKS_PER_ENTRY = 4
 
 
-def block_maxima(rows: Float[Tensor, "N V"]) -> Float[Tensor, "N B"]:
+def block_maxima(rows: Logits) -> Float[Tensor, "N B"]:
     """Return the largest entry of each block of 64 columns; NaN where a block has one.
 
     Raises:
@@ -114,7 +116,7 @@ def block_maxima(rows: Float[Tensor, "N V"]) -> Float[Tensor, "N B"]:
     return _blocks(rows).amax(dim=-1)
 
 
-def argmax_by_blocks(rows: Float[Tensor, "N V"], maxima: Float[Tensor, "N B"]) -> Int[Tensor, " N"]:
+def argmax_by_blocks(rows: Logits, maxima: Float[Tensor, "N B"]) -> Ids:
     """Return each row's first column with the largest entry.
 
     >>> rows = torch.zeros(1, 192).index_fill(1, torch.tensor([70, 150]), 2.0)
@@ -126,7 +128,7 @@ def argmax_by_blocks(rows: Float[Tensor, "N V"], maxima: Float[Tensor, "N B"]) -
 
 
 def topk_by_blocks(
-    rows: Float[Tensor, "N V"], maxima: Float[Tensor, "N B"], k: int
+    rows: Logits, maxima: Float[Tensor, "N B"], k: int
 ) -> tuple[Float[Tensor, "N K"], Int[Tensor, "N K"]]:
     """Return the k largest entries of each row and their columns, the largest first; equal ones in any order.
 

@@ -38,6 +38,7 @@ from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence import Softmax, js_sum, kl_sum, log_ratio, log_share_of_mean, num_group_rows, softmax
 from swerve.functional.logprobs import at_least_float32
+from swerve.functional.types import Logits, NonNegative, Number, Positive, Rows, Tokens
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3", "k3+", "abs"]
 KlDirection: TypeAlias = Literal["reverse", "forward", "js"]
@@ -48,15 +49,15 @@ _LARGEST_RELATIVE_ERROR = 0.2
 
 
 def kl_estimate(
-    logprobs: Float[Tensor, "B T"],
-    ref_logprobs: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    ref_logprobs: Tokens,
     *,
     estimator: KlEstimator,
-    input_clamp: int | float | None = None,
-    output_clamp: int | float | None = None,
+    input_clamp: Positive | None = None,
+    output_clamp: Positive | None = None,
     importance: bool = False,
-    old_logprobs: Float[Tensor, "B T"] | None = None,
-) -> Float[Tensor, "B T"]:
+    old_logprobs: Tokens | None = None,
+) -> Tokens:
     """Estimate each token's KL divergence to the reference, unreduced (Schulman 2020, joschu.net/blog/kl-approx.html).
 
     x = logprobs - ref_logprobs;  k1 = x,  k2 = x^2 / 2,  k3 = exp(-x) - 1 + x,  abs = |x|,  k3+ = k3 with k2's gradient
@@ -98,9 +99,7 @@ def kl_estimate(
     return value * (logprobs - old_logprobs.detach()).exp()
 
 
-def adaptive_kl_coef(
-    coef: int | float, *, kl: int | float, target: int | float, horizon: int | float, num_samples: int
-) -> float:
+def adaptive_kl_coef(coef: NonNegative, *, kl: Number, target: Positive, horizon: Positive, num_samples: int) -> float:
     """Return the next KL coefficient, moved towards the one that keeps KL at a target (arXiv:1909.08593, section 2.2).
 
     coef (1 + clip(kl / target - 1, -0.2, 0.2) num_samples / horizon)
@@ -132,7 +131,7 @@ def _check(
     logprobs: Tensor,
     ref_logprobs: Tensor,
     estimator: str,
-    clamps: tuple[int | float | None, int | float | None],
+    clamps: tuple[Positive | None, Positive | None],
     importance: bool,
     old_logprobs: Tensor | None,
 ) -> None:
@@ -181,13 +180,11 @@ _ESTIMATORS: Mapping[str, Callable[[Tensor], Tensor]] = {
 """Each estimator's value from x; what its gradient is, the table above says."""
 
 
-def _clamp(values: Tensor, limit: int | float | None) -> Tensor:
+def _clamp(values: Tensor, limit: Positive | None) -> Tensor:
     return values if limit is None else values.clamp(-limit, limit)
 
 
-def exact_kl(
-    logits: Float[Tensor, "N V"], ref_logits: Float[Tensor, "N V"], *, direction: KlDirection
-) -> Float[Tensor, " N"]:
+def exact_kl(logits: Logits, ref_logits: Logits, *, direction: KlDirection) -> Rows:
     """Return each position's exact divergence between the policy pi = softmax(logits) and the reference, unreduced.
 
         reverse:  KL(pi || ref) = sum_v p log(p / q)            gradient  p (x - sum p x),  x = log(p / q)

@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from swerve.functional.keywords import AboveOne, NonNegative, Positive, Probability
 from swerve.functional.logprobs import at_least_float32, check_same_shape
+from swerve.functional.types import AboveOne, NonNegative, Positive, Probability, TokenMask, Tokens
 
 
-def _check_clip(low: int | float, high: int | float) -> None:
+def _check_clip(low: Probability, high: NonNegative) -> None:
     if not 0 <= low <= 1:
         raise ValueError(f"low must be from 0 to 1, got {low}; the ratio is kept above 1 - low")
     if not high >= 0:
         raise ValueError(f"high must be at least 0, got {high}; the ratio is kept below 1 + high")
 
 
-def _log_ratio(logprobs: Tensor, old_logprobs: Tensor, clamp: int | float | None = None) -> Tensor:
+def _log_ratio(logprobs: Tensor, old_logprobs: Tensor, clamp: Positive | None = None) -> Tensor:
     if clamp is not None and not clamp > 0:
         raise ValueError(f"log_ratio_clamp must be above 0 nats, got {clamp}")
     check_same_shape(logprobs=logprobs, old_logprobs=old_logprobs)
@@ -48,14 +48,14 @@ def _surrogate(log_ratio: Tensor, advantages: Tensor, low: float, high: float, d
 
 
 def clip_loss(
-    logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    old_logprobs: Tokens,
+    advantages: Tokens,
     *,
     low: Probability = 0.2,
     high: NonNegative = 0.2,
     log_ratio_clamp: Positive | None = None,
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Per-token clipped surrogate, unreduced (PPO, arXiv:1707.06347; low and high apart: DAPO, arXiv:2503.14476).
 
     loss = -min(rho A, clip(rho, 1 - low, 1 + high) A),  rho = exp(logprobs - old_logprobs)
@@ -83,15 +83,15 @@ def clip_loss(
 
 
 def dual_clip_loss(
-    logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    old_logprobs: Tokens,
+    advantages: Tokens,
     *,
     low: Probability = 0.2,
     high: NonNegative = 0.2,
     c: AboveOne = 3.0,
     log_ratio_clamp: Positive | None = None,
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Per-token clipped surrogate bounded for negative advantages too, unreduced (arXiv:1912.09729; on in verl).
 
     loss = min(clip_loss, -c A) where A < 0, else clip_loss
@@ -119,16 +119,16 @@ def dual_clip_loss(
 
 
 def clip_fraction(
-    logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    old_logprobs: Tokens,
+    advantages: Tokens,
     *,
     low: Probability = 0.2,
     high: NonNegative = 0.2,
-    c: int | float = math.inf,
+    c: AboveOne = math.inf,
     log_ratio_clamp: Positive | None = None,
-    log_ratio: Float[Tensor, "B T"] | None = None,
-) -> Bool[Tensor, "B T"]:
+    log_ratio: Tokens | None = None,
+) -> TokenMask:
     """Return where clipping removed the gradient; its mean over the mask is the clip fraction.
 
     (A > 0 and rho > 1 + high) or (A < 0 and (rho < 1 - low or rho > c)) or abs(log rho) > log_ratio_clamp
@@ -159,13 +159,13 @@ def clip_fraction(
 
 
 def cispo_loss(
-    logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    old_logprobs: Tokens,
+    advantages: Tokens,
     *,
     cap: Positive = 5.0,
     floor: NonNegative | None = None,
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Per-token policy gradient with a capped weight, unreduced (CISPO, arXiv:2506.13585).
 
     loss = -sg(clamp(rho, floor, cap)) A logp; unlike in `clip_loss`, every token keeps a gradient
@@ -193,9 +193,7 @@ def cispo_loss(
     return -weight * at_least_float32(advantages.detach()) * at_least_float32(logprobs)
 
 
-def sequence_log_ratio(
-    logprobs: Float[Tensor, "B T"], old_logprobs: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-) -> Float[Tensor, " B"]:
+def sequence_log_ratio(logprobs: Tokens, old_logprobs: Tokens, mask: TokenMask) -> Float[Tensor, " B"]:
     """Return each sequence's mean log-ratio over its tokens, nats (GSPO, arXiv:2507.18071, equation 7).
 
     log s = mean_t(logp_t - old_logp_t); 0 for a row without tokens
@@ -215,13 +213,13 @@ def sequence_log_ratio(
 
 
 def gspo_token_loss(
-    logprobs: Float[Tensor, "B T"],
-    log_ratio: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
+    logprobs: Tokens,
+    log_ratio: Tokens,
+    advantages: Tokens,
     *,
-    low: int | float,
-    high: int | float,
-) -> Float[Tensor, "B T"]:
+    low: Probability,
+    high: NonNegative,
+) -> Tokens:
     """Per-token clipped surrogate with a given sequence ratio, unreduced (GSPO-token, arXiv:2507.18071, section 4.3).
 
     loss = -min(s A, clip(s, 1 - low, 1 + high) A),  s = sg(exp(log_ratio)) exp(logp - sg(logp))
@@ -250,15 +248,15 @@ def gspo_token_loss(
 
 
 def gspo_loss(
-    logprobs: Float[Tensor, "B T"],
-    old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"] | None = None,
-    log_ratio: Float[Tensor, "B T"] | None = None,
+    logprobs: Tokens,
+    old_logprobs: Tokens,
+    advantages: Tokens,
+    mask: TokenMask | None = None,
+    log_ratio: Tokens | None = None,
     *,
     low: Probability = 3e-4,
     high: NonNegative = 4e-4,
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Clipped surrogate of the sequence ratio, given to every token, unreduced (GSPO, arXiv:2507.18071).
 
     loss_t = -min(s A, clip(s, 1 - low, 1 + high) A),  s = exp(mean_t(logp - old_logp))
@@ -289,7 +287,7 @@ def gspo_loss(
     return gspo_token_loss(logprobs, log_ratio, advantages, low=low, high=high)
 
 
-def reinforce_loss(logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def reinforce_loss(logprobs: Tokens, advantages: Tokens) -> Tokens:
     """Per-token policy-gradient loss, unreduced (REINFORCE, Williams 1992).
 
     loss = -A logp; its gradient is -A grad logp. With A = 1 it is cross-entropy.
@@ -312,12 +310,12 @@ def reinforce_loss(logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B 
 
 
 def value_loss(
-    values: Float[Tensor, "B T"],
-    returns: Float[Tensor, "B T"],
+    values: Tokens,
+    returns: Tokens,
     *,
-    old_values: Float[Tensor, "B T"] | None = None,
-    clip: int | float | None = None,
-) -> Float[Tensor, "B T"]:
+    old_values: Tokens | None = None,
+    clip: Positive | None = None,
+) -> Tokens:
     """Per-token squared error of the value head, unreduced, with PPO's clipped form (arXiv:1707.06347).
 
     loss = 0.5 max((V - R)^2, (V_old + clamp(V - V_old, -clip, clip) - R)^2), without clip 0.5 (V - R)^2

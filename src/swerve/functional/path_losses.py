@@ -31,11 +31,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swerve.functional.divergence import js_sum, kl_sum, log_share_of_mean, num_group_rows
-from swerve.functional.keywords import InnerShare
 from swerve.functional.logprobs import at_least_float32
+from swerve.functional.types import Ids, InnerShare, Logits, Rows
 
 
-def other_logsumexp(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def other_logsumexp(logits: Logits, ids: Ids) -> Rows:
     """Return log sum_{v != id} exp(logits_v), exact to rounding however likely or unlikely the token is.
 
     With it, log(1 - p_c) = other_logsumexp - logsumexp; its gradient is exp(logits_v - result), and 0 for the token.
@@ -58,7 +58,7 @@ def other_logsumexp(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Flo
     return _chosen_and_others(logits, ids[:, None])[1][:, 0]
 
 
-def log_odds(logits: Float[Tensor, "N V"], ids: Int[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+def log_odds(logits: Logits, ids: Int[Tensor, "N K"]) -> Float[Tensor, "N K"]:
     """Return log p - log(1 - p), nats, of K tokens a row; the gradient takes one buffer of the logits' shape for all K.
 
     Args:
@@ -142,9 +142,7 @@ Region = Literal["all", "above", "below"]
 _NEAR = 0.5  # log-ratios below this are formed without the difference of two rounded logarithms
 
 
-def max_prob_kl(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient = "live"
-) -> Float[Tensor, " N"]:
+def max_prob_kl(logits: Logits, ids: Ids, *, target_gradient: TargetGradient = "live") -> Rows:
     """Return the binary KL(p_m || p_c) at each position, unreduced.
 
     p_m log(p_m / p_c) + (1 - p_m) log((1 - p_m) / (1 - p_c))
@@ -169,9 +167,7 @@ def max_prob_kl(
     return _max_prob("kl", logits, ids, target_gradient)
 
 
-def max_prob_js(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, target_gradient: TargetGradient = "live"
-) -> Float[Tensor, " N"]:
+def max_prob_js(logits: Logits, ids: Ids, *, target_gradient: TargetGradient = "live") -> Rows:
     """Return the binary Jensen-Shannon divergence of p_m and p_c at each position, unreduced; at most ln 2.
 
     Exactly 0 with a gradient of exactly 0 where p_c = p_m. Its gradient vanishes as p_c goes to 0, where that of
@@ -195,9 +191,7 @@ def max_prob_js(
     return _max_prob("js", logits, ids, target_gradient)
 
 
-def fixed_target_kl(
-    logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], *, q: InnerShare = 0.5, region: Region = "all"
-) -> Float[Tensor, " N"]:
+def fixed_target_kl(logits: Logits, ids: Ids, *, q: InnerShare = 0.5, region: Region = "all") -> Rows:
     """Return the binary KL(q || p_c) at each position, unreduced.
 
     q log q + (1 - q) log(1 - q) - q log p_c - (1 - q) log(1 - p_c)
@@ -237,7 +231,7 @@ def fixed_target_kl(
     return values.where(inside, 0.0)
 
 
-def rank_promotion_js(logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def rank_promotion_js(logits: Logits, ids: Ids) -> Rows:
     """Return JS(p, t) at each position, t being p with the chosen token promoted to rank 1; unreduced, at most ln 2.
 
     t gives the chosen token the probability of rank 1 and each token above it the probability of the next rank; it is

@@ -25,6 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from swerve.functional.types import Number, Positive
+
 ChunkLoss = Callable[[Tensor, slice], Tensor]
 """(logits `[n, V]`, which rows they are) -> the sum of these rows' losses, already weighted, a scalar."""
 ChunkMap = Callable[[Tensor, slice], Tensor]
@@ -60,8 +62,8 @@ def chunked_head_loss(
     loss: ChunkLoss,
     *,
     bias: Float[Tensor, " V"] | None = None,
-    multiplier: int | float = 1.0,
-    softcap: int | float | None = None,
+    multiplier: Number = 1.0,
+    softcap: Positive | None = None,
     rows: int | None = None,
 ) -> Float[Tensor, ""]:
     """Return the sum of a per-token loss over all rows, differentiable, one chunk of logits at a time.
@@ -116,8 +118,8 @@ def chunked_head_map(
     function: ChunkMap,
     *,
     bias: Float[Tensor, " V"] | None = None,
-    multiplier: int | float = 1.0,
-    softcap: int | float | None = None,
+    multiplier: Number = 1.0,
+    softcap: Positive | None = None,
     rows: int | None = None,
 ) -> Float[Tensor, "N K"]:
     """Return K statistics of each row's logits, differentiable, one chunk of logits at a time.
@@ -167,8 +169,8 @@ def _checked_head(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    multiplier: int | float,
-    softcap: int | float | None,
+    multiplier: Number,
+    softcap: Positive | None,
     rows: int | None,
 ) -> _Head:
     if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1]:
@@ -191,8 +193,8 @@ def _checked_head(
 class _Head:
     """How logits come from hidden states. Tensors are passed to its methods, so that autograd owns them."""
 
-    multiplier: int | float
-    softcap: int | float | None
+    multiplier: Number
+    softcap: Positive | None
     rows: int
     dtype: torch.dtype
 

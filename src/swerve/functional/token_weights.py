@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from swerve.functional.logprobs import at_least_float32, check_same_shape
+from swerve.functional.types import NonNegative, Number, Positive, Rows, Share, TokenMask, Tokens
 
 Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "sequence_sum_norm", "token_sum"]
 """The names of the reductions."""
@@ -32,7 +33,7 @@ _DENOMINATORS: Mapping[str, tuple[str, ...]] = {
 """What the reductions divide by."""
 
 
-def _check(denominator: int | float, name: str = "the denominator") -> None:
+def _check(denominator: Number, name: str = "the denominator") -> None:
     if not denominator > 0:
         raise ValueError(f"nothing to average: {name} is {denominator}; is every mask empty?")
 
@@ -43,9 +44,7 @@ def _kept(values: Tensor, mask: Tensor) -> Tensor:
     return at_least_float32(values).where(mask, 0.0)
 
 
-def token_mean(
-    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_tokens: int | float
-) -> Float[Tensor, ""]:
+def token_mean(values: Tokens, mask: TokenMask, *, num_tokens: Positive) -> Float[Tensor, ""]:
     """Sum over all tokens / `num_tokens` of the whole update (TRL's dapo; "Dr. GRPO" in RL2 and OpenRLHF).
 
     Raises:
@@ -60,9 +59,7 @@ def token_mean(
     return _kept(values, mask).sum() / num_tokens
 
 
-def sequence_mean(
-    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float
-) -> Float[Tensor, ""]:
+def sequence_mean(values: Tokens, mask: TokenMask, *, num_sequences: Positive) -> Float[Tensor, ""]:
     """Sum over sequences of each one's mean over its tokens / `num_sequences` of the whole update (TRL's grpo).
 
     A row without tokens contributes 0. A sequence must not be split over rows or micro-batches.
@@ -80,9 +77,7 @@ def sequence_mean(
     return (_kept(values, mask).sum(dim=1) / lengths).sum() / num_sequences
 
 
-def sequence_sum(
-    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float
-) -> Float[Tensor, ""]:
+def sequence_sum(values: Tokens, mask: TokenMask, *, num_sequences: Positive) -> Float[Tensor, ""]:
     """Sum over all tokens / `num_sequences` of the whole update: the mean over sequences of their sums.
 
     Raises:
@@ -98,7 +93,7 @@ def sequence_sum(
 
 
 def sequence_sum_norm(
-    values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, num_sequences: int | float, length: int | float
+    values: Tokens, mask: TokenMask, *, num_sequences: Positive, length: Positive
 ) -> Float[Tensor, ""]:
     """Sum over all tokens / (`num_sequences` x a constant length): the published Dr. GRPO (arXiv:2503.20783).
 
@@ -118,7 +113,7 @@ def sequence_sum_norm(
     return _kept(values, mask).sum() / (num_sequences * length)
 
 
-def token_sum(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+def token_sum(values: Tokens, mask: TokenMask) -> Float[Tensor, ""]:
     """Sum over all tokens, without a denominator.
 
     Raises:
@@ -133,14 +128,14 @@ def token_sum(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[
 
 
 def reduction_weights(
-    mask: Bool[Tensor, "B T"],
+    mask: TokenMask,
     *,
     reduction: Reduction,
-    num_tokens: int | float | None = None,
-    num_sequences: int | float | None = None,
-    length: int | float | None = None,
+    num_tokens: Positive | None = None,
+    num_sequences: Positive | None = None,
+    length: Positive | None = None,
     dtype: torch.dtype = torch.float32,
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Return the weight of each token in a reduction, 0 at padding: the sum of weight x value is the reduction.
 
     token_mean 1 / num_tokens;  sequence_mean 1 / (the row's tokens x num_sequences);  sequence_sum 1 / num_sequences;
@@ -176,15 +171,15 @@ def reduction_weights(
 
 
 def importance_weights(
-    old_logprobs: Float[Tensor, "B T"],
-    sampler_logprobs: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"] | None = None,
+    old_logprobs: Tokens,
+    sampler_logprobs: Tokens,
+    mask: TokenMask | None = None,
     *,
     kind: Literal["tis", "mis"] = "tis",
-    cap: int | float,
-    floor: int | float | None = None,
+    cap: Positive,
+    floor: NonNegative | None = None,
     level: CorrectionLevel = "token",
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Return detached weights that correct for a sampler whose log-probabilities differ from the trainer's.
 
     w = exp(importance_log_ratio(..., level=level));  tis (truncated): min(w, cap);  mis (masked): w where
@@ -224,12 +219,12 @@ def importance_weights(
 
 
 def importance_log_ratio(
-    old_logprobs: Float[Tensor, "B T"],
-    sampler_logprobs: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"] | None = None,
+    old_logprobs: Tokens,
+    sampler_logprobs: Tokens,
+    mask: TokenMask | None = None,
     *,
     level: CorrectionLevel = "token",
-) -> Float[Tensor, "B T"]:
+) -> Tokens:
     """Return the detached log-ratio of trainer to sampler that weighs each token, nats.
 
     token  x_t = old_logprobs - sampler_logprobs;  sequence  sum_t x_t (the product of the ratios, as in verl and TRL);
@@ -266,9 +261,7 @@ _CORRECTIONS: Mapping[str, Callable[[Tensor, float, float | None], Tensor]] = {
 """What becomes of the importance weights, by the name that a recipe calls it."""
 
 
-def entropy_threshold(
-    entropies: Float[Tensor, " N"], *, share: int | float, sum_counts: Callable[[Tensor], Tensor] | None = None
-) -> float:
+def entropy_threshold(entropies: Rows, *, share: Share, sum_counts: Callable[[Tensor], Tensor] | None = None) -> float:
     """Return the entropy (nats) from which tokens belong to the top share, over all tokens of an update.
 
     The ceil(share N)-th largest entropy. Tokens equal to it are all kept, so ties can keep more than the share.
@@ -312,9 +305,7 @@ def _kth_smallest(values: Tensor, k: int, sum_counts: Callable[[Tensor], Tensor]
     return float(bits.int().view(torch.float32))
 
 
-def top_entropy_mask(
-    entropies: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, share: int | float, threshold: float | None = None
-) -> Bool[Tensor, "B T"]:
+def top_entropy_mask(entropies: Tokens, mask: TokenMask, *, share: Share, threshold: float | None = None) -> TokenMask:
     """Return the tokens to train on: the share with the highest entropy (arXiv:2506.01939, the 80/20 rule).
 
     mask and entropy >= threshold
