@@ -74,10 +74,6 @@ class CheckConfig(Model):
     max_difference: Literal["auto"] | Positive = "auto"
     """Largest difference (nats) of a token's log-probability from the trainer's; their mean may be a tenth of it. auto:
     1e-3, and 1 where trainer or engine compute in bfloat16 or float16."""
-    num_prompts: PositiveInt = 4
-    """Fixed prompts that are sampled after, one of them long."""
-    num_tokens: PositiveInt = 16
-    """Sampled after each prompt."""
 
     def bound(self, *types: str | None) -> float:
         """Return the largest difference, in nats, of a trainer and an engine that compute in these types.

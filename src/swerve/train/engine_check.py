@@ -16,6 +16,11 @@ from swerve.train.columns import TokenTable, score_logprobs
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.types import Problem
 
+_NUM_PROMPTS = 4
+"""Fixed prompts that are sampled after, one of them long."""
+_NUM_TOKENS = 16
+"""Sampled after each prompt."""
+
 
 def engine_check(
     config: Config, weights: ReplicatedModel, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem]
@@ -29,9 +34,9 @@ def engine_check(
         problems: the prompts of the first ones are sampled after.
     """
     settings, engine = config.rollout.check or CheckConfig(), config.rollout.engine
-    num_prompts = 0 if config.rollout.check is None else settings.num_prompts
+    num_prompts = 0 if config.rollout.check is None else _NUM_PROMPTS
     limits = [max_sampled(weights.model.config, 1), getattr(engine, "max_model_len", None)]
-    longest = max(1, min([LONG_PROMPT, *(limit - settings.num_tokens for limit in limits if limit)]))
+    longest = max(1, min([LONG_PROMPT, *(limit - _NUM_TOKENS for limit in limits if limit)]))
     prompts = encode_prompts(tokenizer, problems[:LONG_PROMPT], template_arguments(config))
 
     def teacher_forced(sequences: Sequence[TokenSequence]) -> list[float]:
@@ -45,6 +50,6 @@ def engine_check(
         teacher_forced,
         check_prompts([one.token_ids for one in prompts], num_prompts=num_prompts, longest=longest),
         bound=settings.bound(config.runtime.precision, getattr(engine, "dtype", None)),
-        num_tokens=settings.num_tokens,
+        num_tokens=_NUM_TOKENS,
         vocab_size=weights.head.vocabulary_size,
     )
