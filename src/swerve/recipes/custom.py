@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import importlib.abc
-import importlib.util
 import inspect
 import itertools
 import sys
@@ -14,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from swerve.errors import ConfigError, SwerveError, nearest
@@ -37,6 +35,7 @@ def custom_function(path: str, takes: Sequence[str], options: Mapping[str, Any])
     function = load(path)
     _check_call(path, function, takes, options)
 
+    # A result that broadcasts would be learned from silently, so its shape is compared at every call.
     @functools.wraps(function)
     def call(*tensors: Any, **keywords: Any) -> Any:
         result = function(*tensors, **keywords)
@@ -64,12 +63,14 @@ def custom_class(
     Raises:
         ConfigError: there is no such class, its file cannot be imported, or it is not made with these.
     """
+    # It must be a class of the right kind, with everything defined.
     found = load(path)
     name = f"{base.__module__}.{base.__qualname__}"
     if not inspect.isclass(found) or base not in found.__mro__:
         raise ConfigError(f"{path} must be a class that inherits from {name}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ConfigError(f"{path} must define {', '.join(missing)}, as {name} says")
+    # Its options are keywords beside those that swerve gives.
     if taken := [option for option in options if option in keywords]:
         raise ConfigError(f"{path}: option '{taken[0]}' is what swerve itself gives; call it something else")
     _check_call(path, found, takes, {**dict.fromkeys(keywords), **options})
@@ -152,24 +153,11 @@ def run_source(name: str, source: bytes, path: str) -> ModuleType:
     Raises:
         Exception: whatever running it raises.
     """
-    loader = _Source(source, path)
-    spec = ModuleSpec(name, loader, origin=path)
-    spec.has_location = True  # gives it `__file__`
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = path
     sys.modules[name] = module  # data classes look themselves up there
-    loader.exec_module(module)
+    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     return module
-
-
-class _Source(importlib.abc.InspectLoader):
-    def __init__(self, source: bytes, path: str) -> None:
-        self._source, self._path = source, path
-
-    def get_source(self, fullname: str) -> str:
-        return importlib.util.decode_source(self._source)
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self._source, self._path)
 
 
 def custom_place(error: BaseException) -> str | None:
