@@ -114,6 +114,7 @@ def whiten(
     count, needed = moments.count, 2 if std == "sample" else 1
     if not count >= needed:
         raise ValueError(f"whitening with std={std!r} needs at least {needed} unmasked values, got {count:g}")
+    # The variance from the sums; rounding can leave it a little below 0.
     mean = moments.total / count
     variance = max(moments.square_total / count - mean * mean, 0.0)
     guarded = variance * count / (count - 1) + eps if std == "sample" else max(variance, eps)
@@ -165,6 +166,7 @@ def grpo_advantages(rewards: Groups, *, eps: NonNegative = 1e-4, std: Std = "sam
     check_std(std)
     if not eps >= 0:
         raise ValueError(f"eps must be at least 0, got {eps}")
+    # Groups of equal rewards have no deviation, and their advantages are 0 whatever eps is.
     centred = _centred(_grouped(rewards))
     num_free = centred.shape[1] - (1 if std == "sample" else 0)
     deviation = centred.square().sum(dim=1, keepdim=True).div(num_free).sqrt()
@@ -318,6 +320,7 @@ def reinforce_pp_advantages(
     >>> [round(value, 6) for value in advantages[:, 0].tolist()]
     [0.866025, -0.866025]
     """
+    # The one reward of a completion reaches all of its tokens, and each counts in the moments.
     returns = reward_to_go(token_rewards, mask, gamma=gamma)
     return _whitened(returns, mask, moments, std)
 
@@ -351,6 +354,7 @@ def reinforce_pp_baseline_advantages(
     >>> [round(value, 6) for value in advantages[:, 0].tolist()]
     [2.0, -0.5, -0.5, -0.5]
     """
+    # The baseline is of whole groups; this process may have only some of their completions.
     per_completion = dr_grpo_advantages(rewards).flatten()
     per_completion = per_completion if rows is None else per_completion[rows]
     if mask.ndim != 2 or len(mask) != len(per_completion):
@@ -397,6 +401,7 @@ def gae(
     _check_factor("gamma", gamma)
     _check_factor("lam", lam)
     _check_tokens(mask, token_rewards, values)
+    # One-step errors of the value head, with nothing after the last token; the advantage is their discounted sum.
     known = at_least_float32(values).detach().where(mask, 0.0)
     following = torch.nn.functional.pad(known[:, 1:], (0, 1))
     deltas = (at_least_float32(token_rewards).detach() + gamma * following - known).where(mask, 0.0)

@@ -182,14 +182,16 @@ def divergence_stats(logits_p: Logits, logits_q: Logits, ids: Ids) -> Divergence
     if logits_p.shape != logits_q.shape or ids.shape != logits_p.shape[:1]:
         shapes = [tuple(tensor.shape) for tensor in (logits_p, logits_q, ids)]
         raise ValueError(f"logits must both be [N, V] and ids [N]; got {shapes[0]}, {shapes[1]} and {shapes[2]}")
+    # A group of rows at a time, so that the temporaries stay small; then each statistic of all groups together.
     rows = num_group_rows(logits_p)
-    groups = zip(*(torch.split(tensor, rows) for tensor in (logits_p, logits_q, ids)), strict=True)
+    groups = zip(logits_p.split(rows), logits_q.split(rows), ids.split(rows), strict=True)
     parts = [_group_stats(*group) for group in groups]
     names = [field.name for field in dataclasses.fields(DivergenceStats)]
     return DivergenceStats(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
 
 def _group_stats(logits_p: Tensor, logits_q: Tensor, ids: Tensor) -> DivergenceStats:
+    # Where one side excludes a token that the other allows, a KL divergence is infinite.
     p, q = softmax(logits_p), softmax(logits_q)
     x = log_ratio(p, q)
     only_p, only_q = (x == math.inf).any(dim=-1), (x == -math.inf).any(dim=-1)

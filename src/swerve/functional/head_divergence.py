@@ -109,6 +109,7 @@ def head_divergence(
         raise ValueError(f"backend must be one of {', '.join(get_args(HeadBackend))}; got {backend!r}")
     if top_k < 0 or rows_per_chunk < 1:
         raise ValueError(f"top_k must be at least 0 and rows_per_chunk at least 1; got {top_k} and {rows_per_chunk}")
+    # Buffers are allocated once, for the largest chunk, and hold one chunk's logits after the other's.
     dtype = _work_dtype(hidden, hidden_ref, head, head_ref)
     with torch.no_grad():
         sums = _row_sums(size, dtype, rows_per_chunk, len(ids), head.weight.device, backend)
@@ -147,6 +148,7 @@ def head_top_probs(
     _check_rows((hidden, head), ids=None, size=size)
     if k < 1 or rows_per_chunk < 1:
         raise ValueError(f"k and rows_per_chunk must be at least 1; got {k} and {rows_per_chunk}")
+    # Rows are padded to whole blocks, of which only those with the largest maxima are searched.
     with torch.no_grad():
         padded = math.ceil(size / BLOCK) * BLOCK
         rows = min(rows_per_chunk, len(hidden))

@@ -123,6 +123,7 @@ def adaptive_kl_coef(coef: NonNegative, *, kl: Number, target: Positive, horizon
     if not 0 <= num_samples * _LARGEST_RELATIVE_ERROR < horizon:
         limits = f"at least 0 and below 5 horizons ({5 * horizon:g})"
         raise ValueError(f"num_samples must be {limits}, got {num_samples}: use a longer horizon or update more often")
+    # However far off the KL is, it counts as a fifth at most: one noisy step moves the coefficient little.
     error = min(max(kl / target - 1, -_LARGEST_RELATIVE_ERROR), _LARGEST_RELATIVE_ERROR)
     return coef * (1 + error * num_samples / horizon)
 
@@ -307,6 +308,7 @@ def bernoulli_kl(logprobs: Float[Tensor, "*N"], ref_logprobs: Float[Tensor, "*N"
     """
     if bool((logprobs > 0).any()) or bool((ref_logprobs > 0).any()):
         raise ValueError("a log-probability is above 0")
+    # 1 - p by expm1, and terms of probability 0 are 0 whatever their logarithm.
     log_p, log_q = logprobs.double(), ref_logprobs.double()
     p, rest = log_p.exp(), -torch.expm1(log_p)
     rest_q = -torch.expm1(log_q)

@@ -46,6 +46,7 @@ def token_logprobs(
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
+    # The realised logit minus the logsumexp: no [N, V] tensor of log-probabilities is made.
     scaled = at_least_float32(logits)
     if temperature != 1:
         scaled = scaled / temperature

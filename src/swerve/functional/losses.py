@@ -113,6 +113,7 @@ def dual_clip_loss(
     >>> [round(value, 6) for value in losses[0].tolist()]
     [2.0, 3.0]
     """
+    # Below 1 it would clip tokens whose probability has not moved.
     if not c > 1:
         raise ValueError(f"c must be above 1, got {c}; it bounds the ratio of tokens with negative advantages")
     return _surrogate(_log_ratio(logprobs, old_logprobs, log_ratio_clamp), advantages, low, high, c)
@@ -150,6 +151,7 @@ def clip_fraction(
     >>> clip_fraction(logprobs, torch.zeros(1, 4), torch.tensor([[1.0, 1.0, -1.0, -1.0]])).tolist()
     [[False, True, True, False]]
     """
+    # A clip acts only where it would stop the advantage from moving the ratio on: above where A > 0, else below.
     _check_clip(low, high)
     check_same_shape(logprobs=logprobs, advantages=advantages)
     size = _log_ratio(logprobs.detach(), old_logprobs) if log_ratio is None else at_least_float32(log_ratio.detach())
@@ -188,6 +190,7 @@ def cispo_loss(
         raise ValueError(f"cap must be above 0, got {cap}")
     if floor is not None and not 0 <= floor <= cap:
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
+    # The weight is a constant, so that a capped token keeps the gradient of its log-probability.
     check_same_shape(logprobs=logprobs, advantages=advantages)
     weight = _log_ratio(logprobs.detach(), old_logprobs).exp().clamp(min=0.0 if floor is None else floor, max=cap)
     return -weight * at_least_float32(advantages.detach()) * at_least_float32(logprobs)
@@ -241,6 +244,7 @@ def gspo_token_loss(
     >>> round(float(loss), 6)
     -1.1
     """
+    # (current - current.detach()) is 0 and carries the token's gradient into the sequence's ratio.
     check_same_shape(logprobs=logprobs, log_ratio=log_ratio)
     current = at_least_float32(logprobs)
     straight_through = at_least_float32(log_ratio.detach()) + (current - current.detach())
@@ -280,6 +284,7 @@ def gspo_loss(
     >>> loss.tolist()
     [[-1.0, -1.0]]
     """
+    # Whole sequences give their own ratio; parts of them have to be told it.
     if log_ratio is None:
         if mask is None:
             raise ValueError("the ratio of a sequence needs the mask of its tokens, or log_ratio; give one of them")
@@ -342,6 +347,7 @@ def value_loss(
     shapes = [tuple(tensor.shape) for tensor in (values, returns, old_values) if tensor is not None]
     if len(set(shapes)) > 1:
         raise ValueError(f"values, returns and old_values must all be [B, T]; got the shapes {shapes}")
+    # The larger of the plain and the clipped error: a value that moved too far towards its target has no gradient.
     current, targets = at_least_float32(values), at_least_float32(returns.detach())
     error = (current - targets).square()
     if old_values is None or clip is None:
@@ -381,5 +387,6 @@ def dpo_loss(
     """
     if not beta > 0:
         raise ValueError(f"beta must be above 0, got {beta}")
+    # How much more the policy prefers the chosen completion than the reference does.
     margin = (chosen_logprobs - ref_chosen_logprobs) - (rejected_logprobs - ref_rejected_logprobs)
     return -torch.nn.functional.logsigmoid(beta * margin)

@@ -222,6 +222,7 @@ def fixed_target_kl(logits: Logits, ids: Ids, *, q: InnerShare = 0.5, region: Re
         raise ValueError(f"q must be strictly between 0 and 1, got {q}")
     if region not in get_args(Region):
         raise ValueError(f"region must be one of {', '.join(get_args(Region))}; got {region!r}")
+    # The divergence between two probabilities given by their log-odds, the target's a constant.
     chosen_odds = log_odds(logits, ids[:, None])[:, 0]
     target_odds = torch.full_like(chosen_odds, math.log(q) - math.log1p(-q))
     values = _binary_divergence("kl", target_odds, chosen_odds, *_log_ratios(target_odds, chosen_odds.detach()))
@@ -264,6 +265,7 @@ def _max_prob(kind: str, logits: Tensor, ids: Tensor, target_gradient: TargetGra
         raise ValueError(
             f"target_gradient must be one of {', '.join(get_args(TargetGradient))}; got {target_gradient!r}"
         )
+    # Log-odds of the two tokens; those of a live target carry a gradient.
     largest = logits.detach().argmax(dim=-1)
     if target_gradient == "live":
         target_odds, chosen_odds = log_odds(logits, torch.stack([largest, ids], dim=-1)).unbind(-1)

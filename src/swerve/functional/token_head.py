@@ -149,6 +149,7 @@ def chunked_head_map(
     >>> [round(value, 6) for value in chunked_head_map(hidden, weight, logprob_and_entropy).flatten().tolist()]
     [-0.693147, 0.693147, -0.287682, 0.562335]
     """
+    # With a gradient the logits are formed again in the backward pass, else they are gone after the first.
     head = _checked_head(hidden, weight, bias, multiplier, softcap, rows)
     if _needs_gradient(hidden, weight, bias):
         return _apply(_Map, hidden, weight, bias, head, function)
@@ -300,7 +301,7 @@ def _logits_gradient(output: Tensor, logits: Tensor, grad_output: Tensor | None)
 
 
 def _refuse_other_leaves(output: Tensor, logits: Tensor) -> None:
-    """Raise if the graph of `output` starts anywhere but at the logits: that gradient would be lost without a word."""
+    """Raise if the graph of `output` starts anywhere but at the logits: that gradient would be lost silently."""
     leaves = [output] if output.grad_fn is None else []
     pending: list[Any] = [output.grad_fn]
     seen = {None}

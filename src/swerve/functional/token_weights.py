@@ -156,6 +156,7 @@ def reduction_weights(
     >>> reduction_weights(mask, reduction="sequence_mean", num_sequences=2).tolist()
     [[0.25, 0.25], [0.5, 0.0]]
     """
+    # The product of the reduction's denominators; only a mean over tokens also divides each row by its own length.
     known = {"num_tokens": num_tokens, "num_sequences": num_sequences, "length": length}
     if reduction not in _DENOMINATORS:
         raise ValueError(f"unknown reduction {reduction!r}; choose one of {', '.join(_DENOMINATORS)}")
@@ -206,16 +207,19 @@ def importance_weights(
     >>> importance_weights(old, sampler, old < 9, level="sequence", cap=2.0).tolist()
     [[1.5, 1.5]]
     """
-    if kind not in _CORRECTIONS:
-        raise ValueError(f"kind must be {' or '.join(map(repr, _CORRECTIONS))}, got {kind!r}")
+    if kind not in ("tis", "mis"):
+        raise ValueError(f"kind must be 'tis' or 'mis', got {kind!r}")
     if kind == "tis" and floor is not None:
         raise ValueError("'tis' truncates from above only; leave floor out or take kind='mis'")
     if not cap > 0:
         raise ValueError(f"cap must be above 0, got {cap}")
     if floor is not None and not 0 <= floor <= cap:
         raise ValueError(f"floor must be from 0 to cap, which is {cap}; got {floor}")
+    # Truncated weights stay at the bound; masked ones leave the token out.
     weights = importance_log_ratio(old_logprobs, sampler_logprobs, mask, level=level).exp()
-    return _CORRECTIONS[kind](weights, cap, floor)
+    if kind == "tis":
+        return weights.clamp(max=cap)
+    return weights.where((weights <= cap) & (weights >= (floor or 0.0)), 0.0)
 
 
 def importance_log_ratio(
@@ -248,17 +252,11 @@ def importance_log_ratio(
         raise ValueError(f"level must be 'token', 'sequence' or 'geometric', got {level!r}")
     if mask is None:
         raise ValueError(f"level '{level}' needs the mask of the sequences' tokens")
+    # All tokens of a sequence share one ratio: the product of theirs, or its root of their number.
     total = _kept(log_ratio, mask).sum(dim=1, keepdim=True)
     if level == "geometric":
         total = total / mask.sum(dim=1, keepdim=True).clamp(min=1)
     return total.expand_as(log_ratio)
-
-
-_CORRECTIONS: Mapping[str, Callable[[Tensor, float, float | None], Tensor]] = {
-    "tis": lambda weights, cap, _floor: weights.clamp(max=cap),
-    "mis": lambda weights, cap, floor: weights.where((weights <= cap) & (weights >= (floor or 0.0)), 0.0),
-}
-"""What becomes of the importance weights, by the name that a recipe calls it."""
 
 
 def entropy_threshold(entropies: Rows, *, share: Share, sum_counts: Callable[[Tensor], Tensor] | None = None) -> float:
@@ -323,6 +321,7 @@ def top_entropy_mask(entropies: Tokens, mask: TokenMask, *, share: Share, thresh
     >>> top_entropy_mask(entropies, mask, share=0.3).tolist()
     [[False, True, False, False]]
     """
+    # A threshold of the whole update keeps the share of all its tokens, not of each batch's.
     check_same_shape(entropies=entropies, mask=mask)
     if threshold is None:
         threshold = entropy_threshold(entropies[mask], share=share)
