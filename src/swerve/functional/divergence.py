@@ -18,7 +18,7 @@ from torch import Tensor
 from swerve.functional.types import Ids, Logits, Rows
 
 _LN2 = math.log(2.0)
-_LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
+LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
 _TOLERANCE = 1e-5
 _KL_SERIES_BELOW = 0.5
 _JS_SERIES_BELOW = 0.6
@@ -116,7 +116,7 @@ def js_sum(p: Logits, q: Logits, x: Logits) -> Rows:
     terms = (p + q) / 2 * torch.where(size < _JS_SERIES_BELOW, powers, direct)
     total = terms.clamp(min=0.0).sum(dim=-1, dtype=torch.float64)
     assert not bool((total > _LN2 + _TOLERANCE).any()), "a Jensen-Shannon divergence came out above ln 2"
-    return total.to(p.dtype).clamp(max=_LN2 if p.dtype == torch.float64 else _LN2_FLOAT32)
+    return total.to(p.dtype).clamp(max=_LN2 if p.dtype == torch.float64 else LN2_FLOAT32)
 
 
 def log_share_of_mean(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from swerve.functional.divergence import DivergenceStats, divergence_stats, num_group_rows, topk_probs
+from swerve.functional.divergence import LN2_FLOAT32, DivergenceStats, divergence_stats, num_group_rows, topk_probs
 from swerve.functional.head_logits import (
     BLOCK,
     PADDING,
@@ -33,7 +33,6 @@ HeadBackend: TypeAlias = Literal["eager", "compiled"]
 
 # Below this many tokens a row fits the caches however it is worked on, and `divergence_stats` is as good.
 _MIN_STREAMED_VOCABULARY = 256
-_LN2_FLOAT32 = 0.693147122859954833984375  # the largest float32 that is not above ln 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,29 +253,32 @@ class _Chunks:
         return HeadDivergence(stats=divergence_stats(logits_p, logits_q, ids), top=top, top_ref=top_ref)
 
     def _streamed(self, sums: RowSums, ids: Tensor) -> HeadDivergence:
+        # Whole groups of rows: those beyond the chunk's hold what the chunk before left, and are dropped below.
         rows = math.ceil(len(ids) / sums.group_rows) * sums.group_rows
         all_ids = torch.nn.functional.pad(ids.long(), (0, rows - len(ids)))
-        buffers = (self._p.buffer[:rows], self._q.buffer[:rows])
-        maxima = [block_maxima(buffer) for buffer in buffers]
-        sides = [_side(buffer, found, all_ids) for buffer, found in zip(buffers, maxima, strict=True)]
-        pair = sums(*sides)
+        logits_p, logits_q = self._p.buffer[:rows], self._q.buffer[:rows]
+        maxima_p, maxima_q = block_maxima(logits_p), block_maxima(logits_q)
+        side_p, side_q = _side(logits_p, maxima_p, all_ids), _side(logits_q, maxima_q, all_ids)
+        pair = sums(side_p, side_q)
         streamed = HeadDivergence(
-            stats=_statistics(pair, *sides),
-            top=_top(sides[0], maxima[0], pair.p, self._top_k),
-            top_ref=_top(sides[1], maxima[1], pair.q, self._top_k),
+            stats=_statistics(pair, side_p, side_q),
+            top=_top(side_p, maxima_p, pair.p, self._top_k),
+            top_ref=_top(side_q, maxima_q, pair.q, self._top_k),
         )
-        return self._repaired(_first(streamed, len(ids)), _unsure(pair)[: len(ids)], ids)
+        streamed = _mapped(lambda tensors: tensors[0][: len(ids)], [streamed])
 
-    def _repaired(self, found: HeadDivergence, unsure: Tensor, ids: Tensor) -> HeadDivergence:
-        """Compute the rows anew that have an infinite logit or are too far apart; NaN is found out here too."""
-        if not bool(unsure.any()):
-            return found
-        rows = unsure.nonzero()[:, 0]
-        logits_p, logits_q = (side.buffer[: len(ids), : self._size] for side in (self._p, self._q))
+        # An infinite logit or NaN makes its side's mean NaN (0 times infinity). Such rows, and those that are too far
+        # apart, are computed anew, which also refuses what is no distribution.
+        unsure = pair.far | ~torch.isfinite(pair.p.mean_shifted) | ~torch.isfinite(pair.q.mean_shifted)
+        again = unsure[: len(ids)].nonzero()[:, 0]
+        if not len(again):
+            return streamed
+        logits_p, logits_q = logits_p[: len(ids), : self._size], logits_q[: len(ids), : self._size]
         parts = [
-            self._plain(logits_p[some], logits_q[some], ids[some]) for some in rows.split(num_group_rows(logits_p))
+            self._plain(logits_p[some], logits_q[some], ids[some]) for some in again.split(num_group_rows(logits_p))
         ]
-        return _with_rows(found, rows, _mapped(torch.cat, parts))
+        better = _mapped(torch.cat, parts)
+        return _mapped(lambda tensors: tensors[0].index_copy(0, again, tensors[1]), [streamed, better])
 
 
 def _plain_top(logits: Tensor, k: int) -> TopProbs | None:
@@ -297,7 +299,7 @@ def _statistics(pair: PairSums, p: Side, q: Side) -> DivergenceStats:
     return DivergenceStats(
         kl_forward=pair.kl_forward.float(),
         kl_reverse=pair.kl_reverse.float(),
-        js=pair.js.float().clamp(max=_LN2_FLOAT32),
+        js=pair.js.float().clamp(max=LN2_FLOAT32),
         entropy=_entropy(pair.p),
         entropy_ref=_entropy(pair.q),
         logprob=_logprobs(p.realised, p, pair.p),
@@ -323,19 +325,6 @@ def _top(side: Side, maxima: Tensor, sums: SideSums, k: int) -> TopProbs | None:
         return None
     values, ids = topk_by_blocks(side.logits, maxima, k)
     return TopProbs(probs=_logprobs(values, side, sums).exp(), ids=ids)
-
-
-def _unsure(pair: PairSums) -> Tensor:
-    # An infinite logit or NaN makes its side's mean NaN (0 times infinity).
-    return pair.far | ~torch.isfinite(pair.p.mean_shifted) | ~torch.isfinite(pair.q.mean_shifted)
-
-
-def _first(found: HeadDivergence, num_rows: int) -> HeadDivergence:
-    return _mapped(lambda tensors: tensors[0][:num_rows], [found])
-
-
-def _with_rows(found: HeadDivergence, rows: Tensor, better: HeadDivergence) -> HeadDivergence:
-    return _mapped(lambda tensors: tensors[0].index_copy(0, rows, tensors[1]), [found, better])
 
 
 def _mapped(function: Callable[[list[Tensor]], Tensor], parts: list[HeadDivergence]) -> HeadDivergence:
