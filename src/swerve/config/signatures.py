@@ -55,7 +55,7 @@ def _configuration(path: str, base: type[_Kind], *, kind: str, suffix: str) -> t
     for argument in arguments:
         if argument.kind is argument.KEYWORD_ONLY:
             default = ... if argument.default is argument.empty else argument.default
-            keys[argument.name] = (argument.annotation, Field(default, description=meanings[argument.name]))
+            keys[argument.name] = (argument.annotation, Field(default, description=meanings.get(argument.name)))
     name = "".join(word.capitalize() for word in kind.split("_")) + suffix
     made = create_model(name, __base__=base, __module__=base.__module__, __doc__=title[:1].upper() + title[1:], **keys)
     made.function = path
