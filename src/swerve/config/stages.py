@@ -458,6 +458,7 @@ class RlStage(_Sampling):
 
     @model_validator(mode="after")
     def _check_combination(self) -> RlStage:
+        # The KL term: what it would not do, or would do without effect.
         check_kl(
             self.kl,
             loss=self.loss.kind,
@@ -469,6 +470,7 @@ class RlStage(_Sampling):
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) must be at most prompts_per_step ({self.prompts_per_step})"
             )
+        # A group of one has nothing to be compared with, and its rewards are all equal.
         if self.samples_per_prompt < 2 and self.advantages.compares_group:
             raise ValueError(
                 f"advantages {self.advantages.kind} compares completions of a prompt: samples_per_prompt >= 2"
@@ -478,6 +480,7 @@ class RlStage(_Sampling):
                 f"with samples_per_prompt 1 the rewards of every group are equal, and zero_variance "
                 f"{self.zero_variance} would leave all of them out; use zero_variance: keep"
             )
+        # A pass over the problems has none to spare.
         if self.zero_variance == "refill" and (self.epochs is not None or self.num_examples is not None):
             raise ValueError(
                 "zero_variance: refill draws further prompts than a pass over the problems has; give steps in place of "

@@ -116,6 +116,7 @@ class _Reader:
 
     def read(self, source: str | Path, *, children: Mapping[str, str] = {}, place: str = "") -> Layered:
         """Read a recipe that `children` extend, the first of them at `place`."""
+        # Errors of a recipe that another one extends begin with the place of that `extends`.
         try:
             name, text = read_source(source, self.use)
         except ConfigError as error:
@@ -126,12 +127,16 @@ class _Reader:
         document = parse_yaml(text, source=name)
         if not isinstance(document.data, dict):
             raise ConfigError(f"{name}: {self.expected}")
+
+        # A recipe that extends none is its own keys.
         own = {key: value for key, value in document.data.items() if key not in ("extends", "profiles")}
         profiles = _profiles(document, name)
         parent = document.data.get("extends")
         if parent is None:
             origin = Origin(path=(), source=name, lines=document.lines)
             return Layered(name=name, data=self.expand(own), origins=(origin,), profiles=profiles)
+
+        # Another one lays its mappings over those of the recipe that it extends, then its dotted keys one by one.
         place = f"{name}:{document.lines[('extends',)]}: "
         base = self.read(self._parent(source, parent, place), children={**children, identity: name}, place=place)
         merged, paths = _merged(base.data, {key: value for key, value in own.items() if "." not in key}, ())

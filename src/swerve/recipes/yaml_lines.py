@@ -96,14 +96,14 @@ class _Builder:
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
+            items = []
+            for index, item in enumerate(node.value):
+                self.lines[(*path, index)] = item.start_mark.line + 1
+                items.append(self.build(item, (*path, index)))
+            return items
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, line)
         raise self.error(line, f"tag {node.tag!r} is not allowed; write the value without a tag")
-
-    def _item(self, node: yaml.Node, path: KeyPath) -> Any:
-        self.lines[path] = node.start_mark.line + 1
-        return self.build(node, path)
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}
