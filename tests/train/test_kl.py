@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
 
 from swerve.config import RlStage
-from swerve.config.objectives import KlConfig
+from swerve.config.objectives import KL_TERMS
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
-from swerve.train.kl import PLACEMENTS, kl_coefficient, kl_reference, kl_term
+from swerve.train.kl import KlTerm, kl_coefficient, kl_placement, kl_reference, kl_term
 
 TABLE = TokenTable.of([((1,), (5, 6)), ((1,), (7,))])
 COLUMNS = TokenColumns(
@@ -42,9 +43,11 @@ def test_without_a_reference_no_placement_reads_or_adds_anything(keys: dict[str,
     assert term.recorded(COLUMNS, SignalRecorder(TABLE)) is None
 
 
-def test_every_kind_has_a_placement() -> None:
-    kinds = {member.model_fields["kind"].default for member in get_args(get_args(KlConfig)[0])}
-    assert set(PLACEMENTS) == kinds - {"custom"} | {"exact"}
+@pytest.mark.parametrize("kind", set(KL_TERMS) - {"custom"})
+def test_the_keys_of_a_kind_are_the_fields_of_its_placement(kind: str) -> None:
+    config = KL_TERMS[kind]()
+    own = [field for field in fields(kl_placement(config)) if field.name not in {one.name for one in fields(KlTerm)}]
+    assert {field.name: field.default for field in own} == config.keywords
 
 
 def test_columns_that_are_not_there_stay_none_under_a_change() -> None:

@@ -82,15 +82,15 @@ class CustomAdvantages(Custom, RewardAdvantages):
 
 
 _ESTIMATORS: Mapping[str, tuple[str, type[Advantages]]] = {
-    "grpo": ("advantages:grpo_advantages", GroupAdvantages),
-    "dr_grpo": ("advantages:dr_grpo_advantages", GroupAdvantages),
-    "rloo": ("advantages:rloo_advantages", GroupAdvantages),
-    "grpo_loo": ("advantages:grpo_loo_advantages", GroupAdvantages),
-    "reinforce_pp": ("advantages:reinforce_pp_advantages", TokenAdvantages),
-    "reinforce_pp_baseline": ("advantages:reinforce_pp_baseline_advantages", BaselineAdvantages),
-    "reward": ("advantages:reward_advantages", RewardAdvantages),
+    "grpo": ("functional.advantages:grpo_advantages", GroupAdvantages),
+    "dr_grpo": ("functional.advantages:dr_grpo_advantages", GroupAdvantages),
+    "rloo": ("functional.advantages:rloo_advantages", GroupAdvantages),
+    "grpo_loo": ("functional.advantages:grpo_loo_advantages", GroupAdvantages),
+    "reinforce_pp": ("functional.advantages:reinforce_pp_advantages", TokenAdvantages),
+    "reinforce_pp_baseline": ("functional.advantages:reinforce_pp_baseline_advantages", BaselineAdvantages),
+    "reward": ("functional.advantages:reward_advantages", RewardAdvantages),
 }
-"""The advantage estimators, a line each: the function in `swerve.functional`, and what it does with a group."""
+"""The advantage estimators, a line each: the function, and what it does with a group."""
 ADVANTAGES: Mapping[str, type[Any]] = {
     **configurations(_ESTIMATORS, suffix="Advantages"),
     "gae": GaeAdvantages,
@@ -134,17 +134,17 @@ class CustomLoss(Custom, PolicyLoss):
 
 
 _LOSSES: Mapping[str, tuple[str, type[PolicyLoss]]] = {
-    "reinforce": ("losses:reinforce_loss", RatioLoss),
-    "clip": ("losses:clip_loss", ClippedLoss),
-    "dual_clip": ("losses:dual_clip_loss", ClippedLoss),
-    "cispo": ("losses:cispo_loss", RatioLoss),
-    "gspo": ("losses:gspo_loss", ClippedLoss),
-    "max_prob_kl": ("path_losses:max_prob_kl", PathLoss),
-    "fixed_target_kl": ("path_losses:fixed_target_kl", PathLoss),
-    "max_prob_js": ("path_losses:max_prob_js", PathLoss),
-    "rank_promotion_js": ("path_losses:rank_promotion_js", PathLoss),
+    "reinforce": ("functional.losses:reinforce_loss", RatioLoss),
+    "clip": ("functional.losses:clip_loss", ClippedLoss),
+    "dual_clip": ("functional.losses:dual_clip_loss", ClippedLoss),
+    "cispo": ("functional.losses:cispo_loss", RatioLoss),
+    "gspo": ("functional.losses:gspo_loss", ClippedLoss),
+    "max_prob_kl": ("functional.path_losses:max_prob_kl", PathLoss),
+    "fixed_target_kl": ("functional.path_losses:fixed_target_kl", PathLoss),
+    "max_prob_js": ("functional.path_losses:max_prob_js", PathLoss),
+    "rank_promotion_js": ("functional.path_losses:rank_promotion_js", PathLoss),
 }
-"""The policy losses, a line each: the function in `swerve.functional`, and what it is made of."""
+"""The policy losses, a line each: the function, and what it is made of."""
 LOSSES: Mapping[str, type[Any]] = {**configurations(_LOSSES, suffix="Loss"), "custom": CustomLoss}
 
 if TYPE_CHECKING:
@@ -162,11 +162,12 @@ class NoKl(Choice):
 
     coef: ClassVar[None] = None
     reference: ClassVar[None] = None
+    function = "swerve.train.kl:KlTerm"
     kind: Literal["none"] = "none"
 
 
 class _Kl(Choice):
-    own_keys = frozenset({"coef", "reference", "target", "horizon", "force", "order"})
+    own_keys = frozenset({"coef", "reference", "target", "horizon", "force"})
     coef: NonNegative = 0.01
     """Weight of the term; 0 without a `target` leaves the reference out."""
     reference: str | None = None
@@ -201,54 +202,20 @@ class _EstimatedKl(_Kl):
     force: bool = False
     """Allow a combination that does not do what its name says."""
 
-
-class KlInReward(_EstimatedKl):
-    """KL subtracted from the reward."""
-
-    kind: Literal["reward"] = "reward"
-    estimator: Literal["k1", "k2", "k3", "abs"] = "k1"
-    """Estimate from the sampled token."""
-    order: Literal["before", "after"] = "before"
-    """Subtract a completion's summed estimate before the baseline, or each token's sum from there on after the
-    baseline."""
-    input_clamp: Positive | None = None
-    """Log-ratios are clamped to plus or minus this, in nats."""
-    output_clamp: Positive | None = None
-    """Estimates are clamped to plus or minus this, in nats."""
-
     @model_validator(mode="after")
-    def _check_names(self) -> KlInReward:
-        if self.estimator != "k1" and not self.force:
-            raise ValueError(f"kl.estimator {self.estimator} in the reward: {_REWARD_REFUSED}; or set force: true")
-        return self
-
-
-class KlInLoss(_EstimatedKl):
-    """KL added to the loss of each token."""
-
-    kind: Literal["loss"] = "loss"
-    estimator: Literal["k1", "k2", "k3", "k3+", "abs", "exact_reverse", "exact_forward", "exact_js"] = "k3"
-    """Estimate from the sampled token, or the divergence over the full vocabulary."""
-    importance: bool = False
-    """Multiply the estimate by the policy's ratio to the policy at sampling time: k3 then has the gradient of k2."""
-    input_clamp: Positive | None = None
-    """Log-ratios are clamped to plus or minus this, in nats."""
-    output_clamp: Positive | None = None
-    """Estimates are clamped to plus or minus this, in nats."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the whole vocabulary is summed over."""
-        return self.estimator.startswith("exact_")
-
-    @model_validator(mode="after")
-    def _check_names(self) -> KlInLoss:
-        if self.estimator == "k1" and not self.importance and not self.force:
+    def _check_names(self) -> Self:
+        estimator, importance = self.keywords["estimator"], self.keywords.get("importance", False)
+        clamps = {self.keywords["input_clamp"], self.keywords["output_clamp"]}
+        if estimator.startswith("exact_") and (importance or clamps != {None}):
+            raise ValueError(f"kl.estimator {estimator} takes neither importance nor clamps")
+        if self.force:
+            return self
+        if self.kind == "reward" and estimator != "k1":
+            raise ValueError(f"kl.estimator {estimator} in the reward: {_REWARD_REFUSED}; or set force: true")
+        if self.kind == "loss" and estimator == "k1" and not importance:
             raise ValueError(f"kl.estimator k1 in the loss: {_K1_IN_LOSS_REFUSED}; or set force: true")
-        if self.estimator == "k3+" and self.importance and not self.force:
+        if estimator == "k3+" and importance:
             raise ValueError(f"kl.estimator k3+ with importance: {_CORRECTED_TWICE}; or set force: true")
-        if self.is_exact and (self.importance or self.input_clamp is not None or self.output_clamp is not None):
-            raise ValueError(f"kl.estimator {self.estimator} takes neither importance nor clamps")
         return self
 
 
@@ -256,16 +223,26 @@ class CustomKl(Custom, _Kl):
     """A placement of your own: a class that inherits from `swerve.train.kl.KlTerm`."""
 
 
-KlConfig = Annotated[NoKl | KlInReward | KlInLoss | CustomKl, Field(discriminator="kind")]
+_PLACEMENTS: Mapping[str, tuple[str, type[_Kl]]] = {
+    "reward": ("train.kl:RewardKl", _EstimatedKl),
+    "loss": ("train.kl:LossKl", _EstimatedKl),
+}
+"""The placements of the KL, a line each: the class, whose fields are keys."""
+KL_TERMS: Mapping[str, type[Any]] = {"none": NoKl, **configurations(_PLACEMENTS, suffix="Kl"), "custom": CustomKl}
+
+if TYPE_CHECKING:
+    KlConfig: TypeAlias = NoKl | _Kl
+else:
+    KlConfig = one_of(KL_TERMS)
 
 
 def check_kl(kl: KlConfig, *, loss: str, is_selector: bool, advantages: str, num_rollouts: int) -> None:
     """Raise ValueError if the KL does not fit the stage's loss, its advantages or its rollouts per step."""
-    if is_selector and isinstance(kl, KlInReward):
+    if is_selector and kl.kind == "reward":
         raise ValueError(
             f"loss {loss} asks only whether the reward is positive, so a KL in the reward has no effect; use kl: loss"
         )
-    if advantages == "gae" and isinstance(kl, KlInReward) and kl.order == "after":
+    if advantages == "gae" and kl.keywords.get("order") == "after":
         raise ValueError("advantages gae: the KL is part of the token rewards; use kl.order: before")
     if not isinstance(kl, NoKl) and kl.target and not num_rollouts < 5 * kl.horizon:
         raise ValueError(

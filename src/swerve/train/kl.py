@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from swerve.batch import TokenBatch
-from swerve.config.objectives import CustomKl, KlConfig, KlInLoss, KlInReward, NoKl
+from swerve.config.objectives import CustomKl, KlConfig, NoKl
 from swerve.config.stages import RlStage
-from swerve.functional.kl_divergence import KlDirection, adaptive_kl_coef, exact_kl, kl_estimate
-from swerve.recipes.custom import custom_class
+from swerve.functional.kl_divergence import KlDirection, KlEstimator, adaptive_kl_coef, exact_kl, kl_estimate
+from swerve.recipes.custom import custom_class, load
+from swerve.settings import Positive
 from swerve.train.columns import SignalRecorder, TokenColumns, TokenTable
 from swerve.train.context import StageContext
 from swerve.train.frozen import FrozenModel, frozen_policy, load_frozen
@@ -53,8 +54,8 @@ def kl_term(
     config: KlConfig, *, coef: float | None = None, reference: FrozenModel | None = None, temperature: float = 1.0
 ) -> KlTerm:
     """Return the KL term of one step, by its placement."""
-    options = config.options if isinstance(config, CustomKl) else {}
-    return kl_placement(config)(config=config, coef=coef, reference=reference, temperature=temperature, **options)
+    own: dict[str, Any] = config.keywords
+    return kl_placement(config)(config=config, coef=coef, reference=reference, temperature=temperature, **own)
 
 
 def kl_placement(config: KlConfig) -> type[KlTerm]:
@@ -66,8 +67,9 @@ def kl_placement(config: KlConfig) -> type[KlTerm]:
     if isinstance(config, CustomKl):
         given = [one.name for one in fields(KlTerm)]
         placement: type[KlTerm] = custom_class(config.path, KlTerm, keywords=given, options=config.options)
-        return placement
-    return PLACEMENTS["exact" if isinstance(config, KlInLoss) and config.is_exact else config.kind]
+    else:
+        placement = load(config.function)
+    return placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,65 +145,70 @@ class SampledKl(KlTerm):
         return self.reference.logprobs(batches, table, temperature=self.temperature)
 
 
-class _EstimatedKl(SampledKl):
-    """Estimated as `kl.estimator` says."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardKl(SampledKl):
+    """KL subtracted from the reward.
 
-    __slots__ = ()
-    config: KlInReward | KlInLoss
+    Args:
+        estimator: estimate from the sampled token.
+        order: subtract a completion's summed estimate before the baseline, or each token's sum from there on after the
+            baseline.
+        input_clamp: log-ratios are clamped to plus or minus this, in nats.
+        output_clamp: estimates are clamped to plus or minus this, in nats.
+    """
 
-    def _before_updates(self, columns: TokenColumns) -> Tensor | None:
-        if columns.old_logprobs is None or columns.ref_logprobs is None:
-            return None
-        return kl_estimate(columns.old_logprobs, columns.ref_logprobs, **{**self.config.keywords, "importance": False})
+    estimator: Literal["k1", "k2", "k3", "abs"] = "k1"
+    order: Literal["before", "after"] = "before"
+    input_clamp: Positive | None = None
+    output_clamp: Positive | None = None
 
-
-class _KlInReward(_EstimatedKl):
-    """Subtracted from the rewards, in the order that the recipe says."""
-
-    __slots__ = ()
-    config: KlInReward
     needs_old_logprobs = True
 
     def with_advantages(self, columns: TokenColumns, table: TokenTable, estimate: Estimate) -> TokenColumns:
-        kl = self._before_updates(columns)
-        if kl is None:
+        """See the base class."""
+        if columns.old_logprobs is None or columns.ref_logprobs is None:
             return estimate()
+        kl = kl_estimate(
+            columns.old_logprobs,
+            columns.ref_logprobs,
+            estimator=self.estimator,
+            input_clamp=self.input_clamp,
+            output_clamp=self.output_clamp,
+        )
         kl = kl.where(table.mask, 0.0)
-        return replace(estimate(**{self.config.order: (self.coef or 0.0) * kl}), reward_kl=kl)
+        return replace(estimate(**{self.order: (self.coef or 0.0) * kl}), reward_kl=kl)
 
 
-class _KlInLoss(_EstimatedKl):
-    """Added to the loss of each token."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossKl(SampledKl):
+    """KL added to the loss of each token.
 
-    __slots__ = ()
-    config: KlInLoss
+    Args:
+        estimator: estimate from the sampled token, or the divergence over the full vocabulary.
+        importance: multiply the estimate by the policy's ratio to the policy at sampling time: k3 then has the gradient
+            of k2.
+        input_clamp: log-ratios are clamped to plus or minus this, in nats.
+        output_clamp: estimates are clamped to plus or minus this, in nats.
+    """
 
-    def in_loss(
-        self, logits: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns, ref_logits: Tensor | None
-    ) -> Tensor | None:
-        if not self.coef or tokens.ref_logprobs is None:
-            return None
-        old_logprobs = old[None] if self.config.importance else None
-        return kl_estimate(
-            logprobs[None], tokens.ref_logprobs[None], old_logprobs=old_logprobs, **self.config.keywords
-        )[0]
+    estimator: Literal["k1", "k2", "k3", "k3+", "abs", "exact_reverse", "exact_forward", "exact_js"] = "k3"
+    importance: bool = False
+    input_clamp: Positive | None = None
+    output_clamp: Positive | None = None
 
-    def recorded(self, columns: TokenColumns, recorder: SignalRecorder) -> Tensor | None:
-        if self.reference is None:
-            return None
-        before = self._before_updates(columns)
-        return recorder.first("kl") if before is None else before
+    @property
+    def direction(self) -> KlDirection | None:
+        """Of the divergence over the whole vocabulary; None where the sampled token is enough."""
+        return _DIRECTIONS.get(self.estimator)
 
-
-class _ExactKlInLoss(KlTerm):
-    """Added to the loss of each token, summed over the whole vocabulary."""
-
-    __slots__ = ()
-    config: KlInLoss
+    def ref_logprobs(self, batches: Sequence[TokenBatch], table: TokenTable) -> Tensor | None:
+        """See the base class."""
+        return SampledKl.ref_logprobs(self, batches, table) if self.direction is None else None
 
     def ref_logits(self, batch: TokenBatch) -> RefLogits | None:
+        """See the base class."""
         reference = self.reference
-        if reference is None:
+        if reference is None or self.direction is None:
             return None
         hidden = reference.hidden(batch)
 
@@ -214,18 +221,34 @@ class _ExactKlInLoss(KlTerm):
     def in_loss(
         self, logits: Tensor, logprobs: Tensor, old: Tensor, tokens: TokenColumns, ref_logits: Tensor | None
     ) -> Tensor | None:
-        if not self.coef or ref_logits is None:
+        """See the base class."""
+        if not self.coef:
             return None
-        scaled = ref_logits if self.temperature == 1.0 else ref_logits / self.temperature
-        return exact_kl(logits, scaled, direction=_DIRECTIONS[self.config.estimator])
+        if self.direction is not None:
+            if ref_logits is None:
+                return None
+            scaled = ref_logits if self.temperature == 1.0 else ref_logits / self.temperature
+            return exact_kl(logits, scaled, direction=self.direction)
+        if tokens.ref_logprobs is None:
+            return None
+        return self._estimate(logprobs[None], tokens.ref_logprobs[None], old[None] if self.importance else None)[0]
 
     def recorded(self, columns: TokenColumns, recorder: SignalRecorder) -> Tensor | None:
-        return None if self.reference is None else recorder.first("kl")
+        """See the base class."""
+        if self.reference is None:
+            return None
+        if self.direction is not None or columns.old_logprobs is None or columns.ref_logprobs is None:
+            return recorder.first("kl")
+        return self._estimate(columns.old_logprobs, columns.ref_logprobs, None)
 
-
-PLACEMENTS: Mapping[str, type[KlTerm]] = {
-    "none": KlTerm,
-    "reward": _KlInReward,
-    "loss": _KlInLoss,
-    "exact": _ExactKlInLoss,
-}
+    def _estimate(self, logprobs: Tensor, ref_logprobs: Tensor, old_logprobs: Tensor | None) -> Tensor:
+        """Return the estimate, multiplied by the ratio to the old policy where that is given."""
+        return kl_estimate(
+            logprobs,
+            ref_logprobs,
+            estimator=cast(KlEstimator, self.estimator),
+            input_clamp=self.input_clamp,
+            output_clamp=self.output_clamp,
+            importance=old_logprobs is not None,
+            old_logprobs=old_logprobs,
+        )

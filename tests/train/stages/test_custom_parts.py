@@ -139,7 +139,7 @@ def test_custom_parts_that_do_what_the_shipped_ones_do_give_the_same_weights(doc
     (tmp_path / "same.py").write_text(
         "from swerve.functional import clip_loss, dr_grpo_advantages\n"
         "from swerve.rollout import TorchEngine\n"
-        "from swerve.train.kl import PLACEMENTS, SampledKl\n"
+        "from swerve.train.kl import SampledKl\n"
         "from swerve.functional import kl_estimate\n"
         "class Kl(SampledKl):\n"
         "    def in_loss(self, logits, logprobs, old, tokens, ref_logits):\n"
