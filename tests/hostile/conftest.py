@@ -21,9 +21,9 @@ Refused = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Limits that are reached soon; commands that read a recipe set the recipe's."""
-    from swerve.models import trial
+    from swerve.models import folder_checks
 
-    monkeypatch.setattr(trial, "_LOADING", replace(trial._LOADING, memory_bytes=256 << 20))
+    monkeypatch.setattr(folder_checks, "_LOADING", replace(folder_checks._LOADING, memory_bytes=256 << 20))
     configure_pool(cpu_seconds=0.6, memory_mb=128)
     yield
     configure_pool()

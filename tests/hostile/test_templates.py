@@ -68,7 +68,7 @@ def precompiled(tokenizer: Tokenizer) -> bytes:
 
 
 TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
-    "aborts": (growing, "memory limit 256 MiB"),
+    "aborts": (growing, "memory limit 128 MiB"),
     "panics on a regular expression": (backtracking, "retry-limit-in-match"),
     "panics on a map of characters": (precompiled, "index out of bounds"),
 }
@@ -78,13 +78,14 @@ TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
 def test_a_hostile_tokenizer_ends_in_one_line(
     refused: Any, folder: Path, responses: Path, change: Callable[[Tokenizer], Any], limit: str
 ) -> None:
+    record = {"id": "p", "problem": "a" * 2000 + "!", "response": "2", "gold": "2"}
+    responses.write_text(json.dumps(record) + "\n")
     vocabulary = {character: index for index, character in enumerate("ab =+12;")}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     content = change(tokenizer)
     (folder / "tokenizer.json").write_bytes(content or tokenizer.to_str().encode())
     line = refused("data", "import", responses, "--out", "table.parquet", "--tokenizer", folder)
-    assert str(folder) in line
-    assert "trying the tokenizer (tokenizer.json) on plain text ended with: " in line
+    assert f"the tokenizer of {folder} (tokenizer.json) fails on the response: " in line
     assert limit in line, line
 
 

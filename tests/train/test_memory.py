@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig
 
 from swerve.errors import CheckpointError, ConfigError
-from swerve.models.trial import layer_configs
+from swerve.models.folder_checks import layer_configs
 from swerve.recipes import load_config
 from swerve.rollout.cache import cache_bytes_per_token
 from swerve.train.memory import StageMemory, check_memory, predicted_memory

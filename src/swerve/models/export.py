@@ -15,6 +15,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from swerve.artifacts.files import check_space, new_directory, read_json
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, is_adapter, whole_folder
+from swerve.models.folder_checks import quiet_transformers, said_by
 from swerve.models.hub import PICKLED
 from swerve.models.model_card import ModelCard, Origin
 from swerve.models.model_folder import (
@@ -23,7 +24,6 @@ from swerve.models.model_folder import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from swerve.models.trial import quiet_transformers, said_by
 
 _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"

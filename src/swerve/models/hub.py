@@ -23,7 +23,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 
 from swerve.artifacts.files import check_space
 from swerve.errors import CheckpointError, DiskFullError, nearest
-from swerve.models.trial import said_by
+from swerve.models.folder_checks import said_by
 
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken")
 """Endings of the files that models and tokenizers are read from."""

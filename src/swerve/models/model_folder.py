@@ -48,6 +48,7 @@ from swerve.models.adapter import (
     sharing_copy,
     with_adapter,
 )
+from swerve.models.folder_checks import check_folder, check_reads_a_token, quiet_transformers, said_by
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (
@@ -60,14 +61,6 @@ from swerve.models.shards import (
     whole_tensor,
     write_shards,
     write_shards_later,
-)
-from swerve.models.trial import (
-    check_readable,
-    check_reads_a_token,
-    quiet_transformers,
-    said_by,
-    try_to_build,
-    try_tokenizer,
 )
 from swerve.prompts import limit_ids, num_ids, turn_end
 from swerve.version import __version__
@@ -193,7 +186,7 @@ def _load_with_adapter(path: Path | str, *, device: str, dtype: str, mapped_by: 
 def _load_whole(path: Path | str, *, device: str, dtype: str, mapped_by: World | None = None) -> LoadedModel:
     folder = local_folder(path)
     weights = _listed_weights(folder)
-    try_to_build(folder)
+    check_folder(folder)
     tokenizer = load_tokenizer(folder)
     auto_model: Any = AutoModelForCausalLM
     stored = "auto" if dtype == "auto" else getattr(torch, dtype)
@@ -272,26 +265,24 @@ def load_config(path: Path | str) -> PreTrainedConfig:
     folder = local_folder(path)
     if is_adapter(folder):
         return load_config(adapter_base(folder))
-    try_to_build(folder)
+    check_folder(folder)
     try:
         with quiet_transformers():
             config: PreTrainedConfig = AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the parsers behind this call raise types of their own, without a common base
         raise CheckpointError(f"cannot load a model from {path}: config.json: {said_by(error)}") from error
-    check_readable(path, config)
     return config
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder, or from the hub (`owner/name#revision`); it is tried first, under limits.
+    """Load a tokenizer from a folder, or from the hub (`owner/name#revision`).
 
     Raises:
-        CheckpointError: it is missing or cannot be read, reaches a limit of time or memory, or fails on plain text.
+        CheckpointError: it is missing or cannot be read.
     """
     folder = local_folder(path)
     if is_adapter(folder) and not (folder / "tokenizer_config.json").is_file():
         return load_tokenizer(adapter_base(folder))
-    try_tokenizer(folder)
     try:
         with quiet_transformers():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(

@@ -24,7 +24,7 @@ from transformers.utils.import_utils import is_flash_attn_2_available, is_flash_
 
 from swerve.errors import ConfigError, MismatchError
 from swerve.models.fast_layers import attention
-from swerve.models.trial import said_by
+from swerve.models.folder_checks import said_by
 
 NAME = "swerve_packed"
 """What the attention is called in a model's configuration in memory; it is not saved."""

@@ -13,7 +13,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PreTrainedConfig, PreTrain
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from swerve.errors import ConfigError
-from swerve.models.trial import layer_configs
+from swerve.models.folder_checks import layer_configs
 
 # Columns a cache grows by at least. Lines that stand close together are read faster.
 _ROOM = 16

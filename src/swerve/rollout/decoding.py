@@ -17,8 +17,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
+from swerve.models.folder_checks import said_by
 from swerve.models.head import head_tolerance, num_ids_of
-from swerve.models.trial import said_by
 from swerve.rollout.cache import GrowingLayer, cache_bytes, check_cache, growing_cache, is_plain, no_sampling
 from swerve.rollout.engine import SamplingParams
 from swerve.rollout.one_token import OneTokenForward

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedConfig
 
-from swerve.models.trial import layer_configs
+from swerve.models.folder_checks import layer_configs
 
 _CLOSE = 1.01
 """Nothing more is moved once the most loaded rank has so many times the mean."""

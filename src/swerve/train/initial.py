@@ -18,6 +18,7 @@ from swerve.artifacts.run import RunDirectory
 from swerve.config import Config, PretrainedModel, TinyModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.adapter import whole_folder
+from swerve.models.folder_checks import check_readable, quiet_transformers
 from swerve.models.hub import described, quiet_hub, refusal
 from swerve.models.model_folder import (
     check_vocabulary,
@@ -26,7 +27,6 @@ from swerve.models.model_folder import (
     weights_fingerprint,
 )
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer, learn_tokenizer
-from swerve.models.trial import check_readable, quiet_transformers
 from swerve.problems import ProblemFamily, load_family
 from swerve.seeds import derive_seed
 

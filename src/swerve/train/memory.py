@@ -27,9 +27,9 @@ from swerve.errors import CheckpointError, ConfigError
 from swerve.functional.logprobs import entropy, token_logprobs
 from swerve.models.adapter import new_adapter
 from swerve.models.fast_layers import use_fast_layers
+from swerve.models.folder_checks import cannot_read, quiet_transformers, said_by
 from swerve.models.head import head_inputs, model_head
 from swerve.models.packed_attention import sdpa_again, use_packed_attention
-from swerve.models.trial import cannot_read, quiet_transformers, said_by
 from swerve.problems import load_family
 from swerve.prompts import encode_prompts, template_arguments
 from swerve.train.initial import recipe_architecture
