@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import threading
 import time
@@ -13,10 +14,15 @@ from typing import Any
 import pytest
 
 from swerve.errors import EngineError
-from swerve.rollout.server_client import Calls, LateError, RefusedError, UnreachableError
+from swerve.rollout import server_client
+from swerve.rollout.server_client import LateError, RefusedError, UnreachableError
 from tests.cases import each
 
 Handler = BaseHTTPRequestHandler
+
+
+def ask(*request: Any, **options: Any) -> Any:
+    return asyncio.run(server_client.ask(*request, **options))
 
 
 @contextmanager
@@ -70,7 +76,7 @@ def test_the_time_of_a_whole_answer_is_bounded(drips: Callable[[Handler], None])
     with serving(drips) as url:
         started = time.monotonic()
         with pytest.raises(LateError, match=r"GET /health was not answered within 0\.2 s"):
-            Calls().ask(url, "GET", "/health?now", timeout=0.2)
+            ask(url, "GET", "/health?now", timeout=0.2)
         assert time.monotonic() - started < 2
 
 
@@ -87,10 +93,10 @@ def test_the_size_of_an_answer_is_bounded_however_long_it_goes_on() -> None:
     with serving(floods) as url:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(EngineError, match="was answered with more than 16 MiB"):
-            Calls().ask(url, "GET", "/x", timeout=60)
+            ask(url, "GET", "/x", timeout=60)
         assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 100  # MiB
         with pytest.raises(EngineError, match="was answered with more than 1 MiB"):
-            Calls().ask(url, "GET", "/x", timeout=60, max_bytes=1 << 20)
+            ask(url, "GET", "/x", timeout=60, max_bytes=1 << 20)
     assert sent < 60
 
 
@@ -110,16 +116,16 @@ def test_the_size_of_an_answer_is_bounded_however_long_it_goes_on() -> None:
 )
 def test_an_answer_that_is_none_is_said(answer: Callable[[Handler], None], error: type[Exception], said: str) -> None:
     with serving(answer) as url, pytest.raises(error) as raised:
-        Calls().ask(url, "GET", "/x", timeout=10)
+        ask(url, "GET", "/x", timeout=10)
     assert said in str(raised.value)
 
 
 def test_answers_are_json_text_or_nothing() -> None:
     with serving(replies(b'{"a": 1}', 201)) as url:
-        assert Calls().ask(url, "GET", "/x", timeout=10) == {"a": 1}
-        assert Calls().ask(url, "GET", "/x", timeout=10, as_text=True) == '{"a": 1}'
+        assert ask(url, "GET", "/x", timeout=10) == {"a": 1}
+        assert ask(url, "GET", "/x", timeout=10, as_text=True) == '{"a": 1}'
     with serving(replies(b" \n")) as url:
-        assert Calls().ask(url, "GET", "/x", timeout=10) is None
+        assert ask(url, "GET", "/x", timeout=10) is None
 
 
 def test_a_key_goes_to_this_machine_or_over_https_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,38 +137,31 @@ def test_a_key_goes_to_this_machine_or_over_https_only(monkeypatch: pytest.Monke
         replies(status=200 if keys[-1] else 401)(handler)
 
     with serving(asks_for_key) as url:
-        Calls().ask(url, "GET", "/x", timeout=10)
-        Calls().ask(url.replace("127.0.0.1", "localhost"), "GET", "/x", timeout=10)
+        ask(url, "GET", "/x", timeout=10)
+        ask(url.replace("127.0.0.1", "localhost"), "GET", "/x", timeout=10)
     with (
         serving(asks_for_key, "0.0.0.0") as url,  # what listens there is here, but it is no loopback address
         pytest.raises(RefusedError, match="401 .*; VLLM_API_KEY is sent over https, or to this machine, only"),
     ):
-        Calls().ask(url, "GET", "/x", timeout=10)
+        ask(url, "GET", "/x", timeout=10)
     assert keys == ["Bearer secret", "Bearer secret", None]
 
 
-def test_requests_of_other_threads_end_at_once() -> None:
-    calls, errors, asked = Calls(), list[str](), threading.Event()
+def test_a_request_that_is_given_up_ends_at_once() -> None:
+    async def give_up(url: str) -> None:
+        request = asyncio.ensure_future(server_client.ask(url, "GET", "/x", timeout=60))
+        await asyncio.to_thread(asked.wait, 5)
+        request.cancel()
+        with suppress(asyncio.CancelledError):
+            await request
+        assert request.cancelled()
 
     def waits(_: Handler) -> None:
         asked.set()
         time.sleep(2)
 
-    def ask(url: str) -> None:
-        try:
-            calls.ask(url, "GET", "/x", timeout=60)
-        except UnreachableError as error:
-            errors.append(str(error))
-
+    asked = threading.Event()
     with serving(waits) as url:
-        thread = threading.Thread(target=ask, args=(url,))
-        thread.start()
-        asked.wait(5)
-        calls.drop("http://another")
         started = time.monotonic()
-        calls.drop(url)
-        thread.join()
+        asyncio.run(give_up(url))
         assert time.monotonic() - started < 1
-        calls.end()
-        ask(url)
-    assert errors == ["the connection was ended"] * 2

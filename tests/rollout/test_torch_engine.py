@@ -30,7 +30,7 @@ from swerve.models.head import limit_ids_of
 from swerve.models.model_folder import load_model
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.cache import cache_bytes_per_token
-from swerve.rollout.decoding import Decoding, row_uniforms, sample
+from swerve.rollout.decoding import Decoding, row_draws, sample
 from swerve.rollout.torch_engine import prefix_hosts
 from swerve.train.replicated_model import ReplicatedModel
 from swerve.world import World
@@ -483,7 +483,7 @@ def _one_by_one(model, params):
     """The tokens that each completion's random numbers choose, one sequence at a time and read as a whole."""
     rows = [(prompt, sample) for prompt in range(len(PROMPTS)) for sample in range(params.num_samples)]
     found = []
-    for (prompt, _), uniforms in zip(rows, row_uniforms(rows, params, [3, 4, 5]), strict=True):
+    for (prompt, _), uniforms in zip(rows, row_draws(rows, params, [3, 4, 5]), strict=True):
         ids: list[int] = []
         while len(ids) < params.max_new_tokens and ids[-1:] != [2]:
             with torch.inference_mode():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
@@ -235,7 +236,7 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
         EngineError: it ended.
     """
     from swerve.rollout.engine import SamplingParams
-    from swerve.rollout.server_client import Calls, RefusedError, UnreachableError
+    from swerve.rollout.server_client import RefusedError, UnreachableError, ask
     from swerve.rollout.vllm_protocol import ROUTE, request_body
 
     params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
@@ -244,6 +245,6 @@ def _wait(process: subprocess.Popen[bytes], plan: _Plan) -> None:
         if process.poll() is not None:
             raise EngineError(f"the server ended with status {process.returncode}; its output is above")
         with contextlib.suppress(UnreachableError, RefusedError):
-            Calls().ask(plan.url, "POST", ROUTE, body, timeout=600.0)
+            asyncio.run(ask(plan.url, "POST", ROUTE, body, timeout=600.0))
             return
         time.sleep(0.5)

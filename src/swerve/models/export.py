@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-import transformers
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from swerve.artifacts.files import check_space, new_directory, read_json
 from swerve.errors import CheckpointError
 from swerve.models.adapter import adapter_base, is_adapter, whole_folder
-from swerve.models.folder_checks import quiet_transformers, said_by
+from swerve.models.folder_checks import check_finite, quiet_transformers, stored_headers
 from swerve.models.hub import PICKLED
-from swerve.models.model_card import ModelCard, Origin
+from swerve.models.model_card import Export, Origin, card_text
 from swerve.models.model_folder import (
     load_base,
     load_tokenizer,
@@ -35,19 +34,6 @@ _TOKENIZER = (
 _GENERATION = "generation_config.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """What was exported."""
-
-    out: str
-    dtype: str
-    num_parameters: int
-    """Tied weights counted once."""
-    weights_sha256: str
-    tokenizer_sha256: str
-    files: tuple[str, ...]
-
-
 def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size: str) -> Export:
     """Write a folder that `from_pretrained` reads, as a whole or not at all.
 
@@ -63,54 +49,44 @@ def export_model(origin: Origin, out: Path, *, dtype: str | None, max_shard_size
         ArtifactError: there is no room, or the operating system refuses.
         MissingExtraError: it is an adapter, and peft is not installed.
     """
+    # What the headers of the files say is enough to know whether there is room.
     base = adapter_base(origin.folder) if is_adapter(origin.folder) else None
     base_folder = whole_folder(origin.folder)
-    stored = _stored(base_folder)
-    kinds = {kind for kind, _ in stored.values()}
+    _check_files(base_folder)
+    stored = [tensor for file in base_folder.glob("*.safetensors") for tensor in stored_headers(file).values()]
+    kinds = {kind for kind, _ in stored}
     chosen = dtype or (_TYPES.get(kinds.pop(), "float32") if len(kinds) == 1 else "float32")
-    size = getattr(torch, chosen).itemsize
-    check_space(out, size * sum(math.prod(shape) for _, shape in stored.values()))
+    check_space(out, getattr(torch, chosen).itemsize * sum(math.prod(shape) for _, shape in stored))
 
     model = load_base(origin.folder, device="cpu", dtype="float32")
     model.to(getattr(torch, chosen))
-    _check_finite(origin.folder, model, chosen)
-    places = [one for one in (origin.folder, base_folder) if (one / "tokenizer_config.json").is_file()]
+    check_finite(origin.folder, model.state_dict(), f"beyond {chosen}; use --dtype bfloat16 or float32")
+    places = [folder for folder in (origin.folder, base_folder) if (folder / "tokenizer_config.json").is_file()]
     tokenizer = load_tokenizer((*places, base_folder)[0])
-    digest = weights_fingerprint(model)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    export = Export(
+        out=str(out),
+        dtype=chosen,
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        weights_sha256=weights_fingerprint(model),
+        tokenizer_sha256=tokenizer_fingerprint(tokenizer),
+    )
     with new_directory(out) as folder:
         _write_model(folder, model, base_folder, max_shard_size)
         _write_tokenizer(folder, tokenizer, *places[:1])
-        card = ModelCard(
-            name=out.name,
-            origin=origin,
-            base=base,
-            dtype=chosen,
-            num_parameters=num_parameters,
-            weights_sha256=digest,
-            tokenizer_sha256=tokenizer_fingerprint(tokenizer),
-            versions={"torch": torch.__version__, "transformers": transformers.__version__},
-        )
-        (folder / "README.md").write_text(card.text(), encoding="utf-8")
-        files = tuple(sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file()))
-    return Export(
-        out=str(out),
-        dtype=chosen,
-        num_parameters=num_parameters,
-        weights_sha256=digest,
-        tokenizer_sha256=card.tokenizer_sha256,
-        files=files,
-    )
+        (folder / "README.md").write_text(card_text(export, origin, base), encoding="utf-8")
+        files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    return replace(export, files=tuple(files))
 
 
-def _stored(folder: Path) -> dict[str, tuple[str, list[int]]]:
-    """Return type and shape of each tensor in a folder, from the headers of its files.
+def _check_files(folder: Path) -> None:
+    """Check that a folder has what a model is read from.
 
     Raises:
-        CheckpointError: it has no safetensors, or lacks a file that its index names.
+        CheckpointError: it has no safetensors, or lacks config.json, or a file that its index names.
     """
-    if not any(folder.glob("*.safetensors")):
-        pickled = [one for pattern in ("*", "*/*") for one in sorted(folder.glob(pattern)) if one.suffix in PICKLED]
+    shards = sorted(file.name for file in folder.glob("*.safetensors"))
+    if not shards:
+        pickled = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.suffix in PICKLED]
         if pickled:
             raise CheckpointError(
                 f"{pickled[0]} is pickled, and reading a pickle runs whatever code is in it; convert the weights to "
@@ -119,45 +95,17 @@ def _stored(folder: Path) -> dict[str, tuple[str, list[int]]]:
         raise CheckpointError(f"{folder} holds no weights: give a folder with config.json and *.safetensors")
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json; copy it there from the model that was trained")
-    found = {}
-    for name, file in _placed(folder).items():
-        try:
-            with safe_open(file, framework="pt") as stored:
-                part = stored.get_slice(name)
-                found[name] = (str(part.get_dtype()), list(part.get_shape()))
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {said_by(error)}") from error
-    return found
-
-
-def _placed(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor."""
     index = folder / _INDEX
     if index.is_file():
         entry = read_json(index)
         places = entry.get("weight_map") if isinstance(entry, dict) else None
-        if not isinstance(places, dict) or not all(isinstance(one, str) for one in places.values()):
+        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
             raise CheckpointError(f"{index} is damaged: it has no 'weight_map' from tensors to files")
-        missing = sorted({one for one in places.values() if not (folder / one).is_file()})
+        missing = sorted(set(places.values()).difference(shards))
         if missing:
             raise CheckpointError(f"{folder} lacks {missing[0]}, which {_INDEX} names; copy every shard")
-        return {name: folder / one for name, one in places.items()}
-    if not (folder / _WHOLE).is_file():
-        shard = next(folder.glob("*.safetensors")).name
-        raise CheckpointError(f"{folder} has {shard} but neither {_WHOLE} nor {_INDEX}, which says what is where")
-    try:
-        with safe_open(folder / _WHOLE, framework="pt") as stored:
-            return dict.fromkeys(stored.keys(), folder / _WHOLE)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{folder / _WHOLE} is damaged: {said_by(error)}") from error
-
-
-def _check_finite(folder: Path, model: PreTrainedModel, dtype: str) -> None:
-    for name, tensor in model.state_dict().items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(
-                f"{folder}: the weight '{name}' has values beyond {dtype}; use --dtype bfloat16 or float32"
-            )
+    elif _WHOLE not in shards:
+        raise CheckpointError(f"{folder} has {shards[0]} but neither {_WHOLE} nor {_INDEX}, which says what is where")
 
 
 def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_size: str) -> None:
@@ -167,16 +115,11 @@ def _write_model(folder: Path, model: PreTrainedModel, source: Path, max_shard_s
     try:
         with quiet_transformers():
             model.save_pretrained(folder, max_shard_size=max_shard_size)
-    except SafetensorError as error:
-        raise _as_os_error(error) from error
+    except SafetensorError as error:  # of a failed write: its message ends in `(os error N)`
+        number = str(error).rpartition("os error ")[2].strip(")\"' ")
+        raise (OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))) from error
     if generation.is_file():
         shutil.copyfile(generation, folder / _GENERATION)
-
-
-def _as_os_error(error: SafetensorError) -> OSError:
-    """Safetensors reports a failed write by a message that ends in `(os error N)`."""
-    number = str(error).rpartition("os error ")[2].strip(")\"' ")
-    return OSError(int(number), str(error)) if number.isdigit() else OSError(str(error))
 
 
 def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, source: Path | None = None) -> None:

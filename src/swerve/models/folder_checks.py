@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,13 +112,7 @@ def _check_stored(folder: Path, num_parameters: int, shapes: dict[str, list[int]
     files = sorted(folder.glob("*.safetensors"))
     num_stored = 0
     for file in files:
-        try:
-            with safe_open(file, framework="pt") as stored:
-                parts = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
-                found = {name: (str(part.get_dtype()), list(part.get_shape())) for name, part in parts.items()}
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {said_by(error)}") from error
-        for name, (kind, shape) in found.items():
+        for name, (kind, shape) in stored_headers(file).items():
             num_stored += math.prod(shape)
             if kind not in _FLOATS and name.endswith("weight"):
                 raise CheckpointError(
@@ -164,6 +158,31 @@ def check_readable(source: Path | str, config: PreTrainedConfig) -> None:
             f"the weights in {source} are quantised ({method or 'quantization_config'} in config.json), and quantised "
             "weights are not read; give the model that they were made from, or a dequantised copy"
         )
+
+
+def stored_headers(file: Path) -> dict[str, tuple[str, list[int]]]:
+    """Return type and shape of each tensor in a file of safetensors, from its header.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        with safe_open(file, framework="pt") as stored:
+            parts = {name: stored.get_slice(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+            return {name: (str(part.get_dtype()), list(part.get_shape())) for name, part in parts.items()}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} is damaged: {said_by(error)}") from error
+
+
+def check_finite(path: Path | str, weights: Mapping[str, torch.Tensor], reason: str = "that are not finite") -> None:
+    """Check that weights are finite numbers.
+
+    Raises:
+        CheckpointError: one is not.
+    """
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise CheckpointError(f"{path}: the weight '{name}' has values {reason}")
 
 
 def cannot_read(path: Path | str, error: Exception) -> CheckpointError:

@@ -48,7 +48,7 @@ from swerve.models.adapter import (
     sharing_copy,
     with_adapter,
 )
-from swerve.models.folder_checks import check_folder, check_reads_a_token, quiet_transformers, said_by
+from swerve.models.folder_checks import check_finite, check_folder, check_reads_a_token, quiet_transformers, said_by
 from swerve.models.head import limit_ids_of
 from swerve.models.hub import local_folder
 from swerve.models.shards import (
@@ -174,9 +174,7 @@ def _load_with_adapter(path: Path | str, *, device: str, dtype: str, mapped_by: 
         tensors = read_shards(listed) if listed else load_file(folder / ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{folder / ADAPTER_WEIGHTS} is damaged: {said_by(error)}") from error
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+    check_finite(path, tensors)
     model = with_adapter(base, folder, tensors, dtype=dtype)
     _fit_vocabulary(path, model, tokenizer)
     check_reads_a_token(path, model)
@@ -303,9 +301,7 @@ def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, An
                 f"{path} does not hold this model's weights: {what.replace('_', ' ')} {names[:3]}"
                 f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
             )
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{path}: the weight '{name}' has values that are not finite")
+    check_finite(path, model.state_dict())
 
 
 def _fit_vocabulary(path: Path | str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

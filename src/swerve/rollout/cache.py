@@ -24,11 +24,6 @@ def is_plain(cache: Cache) -> bool:
     return all(type(layer) is GrowingLayer for layer in cache.layers)
 
 
-def can_share(model: PreTrainedModel) -> bool:
-    """Whether the model keeps plain key-value caches."""
-    return is_plain(growing_cache(model))
-
-
 def cache_bytes(cache: Cache) -> int:
     """Return the size of the keys and values of a cache, and of the room kept for more."""
     layers: Any = cache.layers

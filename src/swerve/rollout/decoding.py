@@ -6,7 +6,7 @@ model reads no token twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -33,8 +33,18 @@ _BLOCK = 64
 class PrefixCache:
     """Keys and values of some sequences, of which prompts that begin with them take what they need."""
 
-    def __init__(self, model: PreTrainedModel, sequences: Sequence[Sequence[int]], *, pad_id: int) -> None:
-        """Run every sequence once; at least one of them has a token."""
+    def __init__(
+        self, model: PreTrainedModel, sequences: Sequence[Sequence[int]], rows: Mapping[int, int], *, pad_id: int
+    ) -> None:
+        """Run every sequence once; at least one of them has a token.
+
+        Args:
+            model: in evaluation mode.
+            sequences: token ids.
+            rows: of each prompt, by its number, the sequence that begins with it.
+            pad_id: stands behind shorter sequences.
+        """
+        self.rows = rows
         width = max(map(len, sequences))
         self.num_tokens = len(sequences) * width
         """Padding included."""
@@ -85,7 +95,6 @@ class Decoding:
         keys: Sequence[int],
         one_token: OneTokenForward | None = None,
         prefixes: PrefixCache | None = None,
-        prefix_rows: Sequence[int] = (),
         width: int | None = None,
     ) -> None:
         """Run each distinct key's prompt once.
@@ -99,8 +108,7 @@ class Decoding:
             pad_id: stands before shorter prompts; masked.
             keys: rows with equal keys have equal prompts.
             one_token: advances the rows where it gives the model's own logits; None: the model always does.
-            prefixes: holds all of each prompt but its last token, which then is all that is run.
-            prefix_rows: for each row the sequence of `prefixes` that begins with its prompt.
+            prefixes: holds all of each key's prompt but its last token, which then is all that is run.
             width: columns that the cache has at most; every row must end before it has so many tokens. None: no limit.
         """
         self._model = model
@@ -121,7 +129,7 @@ class Decoding:
         if prefixes is None or max(map(len, chosen)) == 1:
             self._prefill(chosen, pad_id)
         else:
-            self._continue(chosen, prefixes, [prefix_rows[place] for place in places.values()])
+            self._continue(chosen, prefixes, [prefixes.rows[key] for key in places])
         self.lines: Int[Tensor, " B"] = torch.tensor([distinct[key] for key in keys], device=model.device)
         """Which line each row is."""
         self._shares = len(distinct) < len(keys)
@@ -355,25 +363,16 @@ class GrowingRows:
         return found
 
 
-def row_uniforms(
+def row_draws(
     rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
 ) -> Float[Tensor, "B max_new_tokens"]:
     """Return the uniform numbers that choose each row's tokens: drawn per prompt, so free of the batch's make-up.
 
     Args:
         rows: prompt and sample of each row.
-        params: how to sample; the numbers are 0 when decoding greedily.
+        params: how to sample.
         seeds: one per prompt.
     """
-    if params.temperature == 0:
-        return torch.zeros(len(rows), params.max_new_tokens, dtype=torch.float64)
-    return row_draws(rows, params, seeds)
-
-
-def row_draws(
-    rows: Sequence[tuple[int, int]], params: SamplingParams, seeds: Sequence[int]
-) -> Float[Tensor, "B max_new_tokens"]:
-    """Return uniform numbers for each row's tokens, from its prompt's seed, at any temperature."""
     shape = (params.num_samples, params.max_new_tokens)
     drawn = {
         prompt: torch.rand(shape, generator=torch.Generator().manual_seed(seeds[prompt]), dtype=torch.float64)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from swerve.config import SwapSelector
 from swerve.functional.divergence import divergence_stats
 from swerve.positions import angles_of, forget_lengths
-from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, row_uniforms, sample
+from swerve.rollout.decoding import Decoding, GrowingRows, evaluating, row_draws, sample
 from swerve.rollout.engine import SamplingParams, check_request
 from swerve.seeds import derive_seed
 from swerve.types import FinishReason
@@ -196,7 +196,7 @@ class _Mixing:
             Decoding(model, [prompts[key] for key in keys], pad_id=pad_id, keys=keys)
             for model in (self.base, self.other)
         ]
-        uniforms = row_uniforms(rows, params, seeds).to(device)
+        uniforms = row_draws(rows, params, seeds).to(device)
         # The selector `random` has a stream of its own, which has nothing to do with the tokens'.
         swap_draws = row_draws(rows, params, [derive_seed(seed, "swap") for seed in seeds]).to(device)
         stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,14 +30,13 @@ from swerve.rollout.engine import Engine, NamedTensors, SamplingParams, check_re
 from swerve.rollout.server_client import (
     CONNECT_SECONDS,
     MAX_BYTES,
-    Calls,
     LateError,
     RefusedError,
     UnreachableError,
-    in_parallel,
+    ask,
     own_address,
 )
-from swerve.rollout.sync import check_own_weights
+from swerve.rollout.sync import OWN_PARAMS, check_own_weights, own_prompt
 from swerve.rollout.vllm_protocol import ROUTE, Ask, ServerInfo
 from swerve.rollout.weights_folder import WeightsFolder, weights_path
 from swerve.types import Completion
@@ -52,9 +53,10 @@ _BYTES_PER_TOKEN = 1024
 """Of an answer, at most, for each token that it may have: id, log-probability and their names."""
 _TRIES = 6
 """For a request: each time its server died, and could sample again afterwards."""
+_Result = TypeVar("_Result")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Server:
     """What is known of one server."""
 
@@ -64,12 +66,20 @@ class _Server:
     name: str = ""
     """What it calls the model."""
     was_there: bool = False
-    num_open: int = 0
-    """Requests for completions that it works at."""
+    requests: set[asyncio.Task[Any]] = field(default_factory=set)
+    """For completions, that it works at."""
     failure: UnreachableError | None = None
     """Why it is not asked for completions."""
-    fault: EngineError | None = None
-    """Why it cannot be, although it answers again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """All samples of a prompt."""
+
+    prompt: Sequence[int]
+    params: SamplingParams
+    seed: int
+    budget: int
 
 
 class ServerEngine(Engine):
@@ -77,7 +87,7 @@ class ServerEngine(Engine):
 
     A server has the weights of a label, which it reports itself, so that one that was started again, or that another
     engine has used, is given the right ones before it samples. Requests are spread over the servers; what a prompt's
-    completions are does not depend on which one answers.
+    completions are does not depend on which one answers. All that goes over the network does so in one thread.
     """
 
     concurrent = True
@@ -122,13 +132,52 @@ class ServerEngine(Engine):
         self._patience, self._timeout = patience, timeout
         self._servers = [_Server(url) for url in urls]
         self._folder_name = folder
-        self._folder: WeightsFolder | None = None
         self._transfers = weights == "transfer"
         self._weights: Mapping[str, Tensor] = {}
         """What is transferred, also to a server that was started again."""
         self.joins = not self._transfers  # which each process keeps weights for
-        self._lock, self._transferring = threading.Lock(), threading.Lock()
-        self._calls, self._is_closed = Calls(), False
+        self._transferring = asyncio.Lock()
+        self._is_closed = False
+
+    @cached_property
+    def _folder(self) -> WeightsFolder:
+        return WeightsFolder(weights_path(self._folder_name))
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """What runs in the thread of the network."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        return loop
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Return what some work on the network returns; an exception in this thread, such as Ctrl-C, ends it."""
+        if self._is_closed:
+            work.close()
+            raise EngineError("the engine was closed")
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        except CancelledError:
+            raise EngineError("the engine was closed") from None
+        finally:
+            done.cancel()
+
+    def close(self) -> None:
+        """End what is open, for other threads too, and remove the weights that were written; servers keep theirs."""
+
+        async def end() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            self._loop.stop()
+
+        if "_loop" in vars(self) and not self._is_closed:
+            asyncio.run_coroutine_threadsafe(end(), self._loop)
+        self._is_closed = True
+        if "_folder" in vars(self):
+            self._folder.keep_only(None)
 
     def load(self, weights: NamedTensors, *, version: int) -> None:
         """Give every server the weights, by a new folder or from GPU to GPU; see `Engine.load`.
@@ -137,18 +186,20 @@ class ServerEngine(Engine):
             EngineError: the folder cannot be written, a server does not come back, or it cannot load them.
             InterruptedRunError: a signal asked for a stop while a server was waited for.
         """
-        self._everywhere(self._look)
-        dtype = self._dtype if self._dtype != "auto" else next(one.info.dtype for one in self._servers if one.info)
+        self._run(self._everywhere(self._look))
+        dtype = self._dtype
+        if dtype == "auto":
+            dtype = next(server.info.dtype for server in self._servers if server.info) or ""
+        wide = getattr(torch, dtype) if dtype else None
         tensors = {
-            name: tensor.to(device="cpu", dtype=getattr(torch, dtype) if dtype and tensor.is_floating_point() else None)
+            name: tensor.to(device="cpu", dtype=wide if tensor.is_floating_point() else None)
             for name, tensor in stored_tensors(self._model, dict(weights)).items()
         }
         label = f"v{version:06d}-{tensors_digest('model', tensors)[:12]}"
-        folder = self._made_folder()
         if self._transfers:
             self._weights = tensors
         else:
-            folder.write_missing(label, self._model, tensors)
+            self._folder.write_missing(label, self._model, tensors)
         self.join(label, version=version)
 
     def join(self, label: str, *, version: int) -> None:
@@ -157,17 +208,11 @@ class ServerEngine(Engine):
         Raises:
             EngineError, InterruptedRunError: see `load`.
         """
-        folder = self._made_folder()
-        folder.hold(label)
+        self._folder.hold(label)
         self.label = label
-        self._everywhere(self._ready)
-        folder.keep_only(label)
+        self._run(self._everywhere(self._ready))
+        self._folder.keep_only(label)
         super().join(label, version=version)
-
-    def _made_folder(self) -> WeightsFolder:
-        if self._folder is None:
-            self._folder = WeightsFolder(weights_path(self._folder_name))
-        return self._folder
 
     def generate(
         self,
@@ -178,7 +223,7 @@ class ServerEngine(Engine):
         budgets: Sequence[int] | None = None,
         on_finished: Callable[[int], None] | None = None,
     ) -> list[tuple[Completion, ...]]:
-        """See `Engine.generate`.
+        """See `Engine.generate`; `on_finished` is called in another thread.
 
         Raises:
             ValueError: an empty prompt, or a wrong number of seeds or budgets.
@@ -194,85 +239,88 @@ class ServerEngine(Engine):
                 f"vLLM samples at temperature {vllm_protocol.MIN_TEMPERATURE} in place of {params.temperature}; take "
                 "0, or a higher one"
             )
+
+        # Before the first `load` the servers are given the model's own weights, and nobody else compares these.
         has_own_weights = not self.label
         if has_own_weights:
             self.load(whole_tensors(self._model), version=self.version)
         else:
-            self._everywhere(self._ready)
+            self._run(self._everywhere(self._ready))
         self._check_lengths(prompts, budgets)
         if has_own_weights:
-            self._everywhere(self._compare)
+            self._compare()
         requests = [
             _Request(prompt, params, seed, budget) for prompt, seed, budget in zip(prompts, seeds, budgets, strict=True)
         ]
-        calls, found = self._new_calls(), dict[int, tuple[Completion, ...]]()
-        num_threads = max(len(self._servers), ceil(self._max_rows / params.num_samples))
-        tasks = [partial(self._sample, request, calls) for request in requests]
-        with in_parallel(calls, tasks, num_threads) as results:
-            for server in self._servers:
-                threading.Thread(target=self._keep, args=(server, calls), daemon=True).start()
-            for index, completions in results:
-                found[index] = completions
-                if on_finished is not None:
-                    on_finished(len(completions))
-        return [found[index] for index in range(len(prompts))]
+        return self._run(self._sample_all(requests, on_finished or (lambda _: None)))
 
-    def close(self) -> None:
-        """End what is open, in other threads too, and remove the weights that were written; the servers keep theirs."""
-        self._is_closed = True
-        self._calls.end()
-        if self._folder is not None:
-            self._folder.keep_only(None)
+    def _compare(self) -> None:
+        """Check that each server samples with the model's weights."""
+        request = _Request(own_prompt(self._model), OWN_PARAMS, 0, OWN_PARAMS.max_new_tokens)
+        sampled: dict[str, Sequence[Completion]] = {}
 
-    def _new_calls(self) -> Calls:
-        self._calls = Calls()
-        if self._is_closed:
-            self._calls.end()
-        return self._calls
+        async def sample(server: _Server) -> None:
+            await self._ready(server)
+            sampled[server.url], _ = await self._completions(server, request)
 
-    def _everywhere(self, act: Callable[[_Server, Calls], None]) -> None:
+        self._run(self._everywhere(sample))
+        for server in self._servers:
+            if server.url in sampled:
+                types = [str(self._model.dtype).removeprefix("torch."), server.info.dtype if server.info else None]
+                check_own_weights(self._model, sampled[server.url], server.url, CheckConfig().bound(*types))
+
+    def _check_lengths(self, prompts: Sequence[Sequence[int]], budgets: Sequence[int]) -> None:
+        """Check what a server would cut off silently.
+
+        Raises:
+            EngineError: a prompt and its completion do not fit.
+        """
+        for server in self._servers:
+            limit = server.info.models[server.name] if server.info else None
+            for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+                if limit is not None and len(prompt) + budget > limit:
+                    raise EngineError(
+                        f"{server.url} takes {limit} tokens, and prompt {index} has {len(prompt)} and may grow by "
+                        f"{budget}; start it with a higher --max-model-len, or lower max_new_tokens"
+                    )
+
+    # What follows runs in the thread of the network. First: servers that come and go.
+
+    async def _everywhere(self, act: Callable[[_Server], Awaitable[None]]) -> None:
         """Do something with every server, side by side; of those that were there before one is enough."""
         started = time.monotonic()
         while True:
-            calls = self._new_calls()
-            tasks = [partial(self._attempt, server, calls, act) for server in self._servers]
-            with in_parallel(calls, tasks, len(tasks)) as results:
-                for _ in results:
-                    pass
-            missing = [one for one in self._servers if one.failure]
-            if not missing or (len(missing) < len(self._servers) and all(one.was_there for one in missing)):
+            await _side_by_side(self._attempt(server, act) for server in self._servers)
+            missing = [server for server in self._servers if server.failure]
+            if not missing or (len(missing) < len(self._servers) and all(server.was_there for server in missing)):
                 return
-            self._pause(missing[0], started, self._new_calls())
+            await self._pause(missing[0], started)
 
-    def _attempt(self, server: _Server, calls: Calls, act: Callable[[_Server, Calls], None]) -> None:
+    async def _attempt(self, server: _Server, act: Callable[[_Server], Awaitable[None]]) -> None:
         """Do something with a server, which may not answer."""
         try:
-            act(server, calls)
+            await act(server)
         except UnreachableError as error:
-            self._lose(server, calls, error)
+            self._lose(server, error)
         else:
             if server.failure:
                 _LOG.warning(f"{server.url} answers again")
-            server.was_there, server.failure, server.fault = True, None, None
+            server.was_there, server.failure = True, None
 
-    def _lose(self, server: _Server, calls: Calls, failure: UnreachableError) -> None:
+    def _lose(self, server: _Server, failure: UnreachableError) -> None:
         """Ask a server for nothing until it answers again, and say so."""
-        if calls.ended.is_set():
-            raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
-        with self._lock:
-            was_lost, server.failure, server.info = server.failure, failure, None  # what answers may be another process
-            others = server.was_there and any(not one.failure for one in self._servers)
+        was_lost, server.failure, server.info = server.failure, failure, None  # what answers may be another process
         if not was_lost:
-            rest = "its prompts go to the other servers until it answers again"
-            _LOG.warning(
-                f"{server.url}: {failure}; {rest if others else f'waiting for it, {self._patience:g} s at most'}"
-            )
+            rest = f"waiting for it, {self._patience:g} s at most"
+            if server.was_there and any(not other.failure for other in self._servers):
+                rest = "its prompts go to the other servers until it answers again"
+            _LOG.warning(f"{server.url}: {failure}; {rest}")
 
-    def _pause(self, server: _Server, started: float, calls: Calls) -> None:
+    async def _pause(self, server: _Server, started: float) -> None:
         """Wait a little for a server, without which nothing can be done.
 
         Raises:
-            EngineError: the engine's patience is over since it `started` to wait, or it is closed.
+            EngineError: the engine's patience is over since it `started` to wait.
             InterruptedRunError: a signal asked for a stop.
         """
         number = asked_to_stop()
@@ -285,53 +333,52 @@ class ServerEngine(Engine):
                 f"{server.url} did not answer for {self._patience:g} s ({server.failure}): start it again (`swerve "
                 "serve` says how), and continue with --resume; rollout.engine.patience is how long it is waited for"
             )
-        if calls.ended.wait(_PAUSE):
-            raise EngineError(f"{server.url} is no longer waited for: the engine was closed")
+        await asyncio.sleep(_PAUSE)
 
-    def _keep(self, server: _Server, calls: Calls) -> None:
+    async def _keep(self, server: _Server) -> None:
         """While completions are asked for: bring a server back that was lost, and lose one that hangs."""
+
+        async def revive(server: _Server) -> None:
+            await self._ready(server)
+            await self._probe(server)
+
         tokens: float | None = -1.0
         moved, looked = time.monotonic(), 0.0
-        while not calls.ended.wait(_PAUSE):
+        while True:
+            await asyncio.sleep(_PAUSE)
             now = time.monotonic()
-            try:
-                if server.failure:
-                    self._attempt(server, calls, self._revive)
-                if server.failure or not server.num_open:
+            if server.failure:
+                await self._attempt(server, revive)
+            if server.failure or not server.requests:
+                moved = now
+            elif now - looked > _SILENCE / 10:
+                # While it counts more tokens each time, or does not count them, it works.
+                looked, before = now, tokens
+                with suppress(UnreachableError):  # it has no time for questions, or hangs
+                    tokens = await vllm_protocol.tokens_done(self._ask_of(server))
+                if tokens is None or tokens != before:
                     moved = now
-                elif now - looked > _SILENCE / 10:
-                    looked, before = now, tokens
-                    with suppress(UnreachableError):  # it has no time for questions, or hangs
-                        tokens = vllm_protocol.tokens_done(self._ask_of(server, calls))
-                    if tokens is None or tokens != before:
-                        moved = now
-                    elif now - moved > _SILENCE:
-                        self._lose(server, calls, UnreachableError(f"it has written no token for {_SILENCE:g} s"))
-                        calls.drop(server.url)
-            except EngineError as error:
-                server.fault = None if calls.ended.is_set() else error
-                return
+                elif now - moved > _SILENCE:
+                    self._lose(server, UnreachableError(f"it has written no token for {_SILENCE:g} s"))
+                    for request in server.requests:
+                        request.cancel()
 
-    def _revive(self, server: _Server, calls: Calls) -> None:
-        self._ready(server, calls)
-        self._probe(server, calls)
+    # What a server is, and how it gets weights.
 
-    def _probe(self, server: _Server, calls: Calls) -> None:
-        """Sample a token: that /health says 200 proves nothing."""
-        params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
-        self._completions(server, _Request([0], params, 0, 1), calls, within=_PROBE_SECONDS)
+    def _ask_of(self, server: _Server) -> Ask:
+        async def ask_it(
+            method: str, path: str, body: Any = None, *, within: float | None = None, **options: Any
+        ) -> Any:
+            try:
+                return await ask(server.url, method, path, body, timeout=within or self._timeout, **options)
+            except LateError:
+                if within is None:
+                    raise
+                raise UnreachableError(f"{path} was not answered within {within:g} s") from None
 
-    def _ready(self, server: _Server, calls: Calls) -> None:
-        """Make sure that a server is there, fits, and has the weights."""
-        self._look(server, calls)
-        if self._has_weights(server, calls):
-            return
-        assert self._folder is not None
-        with self._folder.locked(server.url, calls.ended):
-            if not self._has_weights(server, calls):
-                self._reload(server, calls)
+        return ask_it
 
-    def _look(self, server: _Server, calls: Calls) -> None:
+    async def _look(self, server: _Server) -> None:
         """Find out what a server is, unless that is known.
 
         Raises:
@@ -339,7 +386,7 @@ class ServerEngine(Engine):
         """
         if server.info:
             return
-        info = vllm_protocol.server_info(server.url, self._ask_of(server, calls))
+        info = await vllm_protocol.server_info(server.url, self._ask_of(server))
         name = self._served_model or next(iter(info.models), "")
         if name not in info.models:
             raise EngineError(
@@ -350,124 +397,126 @@ class ServerEngine(Engine):
             vllm_protocol.check_transfers(server.url, info, self._model.device.type)
         server.name, server.info = name, info
 
-    def _has_weights(self, server: _Server, calls: Calls) -> bool:
-        version = vllm_protocol.weights_label(self._ask_of(server, calls))
-        if version == vllm_protocol.FAILED:
+    async def _ready(self, server: _Server) -> None:
+        """Make sure that a server is there, fits, and has the weights."""
+        await self._look(server)
+        if await self._has_weights(server):
+            return
+        async with self._folder.reserved(server.url):
+            if not await self._has_weights(server):
+                await self._reload(server)
+
+    async def _has_weights(self, server: _Server) -> bool:
+        label = await vllm_protocol.weights_label(self._ask_of(server))
+        if label == vllm_protocol.FAILED:
             raise EngineError(f"{server.url} could not load weights earlier, and has parts of them; start it again")
-        return _same_weights(version, self.label)
+        return _same_weights(label, self.label)
 
-    def _reload(self, server: _Server, calls: Calls) -> None:
+    async def _reload(self, server: _Server) -> None:
         """Give a server the present weights, and make sure that it samples afterwards."""
-        ask = self._ask_of(server, calls)
-        self._probe(server, calls)  # to load weights may take long, also where it does not hang
+        ask_it = self._ask_of(server)
+        await self._probe(server)  # to load weights may take long, also where it does not hang
         # A kill in between must not leave the label of weights that the server no longer has.
-        vllm_protocol.set_weights_label(ask, vllm_protocol.LOADING)
-        (self._transfer if self._transfers else self._load_folder)(server, ask)
-        self._empty_cache(server, calls)
-        self._probe(server, calls)
-        vllm_protocol.set_weights_label(ask, self.label)
+        await vllm_protocol.set_weights_label(ask_it, vllm_protocol.LOADING)
+        await (self._transfer if self._transfers else self._load_folder)(server, ask_it)
 
-    def _load_folder(self, server: _Server, ask: Ask) -> None:
-        assert self._folder is not None
-        assert server.info is not None
+        # The prefix cache is of the old weights; requests that still run are waited for.
+        deadline = time.monotonic() + self._timeout
+        while not await vllm_protocol.empty_prefix_cache(ask_it):
+            if time.monotonic() >= deadline:
+                raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
+            await asyncio.sleep(_PAUSE)
+        await self._probe(server)
+        await vllm_protocol.set_weights_label(ask_it, self.label)
+
+    async def _load_folder(self, server: _Server, ask_it: Ask) -> None:
         folder = self._folder.find(self.label)
         if folder is None:
             raise EngineError(f"the weights {self.label} are no longer in {self._folder.path}; start again")
+        assert server.info is not None
         try:
-            vllm_protocol.load_folder(ask, folder, packs_head=server.info.packs_head)
+            await vllm_protocol.load_folder(ask_it, folder, packs_head=server.info.packs_head)
         except RefusedError as error:
-            vllm_protocol.set_weights_label(ask, vllm_protocol.FAILED)
+            await vllm_protocol.set_weights_label(ask_it, vllm_protocol.FAILED)
             raise EngineError(
                 f"{error}: it could not load the weights in {folder}; it must see that folder by the same path "
                 "(rollout.engine.folder) and serve a model of the same shape; start the server again"
             ) from None
 
-    def _transfer(self, server: _Server, ask: Ask) -> None:
+    async def _transfer(self, server: _Server, ask_it: Ask) -> None:
         """Send the weights, to one server at a time.
 
         Raises:
             EngineError: they could not be sent; the server is left with parts of them.
         """
-        with self._transferring:
-            host = own_address(server.url)
+        async with self._transferring:
+            host = await own_address(server.url)
             try:
-                vllm_protocol.transfer_weights(ask, self._weights, self._model.device, host=host)
+                await vllm_protocol.transfer_weights(ask_it, self._weights, self._model.device, host=host)
             except UnreachableError:
                 raise
             except Exception as error:
                 with suppress(UnreachableError, EngineError):
-                    vllm_protocol.set_weights_label(ask, vllm_protocol.FAILED)
+                    await vllm_protocol.set_weights_label(ask_it, vllm_protocol.FAILED)
                 said = " ".join(str(error).split())
                 raise EngineError(
                     f"{server.url}: weights could not be transferred to it ({said:.300}); start it again, and continue "
                     "with --resume"
                 ) from error
 
-    def _compare(self, server: _Server, calls: Calls) -> None:
-        """Check that a server samples with the model's weights, where nobody else does: in evaluation."""
-        self._ready(server, calls)
-        types = [str(self._model.dtype).removeprefix("torch."), server.info.dtype if server.info else None]
+    async def _probe(self, server: _Server) -> None:
+        """Sample a token: that /health says 200 proves nothing."""
+        params = SamplingParams(num_samples=1, max_new_tokens=1, temperature=1.0, stop_ids=())
+        await self._completions(server, _Request([0], params, 0, 1), within=_PROBE_SECONDS)
 
-        def sample(prompt: list[int], params: SamplingParams) -> tuple[Completion, ...]:
-            return self._completions(server, _Request(prompt, params, 0, params.max_new_tokens), calls)[0]
+    # Requests for completions.
 
-        check_own_weights(self._model, sample, server.url, CheckConfig().bound(*types))
+    async def _sample_all(
+        self, requests: Sequence[_Request], on_finished: Callable[[int], None]
+    ) -> list[tuple[Completion, ...]]:
+        """Return the completions of all requests, of which so many are open at a time as there is room for."""
+        room = asyncio.Semaphore(max(len(self._servers), ceil(self._max_rows / requests[0].params.num_samples)))
 
-    def _empty_cache(self, server: _Server, calls: Calls) -> None:
-        """Empty the prefix cache, which is of the old weights; requests that still run are waited for."""
-        deadline = time.monotonic() + self._timeout
-        while not vllm_protocol.empty_prefix_cache(self._ask_of(server, calls)):
-            if time.monotonic() >= deadline or calls.ended.wait(_PAUSE):
-                raise EngineError(f"{server.url} does not empty its prefix cache; is somebody else sampling with it?")
+        async def sample(request: _Request) -> tuple[Completion, ...]:
+            async with room:
+                completions = await self._sample(request)
+            on_finished(len(completions))
+            return completions
 
-    def _check_lengths(self, prompts: Sequence[Sequence[int]], budgets: Sequence[int]) -> None:
-        """Check what a server would cut off without a word.
+        return await _side_by_side(map(sample, requests), beside=map(self._keep, self._servers))
 
-        Raises:
-            EngineError: a prompt and its completion do not fit.
-        """
-        for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-            for server in self._servers:
-                limit = server.info.models[server.name] if server.info else None
-                if limit is not None and len(prompt) + budget > limit:
-                    raise EngineError(
-                        f"{server.url} takes {limit} tokens, and prompt {index} has {len(prompt)} and may grow by "
-                        f"{budget}; start it with a higher --max-model-len, or lower max_new_tokens"
-                    )
-
-    def _sample(self, request: _Request, calls: Calls) -> tuple[Completion, ...]:
+    async def _sample(self, request: _Request) -> tuple[Completion, ...]:
         """Return a prompt's completions from a server that answers."""
         for _ in range(_TRIES):
-            server = self._next_server(calls)
+            server = await self._next_server()
+            sampling = asyncio.ensure_future(self._completions(server, request))
+            server.requests.add(sampling)
             try:
-                completions, versions = self._completions(server, request, calls)
-                label = vllm_protocol.weights_label
-                self._check_versions(server, versions or {label(self._ask_of(server, calls))})
+                completions, labels = await sampling
+                labels = labels or {await vllm_protocol.weights_label(self._ask_of(server))}
+                self._check_labels(server, labels)
                 return completions
             except UnreachableError as error:
-                self._lose(server, calls, error)
+                self._lose(server, error)
+            except asyncio.CancelledError:
+                if server.failure is None or _is_ending():
+                    raise  # else the server hangs, and `_keep` has ended its requests
             finally:
-                with self._lock:
-                    server.num_open -= 1
+                server.requests.discard(sampling)
         raise EngineError(f"{server.url} failed {_TRIES} times in a row to sample; look at its output")
 
-    def _next_server(self, calls: Calls) -> _Server:
+    async def _next_server(self) -> _Server:
         """Return the server with the fewest open requests, as soon as there is one that answers."""
         started = time.monotonic()
         while True:
-            with self._lock:
-                server = min(self._servers, key=lambda one: (one.failure is not None, one.num_open))
-                fault = next((one.fault for one in self._servers if one.fault), None)
-                if fault:
-                    raise fault
-                if not server.failure:
-                    server.num_open += 1
-                    return server
-            self._pause(server, started, calls)
+            server = min(self._servers, key=lambda server: (server.failure is not None, len(server.requests)))
+            if not server.failure:
+                return server
+            await self._pause(server, started)
 
-    def _check_versions(self, server: _Server, versions: set[str]) -> None:
+    def _check_labels(self, server: _Server, labels: set[str]) -> None:
         """Check that a completion's weights were the engine's all along."""
-        others = {one for one in versions if not _same_weights(one, self.label)}
+        others = {label for label in labels if not _same_weights(label, self.label)}
         if others & {vllm_protocol.UNNAMED, vllm_protocol.LOADING}:
             raise UnreachableError("it was started again")
         if others:
@@ -476,10 +525,10 @@ class ServerEngine(Engine):
                 f"with {self.label}; give each run servers of its own"
             )
 
-    def _completions(
-        self, server: _Server, request: _Request, calls: Calls, *, within: float | None = None
+    async def _completions(
+        self, server: _Server, request: _Request, *, within: float | None = None
     ) -> tuple[tuple[Completion, ...], set[str]]:
-        """Return the completions of one request, and the versions that the answer names.
+        """Return the completions of one request, and the labels that the answer names.
 
         Raises:
             UnreachableError: the server died, or aborted the request.
@@ -497,24 +546,24 @@ class ServerEngine(Engine):
         )
         try:
             max_bytes = MAX_BYTES + _BYTES_PER_TOKEN * asked * request.budget
-            answer = self._ask_of(server, calls)("POST", ROUTE, body, within=within, max_bytes=max_bytes)
+            answer = await self._ask_of(server)("POST", ROUTE, body, within=within, max_bytes=max_bytes)
         except RefusedError as error:
-            raise self._refusal(server, calls, error) from None
+            raise await self._refusal(server, error) from None
         try:
-            sampled, versions = vllm_protocol.completions_of(answer, num_samples=asked)
+            sampled, labels = vllm_protocol.completions_of(answer, num_samples=asked)
         except ValueError as error:
             raise EngineError(f"{server.url}: the answer to POST {ROUTE} has {error}; see `swerve serve`") from None
-        completions = [self._checked(server, request, *one) for one in sampled]
-        return tuple(completions * (params.num_samples // asked)), versions
+        completions = [self._checked(server, request, *completion) for completion in sampled]
+        return tuple(completions * (params.num_samples // asked)), labels
 
-    def _refusal(self, server: _Server, calls: Calls, error: RefusedError) -> Exception:
+    async def _refusal(self, server: _Server, error: RefusedError) -> Exception:
         """Return what a refused request means: the server is dying, or it cannot do what is asked."""
         if error.status == 404:
             return EngineError(f"{error}; start it with --enable-scale-out, as `swerve serve` does")
         if error.status < 500:
             return error
         try:
-            self._ask_of(server, calls)("GET", "/health", within=CONNECT_SECONDS)
+            await self._ask_of(server)("GET", "/health", within=CONNECT_SECONDS)
         except (UnreachableError, EngineError):
             return UnreachableError(f"{str(error).removeprefix(f'{server.url}: ')}, and it is not healthy")
         return EngineError(f"{error}, although /health says 200: it cannot sample; start the server again")
@@ -529,35 +578,40 @@ class ServerEngine(Engine):
         if not 0 <= min(ids) <= max(ids) < self._num_ids:
             raise EngineError(f"{server.url} sampled the token id {max(ids)}; the model has ids below {self._num_ids}")
         ends = ids[-1] in stop_ids
-        if any(one in stop_ids for one in ids[:-1]) or not (ends or len(ids) == request.budget):
+        if any(token in stop_ids for token in ids[:-1]) or not (ends or len(ids) == request.budget):
             raise EngineError(
                 f"{server.url}: a completion of {len(ids)} tokens was to end with the first of the stop tokens "
                 f"{list(stop_ids)}, or at {request.budget} tokens; does its --max-model-len leave that room?"
             )
         return Completion(token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ends else "length")
 
-    def _ask_of(self, server: _Server, calls: Calls) -> Ask:
-        def ask(method: str, path: str, body: Any = None, *, within: float | None = None, **options: Any) -> Any:
-            try:
-                return calls.ask(server.url, method, path, body, timeout=within or self._timeout, **options)
-            except LateError:
-                if within is None:
-                    raise
-                raise UnreachableError(f"{path} was not answered within {within:g} s") from None
-
-        return ask
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """All samples of a prompt."""
-
-    prompt: Sequence[int]
-    params: SamplingParams
-    seed: int
-    budget: int
-
 
 def _same_weights(one: str, other: str) -> bool:
     """Whether two labels have the same digest; the number before it is for people."""
     return one.rpartition("-")[2] == other.rpartition("-")[2]
+
+
+def _is_ending() -> bool:
+    """Whether the work that this is part of is to end, not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
+
+
+async def _side_by_side(
+    work: Iterable[Coroutine[Any, Any, _Result]], beside: Iterable[Coroutine[Any, Any, None]] = ()
+) -> list[_Result]:
+    """Return what all of some work returns; its first exception, or one of what goes on beside it, ends the rest."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    others = [asyncio.ensure_future(one) for one in beside]
+    everything = asyncio.gather(*tasks)
+    try:
+        waited: set[asyncio.Future[Any]] = {everything, *others}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            if other.done():
+                other.result()
+        return await everything
+    finally:
+        for task in (*tasks, *others):
+            task.cancel()
+        await asyncio.gather(everything, *tasks, *others, return_exceptions=True)

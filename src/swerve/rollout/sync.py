@@ -43,18 +43,23 @@ def model_logprobs(
         return token_logprobs(logits.float(), ids[:, len(prompt) :]).cpu()
 
 
-def check_own_weights(
-    model: PreTrainedModel, sample: Callable[[list[int], SamplingParams], Sequence[Completion]], who: str, bound: float
-) -> None:
-    """Check that what `who` samples after a prompt has a model's log-probs (nats), where no `EngineCheck` does.
+OWN_PARAMS = SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=())
+"""How `check_own_weights` wants a prompt to be sampled."""
+
+
+def own_prompt(model: PreTrainedModel) -> list[int]:
+    """Return the prompt of `check_own_weights`."""
+    return [token % cast(Any, model).get_input_embeddings().num_embeddings for token in range(4)]
+
+
+def check_own_weights(model: PreTrainedModel, completions: Sequence[Completion], who: str, bound: float) -> None:
+    """Check that what `who` sampled after `own_prompt` has a model's log-probs (nats), where no `EngineCheck` does.
 
     Raises:
         EngineError: one differs by more than the bound.
     """
-    prompt = [token % cast(Any, model).get_input_embeddings().num_embeddings for token in range(4)]
-    completions = sample(prompt, SamplingParams(num_samples=4, max_new_tokens=4, temperature=1.0, stop_ids=()))
-    expected = model_logprobs(model, prompt, [one.token_ids for one in completions])
-    largest = float((expected - torch.tensor([one.logprobs for one in completions])).abs().max())
+    expected = model_logprobs(model, own_prompt(model), [completion.token_ids for completion in completions])
+    largest = float((expected - torch.tensor([completion.logprobs for completion in completions])).abs().max())
     if not largest <= bound:
         raise EngineError(
             f"{who} does not sample with the weights of {type(model).__name__}: log-probabilities differ by "

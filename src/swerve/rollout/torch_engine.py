@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
 
 from swerve.positions import angles_of, forget_lengths
-from swerve.rollout.cache import cache_bytes_per_token, can_share, free_memory
+from swerve.rollout.cache import cache_bytes_per_token, free_memory, growing_cache, is_plain
 from swerve.rollout.decoding import (
     COMPACTION_SHARE,
     Decoding,
@@ -25,7 +23,7 @@ from swerve.rollout.decoding import (
     PrefixCache,
     check_decoding,
     evaluating,
-    row_uniforms,
+    row_draws,
     sample,
 )
 from swerve.rollout.engine import Engine, SamplingParams, check_request
@@ -87,6 +85,7 @@ class TorchEngine(Engine):
         self._cache_gb = cache_gb
         self._one_token = OneTokenForward(model)
         check_decoding(model)
+        self._is_plain = is_plain(growing_cache(model))
 
     def generate(
         self,
@@ -105,24 +104,18 @@ class TorchEngine(Engine):
         budgets = [params.max_new_tokens] * len(prompts) if budgets is None else budgets
         check_request(self._model, prompts, params, seeds, budgets)
         finished: dict[tuple[int, int], Completion] = {}
-        can_join, max_tokens = can_share(self._model), self._max_tokens()
+        max_tokens = self._max_tokens()
         size = max(self._max_rows, _MAX_SLOTS // params.max_new_tokens)
         self._one_token.read_weights()
         forget_lengths(self._model)
         with evaluating(self._model), torch.inference_mode():
-            for prefixes, indices in self._blocks(prompts, max_tokens, can_share=can_join):
+            for prefixes, indices in self._blocks(prompts, max_tokens):
+                room = max_tokens - (0 if prefixes is None else prefixes.num_tokens)
                 rows = [(prompt, sample) for prompt in indices for sample in range(params.num_samples)]
                 rows.sort(key=lambda row: (len(prompts[row[0]]), budgets[row[0]]))
                 for start in range(0, len(rows), size):
                     part = rows[start : start + size]
-                    admission = _Admission(
-                        [len(prompts[prompt]) + budgets[prompt] for prompt, _ in part],
-                        max_rows=self._max_rows,
-                        max_tokens=max_tokens - (0 if prefixes is None else prefixes.cache.num_tokens),
-                        can_join=can_join,
-                    )
-                    begin = partial(self._begin, prompts, prefixes)
-                    completions = _generate_rows(begin, admission, part, params, seeds, budgets, on_finished)
+                    completions = self._complete(part, prompts, prefixes, room, params, seeds, budgets, on_finished)
                     finished.update(zip(part, completions, strict=True))
         return [
             tuple(finished[prompt, sample] for sample in range(params.num_samples)) for prompt in range(len(prompts))
@@ -130,172 +123,152 @@ class TorchEngine(Engine):
 
     def _max_tokens(self) -> float:
         """Return how many tokens the cache may hold."""
-        free = free_memory(self._model.device) if self._cache_gb is None else None
-        limit = self._cache_gb * 1e9 if self._cache_gb is not None else _CACHE_SHARE * (free or math.inf)
         per_token = cache_bytes_per_token(self._model)
-        return math.inf if per_token is None else limit / per_token
+        if per_token is None:
+            return math.inf
+        if self._cache_gb is not None:
+            return self._cache_gb * 1e9 / per_token
+        free = free_memory(self._model.device)
+        return _CACHE_SHARE * free / per_token if free else math.inf
 
     def _blocks(
-        self, prompts: Sequence[Sequence[int]], max_tokens: float, *, can_share: bool
-    ) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
-        """Yield prompts that are decoded together, with the caches that they begin with where some share theirs."""
+        self, prompts: Sequence[Sequence[int]], max_tokens: float
+    ) -> Iterator[tuple[PrefixCache | None, Sequence[int]]]:
+        """Yield prompts that are decoded together, with the cache that they begin with where some share theirs."""
         sides: dict[tuple[int, ...], list[int]] = {}
         for index, prompt in enumerate(prompts):
             sides.setdefault(angles_of(self._model.config, len(prompt)), []).append(index)
         for side, indices in sides.items():
             # A prefix that ends at the turn has the angles of a short text.
-            shares = can_share and self._share_prefixes == "auto" and not any(side)
+            shares = self._is_plain and self._share_prefixes == "auto" and not any(side)
             hosts = prefix_hosts([prompts[index] for index in indices]) if shares else None
             if hosts is None:
                 yield None, indices
-            else:
-                yield from self._shared_blocks(prompts, indices, [indices[host] for host in hosts], max_tokens)
+                continue
+            members: dict[int, list[int]] = {}
+            for index, host in zip(indices, hosts, strict=True):
+                members.setdefault(indices[host], []).append(index)
 
-    def _shared_blocks(
-        self, prompts: Sequence[Sequence[int]], indices: Sequence[int], hosts: Sequence[int], max_tokens: float
-    ) -> Iterator[tuple[_Prefixes | None, Sequence[int]]]:
-        """Yield the prompts of `indices`, each with the cache of its host."""
-        members: dict[int, list[int]] = {}
-        for index, host in zip(indices, hosts, strict=True):
-            members.setdefault(host, []).append(index)
-        ordered = sorted(members, key=lambda host: len(prompts[host]))
-        block: list[int] = []
-        for host in ordered:
-            num = len(block) + 1
-            if block and (
-                num > self._max_rows * _PREFIX_SHARE or num * len(prompts[host]) > max_tokens * _PREFIX_SHARE
-            ):
-                yield self._prefixes([prompts[each] for each in block], [members[each] for each in block])
-                block = []
-            block.append(host)
-        yield self._prefixes([prompts[each] for each in block], [members[each] for each in block])
+            # Hosts of similar length share a cache, which takes a part of the room.
+            block: dict[int, list[int]] = {}
+            for host in sorted(members, key=lambda host: len(prompts[host])):
+                num = len(block) + 1
+                most = _PREFIX_SHARE * min(self._max_rows, max_tokens / len(prompts[host]))
+                if block and num > most:
+                    yield self._prefixed(prompts, block)
+                    block = {}
+                block[host] = members[host]
+            yield self._prefixed(prompts, block)
 
-    def _prefixes(
-        self, hosts: Sequence[Sequence[int]], members: Sequence[Sequence[int]]
-    ) -> tuple[_Prefixes | None, Sequence[int]]:
-        indices = [index for group in members for index in group]
-        if max(map(len, hosts)) == 1:
+    def _prefixed(
+        self, prompts: Sequence[Sequence[int]], block: Mapping[int, Sequence[int]]
+    ) -> tuple[PrefixCache | None, Sequence[int]]:
+        """Return the cache of some hosts and the prompts that they host."""
+        indices = [index for group in block.values() for index in group]
+        sequences = [prompts[host][:-1] for host in block]
+        if not any(sequences):
             return None, indices
-        cache = PrefixCache(self._model, [host[:-1] for host in hosts], pad_id=self._pad_id)
-        return _Prefixes(cache, {index: row for row, group in enumerate(members) for index in group}), indices
+        rows = {index: row for row, group in enumerate(block.values()) for index in group}
+        return PrefixCache(self._model, sequences, rows, pad_id=self._pad_id), indices
 
-    def _begin(
+    def _complete(
         self,
-        prompts: Sequence[Sequence[int]],
-        prefixes: _Prefixes | None,
         rows: Sequence[tuple[int, int]],
-        width: int,
-    ) -> Decoding:
-        return Decoding(
-            self._model,
-            [prompts[row[0]] for row in rows],
-            pad_id=self._pad_id,
-            keys=[row[0] for row in rows],
-            one_token=self._one_token,
-            prefixes=None if prefixes is None else prefixes.cache,
-            prefix_rows=() if prefixes is None else [prefixes.rows[row[0]] for row in rows],
-            width=width,
-        )
+        prompts: Sequence[Sequence[int]],
+        prefixes: PrefixCache | None,
+        room: float,
+        params: SamplingParams,
+        seeds: Sequence[int],
+        budgets: Sequence[int],
+        on_finished: Callable[[int], None] | None,
+    ) -> list[Completion]:
+        """Return a completion of each row (prompt and sample): those that wait for room join when others finish."""
+        device = self._model.device
+        uniforms = row_draws(rows, params, seeds).to(device)
+        stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
+        growing = GrowingRows(torch.tensor([budgets[prompt] for prompt, _ in rows], device=device), stops)
+        logprobs = torch.zeros(growing.token_ids.shape, device=device)
+        entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
+        widths = [len(prompts[prompt]) + budgets[prompt] for prompt, _ in rows]
 
+        first, (count, width) = 0, self._admitted(widths, 0, 0, 0, room)
+        state: Decoding | None = None
+        while True:
+            # The rows that are admitted join those that are left.
+            if count:
+                keys = [prompt for prompt, _ in rows[first : first + count]]
+                joining = Decoding(
+                    self._model,
+                    [prompts[key] for key in keys],
+                    pad_id=self._pad_id,
+                    keys=keys,
+                    one_token=self._one_token,
+                    prefixes=prefixes,
+                    width=width,
+                )
+                state = joining if state is None else state.joined_by(joining)
+                growing.admit(count)
+                first += count
+            if state is None:
+                break
 
-@dataclass(frozen=True, slots=True)
-class _Prefixes:
-    cache: PrefixCache
-    rows: Mapping[int, int]
-    """The row of the cache that holds each prompt."""
+            # Each row in the batch gets a token.
+            active, positions = growing.active, growing.positions
+            draws = uniforms[active, positions]
+            drawn = sample(state.logits, state.lines, draws, params.temperature, with_entropy=params.with_entropy)
+            logprobs[active, positions] = drawn.logprobs
+            if params.with_entropy:
+                entropies.index_add_(0, active, drawn.entropies.double())
+            keep = growing.write(drawn.ids)
+            num_left = len(growing.active)
+            if on_finished is not None and keep is not None:
+                on_finished(len(active) - num_left)
 
+            # Rows that have ended leave the batch.
+            count, width = self._admitted(widths, first, num_left, width, room)
+            if num_left:
+                state.advance(drawn.ids if keep is None else drawn.ids[keep], keep, compact=count > 0)
+            else:
+                state = None
+        return [
+            Completion(
+                token_ids=tuple(ids[:length]),
+                logprobs=tuple(scores[:length]),
+                finish_reason="stop" if stopped else "length",
+                entropy=entropy if params.with_entropy else None,
+            )
+            for ids, scores, length, stopped, entropy in zip(
+                growing.token_ids.tolist(),
+                logprobs.tolist(),
+                growing.lengths.tolist(),
+                growing.stopped(),
+                entropies.tolist(),
+                strict=True,
+            )
+        ]
 
-class _Admission:
-    """Which rows may be decoded together: as many as are allowed and as the cache has room for, whatever they write."""
+    def _admitted(self, widths: Sequence[int], first: int, num_live: int, width: int, room: float) -> tuple[int, int]:
+        """Return how many of the rows that wait are decoded beside those that live, and how wide the widest then is.
 
-    def __init__(self, widths: Sequence[int], *, max_rows: int, max_tokens: float, can_join: bool) -> None:
-        """Keep the limits; row n has `widths[n]` tokens at most; rows are admitted in order.
+        The cache has room for all of them whatever they write; without any that lives one is admitted at least.
 
         Args:
-            widths: tokens of prompt and longest completion.
-            max_rows: in the batch.
-            max_tokens: in the cache, where all rows are as wide as the widest.
-            can_join: whether rows can join others; if not, they wait until all have finished.
+            widths: tokens of prompt and longest completion of each row.
+            first: of the rows that wait.
+            num_live: rows that are decoded.
+            width: of the widest of them.
+            room: tokens that the cache may have, where all rows are as wide as the widest.
         """
-        self._widths, self._max_rows, self._max_tokens, self._can_join = widths, max_rows, max_tokens, can_join
-        self._next = 0
-        self.width = 0
-        """Of the widest row."""
-
-    def take(self, num_live: int) -> int:
-        """Admit the next rows to so many that are left; return how many. Without any left that is one at least."""
-        if num_live and not self._can_join:
-            return 0
-        width, count = self.width if num_live else 0, 0
-        while self._next + count < len(self._widths) and num_live + count < self._max_rows:
-            widest = max(width, self._widths[self._next + count])
-            if num_live + count and (num_live + count + 1) * widest > self._max_tokens:
+        if num_live and not self._is_plain:
+            return 0, width
+        widest, count = width if num_live else 0, 0
+        for new in widths[first : first + self._max_rows - num_live]:
+            if num_live + count and (num_live + count + 1) * max(widest, new) > room:
                 break
-            width, count = widest, count + 1
-        is_last = self._next + count == len(self._widths)
-        if not count or (count < COMPACTION_SHARE * num_live and not is_last):
-            return 0  # joining copies the cache
-        self.width = width
-        self._next += count
-        return count
-
-
-def _generate_rows(
-    begin: Callable[[Sequence[tuple[int, int]], int], Decoding],
-    admission: _Admission,
-    rows: Sequence[tuple[int, int]],
-    params: SamplingParams,
-    seeds: Sequence[int],
-    budgets: Sequence[int],
-    on_finished: Callable[[int], None] | None,
-) -> list[Completion]:
-    count, first = admission.take(0), 0
-    state = begin(rows[:count], admission.width)
-    device = state.logits.device
-    uniforms = row_uniforms(rows, params, seeds).to(device)
-    stops = torch.tensor(params.stop_ids, dtype=torch.long, device=device)
-    growing = GrowingRows(torch.tensor([budgets[row[0]] for row in rows], device=device), stops)
-    logprobs = torch.zeros(growing.token_ids.shape, device=device)
-    entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
-    growing.admit(count)
-    while True:
-        active, positions = growing.active, growing.positions
-        draws = uniforms[active, positions]
-        drawn = sample(state.logits, state.lines, draws, params.temperature, with_entropy=params.with_entropy)
-        logprobs[active, positions] = drawn.logprobs
-        if params.with_entropy:
-            entropies.index_add_(0, active, drawn.entropies.double())
-        keep = growing.write(drawn.ids)
-        num_left = len(growing.active)
-        if on_finished is not None and keep is not None:
-            on_finished(len(active) - num_left)
-
-        first += count
-        count = admission.take(num_left)
-        if num_left:
-            state.advance(drawn.ids if keep is None else drawn.ids[keep], keep, compact=count > 0)
-        if count:
-            others = begin(rows[first : first + count], admission.width)
-            state = state.joined_by(others) if num_left else others
-            growing.admit(count)
-        elif not num_left:
-            break
-    return [
-        Completion(
-            token_ids=tuple(ids[:length]),
-            logprobs=tuple(scores[:length]),
-            finish_reason="stop" if stopped else "length",
-            entropy=entropy if params.with_entropy else None,
-        )
-        for ids, scores, length, stopped, entropy in zip(
-            growing.token_ids.tolist(),
-            logprobs.tolist(),
-            growing.lengths.tolist(),
-            growing.stopped(),
-            entropies.tolist(),
-            strict=True,
-        )
-    ]
+            widest, count = max(widest, new), count + 1
+        if count < COMPACTION_SHARE * num_live and first + count < len(widths):
+            return 0, width  # joining copies the cache
+        return count, widest
 
 
 def prefix_hosts(prompts: Sequence[Sequence[int]]) -> list[int] | None:
@@ -316,33 +289,21 @@ def prefix_hosts(prompts: Sequence[Sequence[int]]) -> list[int] | None:
     children: dict[tuple[int, int], int] = {}  # (node, token) -> node; node 0 is the empty prefix
     host_of_node = [-1]
     for index in sorted(hosts, key=lambda index: -len(prompts[index])):
-        prompt = prompts[index]
-        node = _walk(children, prompt[:-1])
+        *prefix, last = prompts[index]
+        node = 0
+        for token in prefix:
+            node = children.get((node, token), 0)
+            if not node:
+                break
         if node:
             hosts[index] = host_of_node[node]
-        else:
-            _insert(children, host_of_node, prompt, index)
+            continue
+
+        # A new host: its path is added, where nodes that were there keep the host they have.
+        node = 0
+        for token in (*prefix, last):
+            node = children.setdefault((node, token), len(host_of_node))
+            if node == len(host_of_node):
+                host_of_node.append(index)
     saved = sum(len(prompts[index]) - 1 for index, host in enumerate(hosts) if host != index)
     return hosts if saved and saved >= _MIN_SAVED_SHARE * sum(map(len, prompts)) else None
-
-
-def _walk(children: dict[tuple[int, int], int], tokens: Sequence[int]) -> int:
-    """Return the node at the end of `tokens`; 0 without such a node or without tokens."""
-    node = 0
-    for token in tokens:
-        node = children.get((node, token), 0)
-        if not node:
-            return 0
-    return node
-
-
-def _insert(children: dict[tuple[int, int], int], host_of_node: list[int], tokens: Sequence[int], host: int) -> None:
-    """Add the path of `tokens`; nodes that were there keep the host they have."""
-    node = 0
-    for token in tokens:
-        following = children.get((node, token))
-        if following is None:
-            following = len(host_of_node)
-            host_of_node.append(host)
-            children[node, token] = following
-        node = following

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -171,9 +171,9 @@ def completions_of(answer: Any, *, num_samples: int) -> tuple[list[tuple[list[in
     return completions, labels
 
 
-Ask = Callable[..., Any]
-"""`ask(method, path, body=None, within=None, **options)` returns the answer of a server, with options of `Calls.ask`;
-`within`: the seconds that it may take, where it is not to take long."""
+Ask = Callable[..., Awaitable[Any]]
+"""`await ask(method, path, body=None, within=None, **options)` returns the answer of a server, with the options of
+`server_client.ask`; `within`: the seconds that it may take, where it is not to take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,14 +189,14 @@ class ServerInfo:
     """What it takes weights from a trainer with."""
 
 
-def server_info(url: str, ask: Ask) -> ServerInfo:
+async def server_info(url: str, ask: Ask) -> ServerInfo:
     """Ask a server what it is.
 
     Raises:
         EngineError: it is no vLLM in developer mode, not of the supported version, or gives log-probabilities of
             another distribution than the one sampled from.
     """
-    models = ask("GET", "/v1/models", within=CONNECT_SECONDS)
+    models = await ask("GET", "/v1/models", within=CONNECT_SECONDS)
     entries = models.get("data") if isinstance(models, Mapping) else None
     served = {}
     for entry in entries if isinstance(entries, list) else []:
@@ -205,14 +205,14 @@ def server_info(url: str, ask: Ask) -> ServerInfo:
 
     # The version has a route of its own; the other two exist in developer mode only.
     try:
-        version = str(ask("GET", "/version", within=CONNECT_SECONDS)["version"])
+        version = str((await ask("GET", "/version", within=CONNECT_SECONDS))["version"])
         if not _is_supported(version):
             raise EngineError(
                 f"{url} is of vLLM {version}, and swerve works with servers of {VERSION}; start one after pip install "
                 f"'{_PIP}'"
             )
-        info = ask("GET", "/server_info?config_format=json")
-        weights_label(ask)
+        info = await ask("GET", "/server_info?config_format=json")
+        await weights_label(ask)
     except RefusedError as error:
         if error.status != 404:
             raise
@@ -242,37 +242,37 @@ def _setting(info: Any, section: str, name: str) -> Any:
     return info
 
 
-def weights_label(ask: Ask) -> str:
+async def weights_label(ask: Ask) -> str:
     """Return what a server calls its weights."""
-    found = ask("GET", "/weight_info", within=CONNECT_SECONDS)
+    found = await ask("GET", "/weight_info", within=CONNECT_SECONDS)
     return str(found.get("weight_version")) if isinstance(found, Mapping) else ""
 
 
-def set_weights_label(ask: Ask, label: str) -> None:
+async def set_weights_label(ask: Ask, label: str) -> None:
     """Let a server call its weights so from now on."""
-    ask("POST", "/update_weight_version", {"new_version": label}, within=CONNECT_SECONDS)
+    await ask("POST", "/update_weight_version", {"new_version": label}, within=CONNECT_SECONDS)
 
 
-def empty_prefix_cache(ask: Ask) -> bool:
+async def empty_prefix_cache(ask: Ask) -> bool:
     """Let a server forget the keys and values of prompts; whether it could, which requests that still run prevent."""
-    answer = ask("POST", "/reset_prefix_cache", {})
+    answer = await ask("POST", "/reset_prefix_cache", {})
     return not isinstance(answer, Mapping) or bool(answer.get("success", True))
 
 
-def tokens_done(ask: Ask) -> float | None:
+async def tokens_done(ask: Ask) -> float | None:
     """Return how many tokens a server has read and written, None where it does not count them."""
     try:
-        text = ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
+        text = await ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
     except RefusedError:
         return None
     found = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
     return sum(map(float, found)) if found else None
 
 
-def load_folder(ask: Ask, folder: Path, *, packs_head: bool) -> None:
+async def load_folder(ask: Ask, folder: Path, *, packs_head: bool) -> None:
     """Let a server load the weights in a folder that it sees by the same path."""
     method = "reload_weights_and_head" if packs_head else "reload_weights"
-    ask("POST", "/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
+    await ask("POST", "/collective_rpc", {"method": method, "kwargs": {"weights_path": str(folder)}})
 
 
 def check_transfer(device: str) -> None:
@@ -308,7 +308,7 @@ def _transfer(backend: str) -> list[str]:
     return ["--weight-transfer-config", json.dumps({"backend": backend})]
 
 
-def transfer_weights(ask: Ask, weights: Mapping[str, Tensor], device: torch.device, *, host: str) -> None:
+async def transfer_weights(ask: Ask, weights: Mapping[str, Tensor], device: torch.device, *, host: str) -> None:
     """Send weights to a server's workers, which join a process group with this process for this one time.
 
     vLLM's sender packs them into buffers of one GiB. Whatever samples at the server waits and continues with them.
@@ -325,30 +325,32 @@ def transfer_weights(ask: Ask, weights: Mapping[str, Tensor], device: torch.devi
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
     routes, source, senders = _TransferRoutes(ask), _WeightSource(weights, device), list[Any]()
-    ask("POST", "/pause?mode=keep")
-    world_size = 1 + int(ask("GET", "/get_world_size", within=CONNECT_SECONDS)["world_size"])
-    where = sender_info(master_address=host, master_port=_free_port(host), world_size=world_size)
+    await ask("POST", "/pause?mode=keep")
+    answer = await ask("GET", "/get_world_size", within=CONNECT_SECONDS)
+    with socket.create_server((host, 0)) as free:
+        port = int(free.getsockname()[1])
+    where = sender_info(master_address=host, master_port=port, world_size=1 + int(answer["world_size"]))
 
     def send() -> None:
         try:
             with torch.accelerator.device_index(device.index):
                 senders.append(WeightTransferTrainerFactory.trainer_init(where, client=routes, source=source))
                 senders[0].send_weights()
-            routes.outcome.put(None)
+            routes.settle(None)
         except BaseException as error:
-            routes.outcome.put(error)
+            routes.settle(error)
 
-    # A broadcast to a server that has failed never ends: this thread hears of it from the route that failed.
+    # A broadcast to a server that has failed never ends: the route that failed says so.
     threading.Thread(target=send, daemon=True).start()
     try:
-        failure = routes.outcome.get()
+        failure = await routes.outcome
         if failure is not None:
             raise failure
     finally:
         for sender in senders:
             sender.shutdown()
-    ask("POST", "/resume")
-    ask("POST", "/shutdown_weight_transfer_engine")
+    await ask("POST", "/resume")
+    await ask("POST", "/shutdown_weight_transfer_engine")
 
 
 def sender_info(**where: Any) -> Any:
@@ -358,18 +360,22 @@ def sender_info(**where: Any) -> Any:
     return NCCLTrainerInitInfo(rank=0, **where)
 
 
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class _TransferRoutes:
-    """What vLLM's sender asks of a server: a `VLLMWeightSyncClient`."""
+    """What vLLM's sender asks of a server, in a thread of its own: a `VLLMWeightSyncClient`."""
 
     def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self.outcome = SimpleQueue[BaseException | None]()
+        self._ask, self._loop = ask, asyncio.get_running_loop()
+        self.outcome: asyncio.Future[BaseException | None] = self._loop.create_future()
         """The first failure, or None when all is sent."""
+
+    def settle(self, outcome: BaseException | None) -> None:
+        """Say how the transfer ended, unless that is known."""
+
+        def settle() -> None:
+            if not self.outcome.done():
+                self.outcome.set_result(outcome)
+
+        self._loop.call_soon_threadsafe(settle)
 
     def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
         self._post("init_weight_transfer_engine", {"init_info": init_info})
@@ -384,10 +390,13 @@ class _TransferRoutes:
         self._post("finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
 
     def _post(self, route: str, body: Any = None) -> None:
+        async def post() -> None:
+            await self._ask("POST", f"/{route}", body)
+
         try:
-            self._ask("POST", f"/{route}", body)
+            asyncio.run_coroutine_threadsafe(post(), self._loop).result()
         except BaseException as error:
-            self.outcome.put(error)
+            self.settle(error)
             raise
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import re
 import stat
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -26,7 +26,7 @@ _MARKER = ".swerve-weights"
 """In each version's folder: says that swerve made it; who needs the version holds a shared lock on it."""
 _VERSION = re.compile(rf"({re.escape(TEMPORARY_PREFIX)})?v\d{{6,}}-[0-9a-f]{{12}}-[0-9a-f]{{8}}")
 _OTHERS = re.compile(rf"\.[a-z0-9-]+\.lock|({re.escape(TEMPORARY_PREFIX)}.+-)?initial-[0-9a-f]{{12}}")
-"""What is in the folder besides: the files of `locked`, and the models that `swerve serve` starts with."""
+"""What is in the folder besides: the files of locks, and the models that `swerve serve` starts with."""
 _PAUSE = 0.1
 """Seconds between two attempts to lock."""
 
@@ -93,7 +93,7 @@ class WeightsFolder:
         self.path = path
         self._held: dict[Path, IO[bytes]] = {}
         try:
-            with self.locked("writing", threading.Event()):  # nobody is between making a folder and its marker
+            with self._writing():  # nobody is between making a folder and its marker
                 for version in self._versions():
                     with (version / _MARKER).open("rb") as stream:
                         if _try_lock(stream, fcntl.LOCK_EX):
@@ -102,12 +102,18 @@ class WeightsFolder:
             raise _refused(path, error) from None
 
     @contextmanager
-    def locked(self, name: str, ended: threading.Event) -> Iterator[None]:
-        """Hold a lock among all processes that use this folder; `ended` ends the wait for it."""
-        with (self.path / f".{re.sub(r'[^a-z0-9]+', '-', name.lower())}.lock").open("ab") as stream:
+    def _writing(self) -> Iterator[None]:
+        """Hold the lock of all processes that make, hold or remove folders here."""
+        with (self.path / ".writing.lock").open("ab") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    @asynccontextmanager
+    async def reserved(self, url: str) -> AsyncIterator[None]:
+        """Hold a server, among all processes that use this folder, to give it weights."""
+        with (self.path / f".{re.sub(r'[^a-z0-9]+', '-', url.lower())}.lock").open("ab") as stream:
             while not _try_lock(stream, fcntl.LOCK_EX):
-                if ended.wait(_PAUSE):
-                    raise EngineError(f"gave up waiting for the lock on {name}")
+                await asyncio.sleep(_PAUSE)
             yield
 
     def _versions(self) -> list[Path]:
@@ -121,7 +127,7 @@ class WeightsFolder:
 
     def hold(self, label: str) -> None:
         """Need the weights of this label from now on, if there are any."""
-        with self.locked("writing", threading.Event()):
+        with self._writing():
             self._hold_found(label)
 
     def _hold_found(self, label: str) -> bool:
@@ -139,7 +145,7 @@ class WeightsFolder:
             DiskFullError: no room.
             EngineError: the operating system refuses.
         """
-        with self.locked("writing", threading.Event()):
+        with self._writing():
             if not self._hold_found(label):
                 self._write(label, model, tensors)
 
@@ -163,7 +169,7 @@ class WeightsFolder:
     def keep_only(self, label: str | None) -> None:
         """Let go of the weights of other labels (None: of all), and remove those that nobody else needs."""
         dropped = [one for one in self._held if label is None or not one.name.startswith(f"{label}-")]
-        with self.locked("writing", threading.Event()):
+        with self._writing():
             for folder in dropped:
                 with self._held.pop(folder) as stream:
                     if _try_lock(stream, fcntl.LOCK_EX):
