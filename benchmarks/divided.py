@@ -34,9 +34,9 @@ from swerve.artifacts.run import CheckpointRef
 from swerve.config import AdditionTask, OptimizerConfig
 from swerve.config.recipe import RuntimeConfig, ShardingConfig
 from swerve.functional.logprobs import token_logprobs
+from swerve.models.folder_checks import quiet_transformers
 from swerve.models.model_folder import read_trainer_state, save_checkpoint
 from swerve.models.tiny import build_word_tokenizer
-from swerve.models.trial import quiet_transformers
 from swerve.problems import load_family
 from swerve.train.learner import Learner, load_trainer_state, trainer_state
 from swerve.train.sharded_model import ShardedModel, load_for

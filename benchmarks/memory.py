@@ -26,8 +26,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qw
 from benchmarks.process import print_header, print_line, reset_peak, resident_bytes
 from swerve.artifacts.run import RunDirectory
 from swerve.config import AdditionTask
+from swerve.models.folder_checks import quiet_transformers
 from swerve.models.tiny import build_word_tokenizer
-from swerve.models.trial import quiet_transformers
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes import load_config

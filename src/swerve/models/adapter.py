@@ -52,16 +52,20 @@ def adapter_base(folder: Path) -> str:
             was trained on.
     """
     if not (folder / ADAPTER_WEIGHTS).is_file():
-        pickled = next((one for one in sorted(folder.glob("*")) if one.suffix in PICKLED), None)
-        found = f"; {pickled.name} is pickled, which is not read" if pickled else ""
-        raise CheckpointError(f"the adapter in {folder} has no {ADAPTER_WEIGHTS}{found}")
+        pickled = next((file for file in sorted(folder.glob("*")) if file.suffix in PICKLED), None)
+        why = f"; {pickled.name} is pickled, which is not read" if pickled else ""
+        raise CheckpointError(f"the adapter in {folder} has no {ADAPTER_WEIGHTS}{why}")
     base, name = _named_base(folder)
+
+    # Behind adapters of adapters there must be a model.
     passed, further = {folder.resolve()}, Path(base)
     while is_adapter(further):
         if further.resolve() in passed:
             raise CheckpointError(f"{folder} is an adapter of adapters that name each other; no model is behind them")
         passed.add(further.resolve())
         further = Path(_named_base(further)[0])
+
+    # It must be there, and be what the adapter was trained on.
     recorded = read_manifest(folder).get("base_sha256") if (folder / MANIFEST_NAME).is_file() else None
     if not Path(base).is_dir() and name.startswith((".", "/")):
         raise CheckpointError(
@@ -103,28 +107,26 @@ def base_digest(path: Path | str) -> str:
         return hashlib.sha256(f"{str(path).partition('#')[0]} {local_folder(path).name}".encode()).hexdigest()
     folder = Path(path)
     listed = read_manifest(folder)["files"] if (folder / MANIFEST_NAME).is_file() else None
-    files = sorted(one for one in folder.iterdir() if one.suffix == ".safetensors" or one.name in _DESCRIBED)
-    digests = [f"{one.name} {_file_digest(one) if listed is None else listed.get(one.name)}" for one in files]
+    files = sorted(file for file in folder.iterdir() if file.suffix == ".safetensors" or file.name in _DESCRIBED)
+    digests = []
+    for file in files:
+        known = file.stat()
+        digest = _file_digest(file, known.st_mtime_ns, known.st_size) if listed is None else listed.get(file.name)
+        digests.append(f"{file.name} {digest}")
     if is_adapter(folder):
         digests.append(base_digest(adapter_base(folder)))
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def _file_digest(file: Path) -> str:
-    known = file.stat()
-    return _digest_of(file, known.st_mtime_ns, known.st_size)
-
-
 @cache
-def _digest_of(file: Path, _changed: int, _size: int) -> str:
+def _file_digest(file: Path, _changed: int, _size: int) -> str:
     return sha256_file(file)
 
 
 def sharing_copy(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy of a model that shares the memory of its frozen weights; the others are copied."""
-    shared: dict[int, Any] = {
-        id(one): nn.Parameter(one.detach(), requires_grad=False) for one in model.parameters() if not one.requires_grad
-    }
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    shared: dict[int, Any] = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in frozen}
     return copy.deepcopy(model, shared)
 
 
@@ -135,7 +137,8 @@ def linear_layers(model: PreTrainedModel) -> list[str]:
     """
     untyped: Any = model
     head = untyped.get_output_embeddings()
-    return [name for name, one in model.named_modules() if type(one) in (nn.Linear, Conv1D) and one is not head]
+    modules = model.named_modules()
+    return [name for name, module in modules if type(module) in (nn.Linear, Conv1D) and module is not head]
 
 
 def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTrainedModel:
@@ -153,7 +156,7 @@ def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTra
         lora_dropout=lora.dropout,
         target_modules=targets,
         task_type="CAUSAL_LM",
-        fan_in_fan_out=any(isinstance(one, Conv1D) for one in base.modules()),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in base.modules()),
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
         torch.manual_seed(seed)
@@ -161,6 +164,8 @@ def new_adapter(base: PreTrainedModel, lora: LoraConfig, *, seed: int) -> PreTra
             model = peft.inject_adapter_in_model(settings, sharing_copy(base.requires_grad_(False)))
         except ValueError as error:  # layers that peft knows not to work with adapters
             raise ConfigError(f"model.lora.targets: {said_by(error)}") from error
+
+    # What was adapted is checked; the adapter is float32 whatever the base is.
     layers = linear_layers(base)
     for name, parameter in model.named_parameters():
         if _is_adapted(name):
@@ -256,7 +261,12 @@ def with_adapter(base: PreTrainedModel, folder: Path, tensors: Mapping[str, Tens
     try:
         with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             settings = peft.PeftConfig.from_pretrained(str(folder))
-            if not _is_plain(settings, tensors):
+            if not (
+                settings.peft_type.value == "LORA"
+                and all(name.endswith(_TENSORS) for name in tensors)
+                and settings.init_lora_weights in (True, False, "gaussian", "orthogonal")
+                and not (settings.use_dora or settings.layer_replication)
+            ):
                 return merged(own, folder)
             settings.inference_mode = True
             model = peft.inject_adapter_in_model(settings, own, low_cpu_mem_usage=True)
@@ -271,20 +281,11 @@ def with_adapter(base: PreTrainedModel, folder: Path, tensors: Mapping[str, Tens
     # Copies in memory of torch's own: CPU kernels round what lies unaligned in a file's memory otherwise.
     to = {"device": model.device, "dtype": getattr(torch, dtype), "copy": True}
     try:
-        model.load_state_dict({places[key]: one.to(**to) for key, one in tensors.items()}, strict=False, assign=True)
+        copies = {places[key]: tensor.to(**to) for key, tensor in tensors.items()}
+        model.load_state_dict(copies, strict=False, assign=True)
     except RuntimeError as error:
         raise CheckpointError(f"the adapter in {folder} does not fit its model: {said_by(error)}") from error
     return cast(PreTrainedModel, model.eval().requires_grad_(False))
-
-
-def _is_plain(settings: Any, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether an adapter is matrices beside linear layers and leaves its base as it is."""
-    return (
-        str(settings.peft_type.value) == "LORA"
-        and all(name.endswith(_TENSORS) for name in tensors)
-        and settings.init_lora_weights in (True, False, "gaussian", "orthogonal")
-        and not (settings.use_dora or settings.layer_replication)
-    )
 
 
 def _check_keys(folder: Path, described: set[str], stored: set[str]) -> None:
@@ -308,11 +309,11 @@ def merged(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
             described = set(peft.get_peft_model_state_dict(wrapped))
             with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as stored:
                 keys = set(stored.keys())
-            found = wrapped.merge_and_unload(safe_merge=True)
+            whole = wrapped.merge_and_unload(safe_merge=True)
     except Exception as error:  # what does not fit is found out in many places
         raise CheckpointError(f"cannot merge the adapter in {folder}: {said_by(error)}") from error
     _check_keys(folder, described, keys)
-    return cast(PreTrainedModel, found)
+    return cast(PreTrainedModel, whole)
 
 
 def whole_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:

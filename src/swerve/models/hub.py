@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -79,14 +79,25 @@ def described(name: str, revision: str | None) -> ModelInfo | None:
 
 
 def _fetch(name: str, revision: str | None) -> Path:
-    found = described(name, revision)
-    if found is None:
+    model = described(name, revision)
+    if model is None:  # the hub cannot be reached
         return Path(snapshot_download(name, revision=revision, local_files_only=True))
-    files = {one.rfilename: one.size or 0 for one in found.siblings or ()}
-    read = [one for one in files if _is_read(one)]
-    _check_weights(list(files), read)
-    lacking = [one for one in read if not isinstance(try_to_load_from_cache(name, one, revision=found.sha), str)]
-    check_space(Path(constants.HF_HUB_CACHE), sum(files[one] for one in lacking))
+    # What the model and its tokenizer are read from, at the top of the repository.
+    sizes = {file.rfilename: file.size or 0 for file in model.siblings or ()}
+    read = []
+    for file in sizes:
+        folder, _, last = file.rpartition("/")
+        if last.endswith(_READ) and folder in ("", "additional_chat_templates"):
+            read.append(file)
+    if not any(file.endswith(".safetensors") for file in read):
+        why = "it has no weights in safetensors files"
+        pickled = next((file for file in sizes if file.endswith(PICKLED)), None)
+        if pickled is not None:
+            why += f", and {pickled} is pickled: reading a pickle runs whatever code is in it; take a converted copy"
+        raise CheckpointError(why)
+
+    lacking = [file for file in read if not isinstance(try_to_load_from_cache(name, file, revision=model.sha), str)]
+    check_space(Path(constants.HF_HUB_CACHE), sum(sizes[file] for file in lacking))
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=read))
     except OSError:
@@ -95,21 +106,6 @@ def _fetch(name: str, revision: str | None) -> Path:
         raise CheckpointError(
             f"the connection was lost ({said_by(error)}); run the command again: files that came whole are kept"
         ) from error
-
-
-def _is_read(file: str) -> bool:
-    folder, _, name = file.rpartition("/")
-    return name.endswith(_READ) and (folder == "additional_chat_templates" or not folder)
-
-
-def _check_weights(files: Sequence[str], read: Sequence[str]) -> None:
-    if any(one.endswith(".safetensors") for one in read):
-        return
-    pickled = next((one for one in files if one.endswith(PICKLED)), None)
-    why = "it has no weights in safetensors files"
-    if pickled is not None:
-        why += f", and {pickled} is pickled: reading a pickle runs whatever code is in it; take a converted copy"
-    raise CheckpointError(why)
 
 
 def refusal(error: Exception, name: str, revision: str) -> str:

@@ -114,8 +114,7 @@ def bases_of(paths: Iterable[Path | str]) -> list[str]:
     Raises:
         CheckpointError: there is no such model; an adapter's base is gone or has changed.
     """
-    folders = map(local_folder, paths)
-    return [adapter_base(folder) for folder in folders if is_adapter(folder)]
+    return [adapter_base(folder) for folder in map(local_folder, paths) if is_adapter(folder)]
 
 
 def load_base(path: Path | str, *, device: str, dtype: str, mapped_by: World | None = None) -> PreTrainedModel:
@@ -295,11 +294,11 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
 
 def _check_complete(path: Path | str, model: PreTrainedModel, info: dict[str, Any]) -> None:
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if info.get(what):
-            names = sorted(map(str, info[what]))
+        names = sorted(map(str, info.get(what, ())))
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"{path} does not hold this model's weights: {what.replace('_', ' ')} {names[:3]}"
-                f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+                f"{path} does not hold this model's weights: {what.replace('_', ' ')} {names[:3]}{more}"
             )
     check_finite(path, model.state_dict())
 
@@ -319,7 +318,7 @@ def check_vocabulary(path: Path | str, num_embeddings: int, tokenizer: PreTraine
     if num_embeddings == 0:
         raise CheckpointError(f"{path}: the model has embeddings for no token; its config.json is damaged")
     added = tokenizer.get_added_vocab()
-    largest = max((one for token, one in tokenizer.get_vocab().items() if token not in added), default=-1)
+    largest = max((number for token, number in tokenizer.get_vocab().items() if token not in added), default=-1)
     used = {f"the tokenizer has the token id {largest}": largest}
     for name in ("bos_token", "eos_token", "pad_token"):
         token, number = getattr(tokenizer, name), getattr(tokenizer, f"{name}_id")
@@ -350,7 +349,7 @@ def stop_ids(model: PreTrainedModel | PreTrainedConfig, tokenizer: PreTrainedTok
     """
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     own = declared if isinstance(declared, list) else [declared]
-    if not all(token is None or isinstance(token, int) for token in own):
+    if not all(isinstance(token, int | None) for token in own):
         raise CheckpointError(
             f"{model.name_or_path}: eos_token_id in generation_config.json must be an id or a list of ids, got "
             f"{declared!r}"
@@ -382,22 +381,15 @@ def stored_tensors(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> dic
 
     Divided ones stay divided, where the files have the names of the model's own.
     """
-    if any(hasattr(one, "full_tensor") for one in weights.values()):
-        if not get_model_conversion_mapping(model, add_legacy=False):
-            return dict(published_weights(model, weights.items()))
-        weights = {name: whole_tensor(one) for name, one in weights.items()}
     ignored = set(model._keys_to_ignore_on_save or ())
+    if any(hasattr(tensor, "full_tensor") for tensor in weights.values()):
+        if not get_model_conversion_mapping(model, add_legacy=False):
+            ignored |= model.all_tied_weights_keys.keys()
+            return {name: tensor for name, tensor in weights.items() if name not in ignored}
+        weights = {name: whole_tensor(tensor) for name, tensor in weights.items()}
     kept = {name: tensor.detach() for name, tensor in weights.items() if name not in ignored}
     stored: dict[str, Tensor] = revert_weight_conversion(model, remove_tied_weights_from_state_dict(kept, model))
     return stored
-
-
-def published_weights(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
-    """Return whole weights by the names of published files, tied ones once; one at a time where names are the same."""
-    if get_model_conversion_mapping(model, add_legacy=False):
-        return stored_tensors(model, dict(weights)).items()
-    left_out = {*(model._keys_to_ignore_on_save or ()), *model.all_tied_weights_keys}
-    return ((name, value) for name, value in weights if name not in left_out)
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -453,18 +445,19 @@ class CheckpointWriting:
             DiskFullError: no room; earlier checkpoints are intact.
             ArtifactError: the operating system refuses.
         """
-        self._pool = ThreadPoolExecutor(max_workers=1) if later else None
-        self._files: list[Future[dict[str, str]]] = []
         weights = model.state_dict() if weights is None else weights
         stored = stored_tensors(model, weights) if base is None else adapter_tensors(model, weights)
-        position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
         manifest: dict[str, Any] = {"tokenizer_sha256": tokenizer_fingerprint(tokenizer), **provenance}
         if base is not None:
             manifest["base_sha256"] = base_digest(base)
+        position = {name: getattr(checkpoint, name) for name in ("step", "stage", "stage_step", "scheduled", "final")}
         about = {**position, "swerve_version": __version__}
         self._checkpoint, self._manifest = checkpoint, manifest
+        self._pool = ThreadPoolExecutor(max_workers=1) if later else None
+        self._files: list[Future[dict[str, str]]] = []
         with ExitStack() as stack:
             folder = stack.enter_context(_directory_of_all(checkpoint.path, manifest, about, world))
+            # The first process writes what is not tensors; then all of them write those.
             if world.is_main:
                 (folder / STATE_NAME).mkdir()
                 with quiet_transformers():
@@ -491,14 +484,14 @@ class CheckpointWriting:
         if self._pool is None:
             digests = write_shards(folder, stem, tensors, world)
             return lambda: digests
-        file, found = write_shards_later(folder, stem, tensors, world, self._pool)
-        self._files.append(file)
-        return found
+        files, digests_of = write_shards_later(folder, stem, tensors, world, self._pool)
+        self._files.append(files)
+        return digests_of
 
     @property
     def is_written(self) -> bool:
         """Whether this process has written its files."""
-        return all(one.done() for one in self._files)
+        return all(files.done() for files in self._files)
 
     def finish(self) -> CheckpointRef:
         """Wait until everything is on the disk, and put it into its place."""
@@ -544,7 +537,8 @@ def _directory_of_all(
 
 def _widest(weights: Mapping[str, Tensor]) -> torch.dtype:
     """Return the type that holds all weights: those that were frozen may be stored in a narrower one."""
-    return max((one.dtype for one in weights.values() if one.is_floating_point()), key=lambda dtype: dtype.itemsize)
+    types = [tensor.dtype for tensor in weights.values() if tensor.is_floating_point()]
+    return max(types, key=lambda dtype: dtype.itemsize)
 
 
 def _name_in(checkpoint: Path, base: Path | str) -> str:
@@ -567,16 +561,19 @@ def read_trainer_state(path: Path, mapped_by: World | None = None) -> dict[str, 
     """
     state: dict[str, dict[str, Tensor]] = {}
     try:
-        listed = {name: one for name, one in read_manifest(path)["files"].items() if name.startswith(f"{STATE_NAME}/")}
-        files = {path / name: digest for name, digest in listed.items() if name.endswith(".safetensors")}
-        for name, digest in listed.items():
-            if path / name not in files:
-                verify_file(path / name, digest)
+        files = {}
+        for name, digest in read_manifest(path)["files"].items():
+            if name.startswith(f"{STATE_NAME}/"):
+                if name.endswith(".safetensors"):
+                    files[path / name] = digest
+                else:
+                    verify_file(path / name, digest)
         if mapped_by is not None:
             verify_shards(files, mapped_by)
+        # Files of one name in several shards are one entry.
         for file, digest in files.items():
-            read = read_shards({file: digest}) if mapped_by is None else map_shards([file])
-            state.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), {}).update(read)
+            tensors = read_shards({file: digest}) if mapped_by is None else map_shards([file])
+            state.setdefault(re.sub(r"-\d{5}-of-\d{5}$", "", file.stem), {}).update(tensors)
     except ArtifactError as error:
         raise CheckpointError(str(error)) from error
     return state
