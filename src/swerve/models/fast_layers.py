@@ -193,15 +193,15 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Of the scores it is P (dP - sum(P dP)) with P their softmax and dP = dO V^T; of Q, K and V it follows."""
         query, key, value, bias = ctx.saved_tensors
-        found = []
+        gradients = []
         for q, k, v, of_output in _parts(query, key, value, gradient, size=bias.numel()):
             weights = attention_weights(q, k, bias, ctx.scaling)
             of_weights = torch.bmm(of_output.float(), v.float().transpose(1, 2))
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             of_scores = of_scores.mul_(ctx.scaling).to(q.dtype)
             of_value = torch.bmm(weights.to(v.dtype).transpose(1, 2), of_output)
-            found.append((torch.bmm(of_scores, k), torch.bmm(of_scores.transpose(1, 2), q), of_value))
-        return (*map(torch.cat, zip(*found, strict=True)), None, None)
+            gradients.append((torch.bmm(of_scores, k), torch.bmm(of_scores.transpose(1, 2), q), of_value))
+        return (*map(torch.cat, zip(*gradients, strict=True)), None, None)
 
 
 def _parts(*tensors: Tensor, size: int) -> Iterator[tuple[Tensor, ...]]:

@@ -53,9 +53,9 @@ class Head:
         """Return the head as tensors; None where it is more than a plain linear layer (quantised, adapted)."""
         if type(self.projection) is not nn.Linear:
             return None
-        weight, bias = (one if one is None else one.detach() for one in self._linear())
-        assert weight is not None
-        return LinearHead(weight=weight, bias=bias, multiplier=self.multiplier, softcap=self.softcap)
+        weight, bias = self._linear()
+        bias = None if bias is None else bias.detach()
+        return LinearHead(weight=weight.detach(), bias=bias, multiplier=self.multiplier, softcap=self.softcap)
 
     def _linear(self) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.projection, nn.Linear):
@@ -130,6 +130,7 @@ def model_head(model: PreTrainedModel) -> Head:
         value = getattr(config, name, None)
         return float(value) if value else None
 
+    # What its forward pass does to the logits.
     multiplier = (setting("logit_scale") or 1.0) * (setting("lm_head_multiplier") or 1.0)
     multiplier /= setting("logits_scaling") or 1.0
     return Head(

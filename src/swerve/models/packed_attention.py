@@ -61,10 +61,13 @@ class PackedRow:
             lengths: how many tokens each has.
             num_shared: how many of its first tokens, but not all, belong to an earlier sequence as well.
         """
+        # The table of all sequences' places, and which of them are a sequence's own.
         columns = torch.arange(int(lengths.max()))
         is_token = columns < lengths[:, None]
         is_own = is_token & (columns >= num_shared[:, None])
         table = places[:, : len(columns)].where(is_token, 0)
+
+        # Sequences of similar length make a block.
         widths, by_length = lengths.sort(stable=True)
         blocks, are_own, start = [], [], 0
         for end, width in enumerate([*widths.tolist(), math.inf]):
@@ -73,6 +76,8 @@ class PackedRow:
                 blocks.append(table[rows, :longest])
                 are_own.append(is_own[rows, :longest].flatten())
                 start = end
+
+        # Of each place of the row: where its output is, in the blocks and in the sequences one after the other.
         outputs = torch.cat([block.flatten() for block in blocks])
         own = torch.cat(are_own).nonzero().squeeze(1)
         order, first = torch.empty_like(own), torch.empty_like(own)
@@ -89,19 +94,13 @@ class PackedRow:
         )
 
     def extended(self, unused: int) -> PackedRow:
-        """Return the row with places of no sequence behind it; what they attend to is of no account."""
+        """Return the row with padding behind it; its values are ignored."""
         return replace(self, order=pad(self.order, (0, unused)), first=pad(self.first, (0, unused)))
 
     def to(self, device: torch.device | str) -> PackedRow:
         """Return the row on another device."""
-        return replace(
-            self,
-            blocks=tuple(places.to(device) for places in self.blocks),
-            order=self.order.to(device),
-            places=self.places.to(device),
-            first=self.first.to(device),
-            ends=self.ends.to(device),
-        )
+        moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in ("order", "places", "first", "ends")}
+        return replace(self, blocks=tuple(places.to(device) for places in self.blocks), **moved)
 
 
 def packed_attention(
@@ -135,13 +134,18 @@ def packed_attention(
             **kwargs,
         )
         return output
+    # Each block of sequences is cut out of the row and attended causally.
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if unknown:
         raise MismatchError(f"the attention of {type(module).__name__} has '{unknown[0]}'; give it padded rows")
     parts = []
     for places in packed_row.blocks:
         width = places.shape[1]
-        mask = None if sliding_window is None or width <= sliding_window else _band(width, sliding_window, query.device)
+        mask = None
+        if sliding_window is not None and width > sliding_window:
+            columns = torch.arange(width, device=query.device)
+            distance = columns[:, None] - columns
+            mask = (distance >= 0) & (distance < sliding_window)
         q, k, v = (_chosen(states[0].transpose(0, 1), places).transpose(1, 2) for states in (query, key, value))
         parts.append(attention(q, k, v, scaling=scaling, allowed=mask, dropout=dropout).transpose(1, 2).flatten(0, 1))
     return _chosen(torch.cat(parts) if len(parts) > 1 else parts[0], packed_row.order)[None], None
@@ -151,12 +155,6 @@ def _chosen(states: Float[Tensor, "L H D"], places: Int[Tensor, "*n"]) -> Float[
     """Return `states[places]`; the gradients of a state that is chosen several times are added up faster."""
     chosen: Tensor = embedding(places, states.flatten(1)).unflatten(-1, states.shape[1:])
     return chosen
-
-
-def _band(width: int, window: int, device: torch.device) -> Tensor:
-    place = torch.arange(width, device=device)
-    distance = place[:, None] - place[None, :]
-    return (distance >= 0) & (distance < window)
 
 
 def packed_flash_attention(

@@ -58,6 +58,7 @@ def write_shards_later(
         What is done once this process has written its files, and what then returns the digests of all: all processes
         must call it.
     """
+    # All processes put each tensor together; the one that writes its file copies it.
     shards, own = _shards(stem, tensors), dict[str, list[tuple[str, Tensor]]]()
     for number, (file, shard) in enumerate(shards.items()):
         for name, tensor in _ordered(shard):
@@ -89,9 +90,11 @@ def _of_all(own: Mapping[str, str], world: World) -> dict[str, str]:
 def _write_index(folder: Path, stem: str, shards: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Write which of several files has which tensor."""
     if len(shards) > 1:
-        sizes = (_num_bytes(tensor) for shard in shards.values() for tensor in shard.values())
-        places = {key: name for name, shard in shards.items() for key in shard}
-        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": places}
+        size, places = 0, dict[str, str]()
+        for name, shard in shards.items():
+            places |= dict.fromkeys(shard, name)
+            size += sum(map(_num_bytes, shard.values()))
+        index = {"metadata": {"total_size": size}, "weight_map": places}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / f"{stem}.safetensors.index.json").write_text(text, encoding="utf-8")
 
@@ -116,8 +119,8 @@ def _write_side_by_side(folder: Path, shards: Mapping[str, Mapping[str, Tensor]]
                     if len(writing) > 1:
                         writing.popleft().result()
                     writing.append(pool.submit(_write, whole, stream, digest))
-        for one in writing:
-            one.result()
+        for part in writing:
+            part.result()
         if own is not None and world.size > 1:
             stream.flush()
             os.fsync(stream.fileno())  # the first process, which waits for all files, may be on another machine
@@ -182,14 +185,15 @@ def verify_shards(files: Mapping[Path, str], world: World) -> None:
     Raises:
         CheckpointError: a file is missing, or another than was written.
     """
-    found = None
+    fault = None
     try:
         for file, expected in world.shard(sorted(files.items())):
             if not file.is_file() or sha256_file(file) != expected:
-                raise CheckpointError(f"{file} is missing or damaged: its SHA-256 is not the one in its manifest")
-    except (OSError, CheckpointError) as error:
-        found = str(error)
-    for message in world.gather(found):
+                fault = f"{file} is missing or damaged: its SHA-256 is not the one in its manifest"
+                break
+    except OSError as error:
+        fault = str(error)
+    for message in world.gather(fault):
         if message is not None:
             raise CheckpointError(message)
 
@@ -208,7 +212,8 @@ def _read(file: Path, expected: str) -> dict[str, Tensor]:
     try:
         start = 8 + int.from_bytes(view[:8], "little")
         header = json.loads(bytes(view[8:start]))
-        return {name: _tensor(content[start:], entry) for name, entry in header.items() if name != "__metadata__"}
+        header.pop("__metadata__", None)
+        return {name: _tensor(content[start:], entry) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise CheckpointError(f"{file} is damaged: it is no file of safetensors") from error
 
@@ -250,7 +255,7 @@ def _shards(stem: str, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Ten
 
 def _ordered(tensors: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
     """Return the tensors of a file in their order in it: those with the widest types first."""
-    return sorted(tensors.items(), key=lambda one: (-one[1].element_size(), one[0]))
+    return sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
 
 
 def _header(ordered: Sequence[tuple[str, Tensor]]) -> bytes:

@@ -69,9 +69,7 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model.
         """
-        folder = Path(self.path)
-        content = folder_fingerprint(folder) if folder.is_dir() else _hub_content(str(self.path))
-        return _digest(content, self.dtype, self.device.partition(":")[0])
+        return _digest(self._content(), self.dtype, self.device.partition(":")[0])
 
     @property
     def content(self) -> str:
@@ -80,8 +78,13 @@ class CheckpointSource:
         Raises:
             CheckpointError: there is no such model.
         """
-        folder = Path(self.path)
-        return folder_fingerprint(folder) if folder.is_dir() else _digest(_hub_content(str(self.path)))
+        return self._content() if Path(self.path).is_dir() else _digest(self._content())
+
+    def _content(self) -> str:
+        if Path(self.path).is_dir():
+            return folder_fingerprint(Path(self.path))
+        folder = local_folder(self.path)  # the cache keeps each commit in a folder of its name
+        return "\n".join([f"{str(self.path).partition('#')[0]} {folder.name}", *_base_digests(folder)])
 
     def load(self) -> LoadedModel:
         """Load the model; see `load_model` for what is refused."""
@@ -94,9 +97,8 @@ class CheckpointSource:
             CheckpointError: there is no such model, a file is damaged, or tokenizer and model do not belong together.
         """
         content, config, tokenizer = self.content, load_config(self.path), load_tokenizer(self.path)
-        found = _checked(content, config, tokenizer, self.dtype)
         check_vocabulary(self.path, int(config.get_text_config().vocab_size), tokenizer)
-        return found
+        return _checked(content, config, tokenizer, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,8 @@ def base_checkpoint(config: Config) -> CheckpointRef | None:
     if not isinstance(config.model, PretrainedModel):
         return None
     folder = local_folder(config.model.path)
-    manifest = read_manifest(folder) if (folder / MANIFEST_NAME).is_file() else None
+    manifest = read_manifest(folder) if (folder / MANIFEST_NAME).is_file() else {}
+    # Nothing was trained yet.
     return CheckpointRef(
         path=folder,
         step=0,
@@ -181,13 +184,13 @@ def base_checkpoint(config: Config) -> CheckpointRef | None:
         stage_step=0,
         scheduled=True,
         final=True,
-        weights_sha256=(manifest or {}).get("weights_sha256") or folder_fingerprint(folder),
+        weights_sha256=manifest.get("weights_sha256") or folder_fingerprint(folder),
     )
 
 
 def shared_bases(sources: Iterable[ModelSource]) -> AbstractContextManager[None]:
     """Load the bases of adapters among some models once inside the block; see `bases_kept`."""
-    return bases_kept(bases_of(one.path for one in sources if isinstance(one, CheckpointSource)))
+    return bases_kept(bases_of(source.path for source in sources if isinstance(source, CheckpointSource)))
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -201,16 +204,11 @@ def folder_fingerprint(folder: Path) -> str:
     if (folder / MANIFEST_NAME).is_file():
         files = {str(name): str(digest) for name, digest in read_manifest(folder)["files"].items()}
     else:
-        found = sorted(path for path in folder.iterdir() if path.suffix in _HASHED_SUFFIXES)
-        files = {path.name: sha256_file(path) for path in found}
+        paths = sorted(path for path in folder.iterdir() if path.suffix in _HASHED_SUFFIXES)
+        files = {path.name: sha256_file(path) for path in paths}
     if not any(name.endswith(".safetensors") for name in files):
         raise CheckpointError(f"{folder} has no weights in safetensors files: it is not a model")
     return _digest(*(f"{name} {files[name]}" for name in sorted(files)), *_base_digests(folder))
-
-
-def _hub_content(path: str) -> str:
-    folder = local_folder(path)  # the cache keeps each commit in a folder of its name
-    return "\n".join([f"{path.partition('#')[0]} {folder.name}", *_base_digests(folder)])
 
 
 def _base_digests(folder: Path) -> list[str]:

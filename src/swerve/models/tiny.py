@@ -89,6 +89,7 @@ def build_tiny_model(config: TinyModel, tokenizer: PreTrainedTokenizerFast, *, s
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
     )
+    # Whatever was drawn before, and the draws that follow, have nothing to do with it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(architecture)

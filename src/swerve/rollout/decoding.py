@@ -123,6 +123,7 @@ class Decoding:
         self._is_padded: bool
         self.logits: Float[Tensor, "L V"]
         """Of each line's next token."""
+        # One prompt of each key is run.
         places = {key: place for place, key in enumerate(keys)}
         distinct = {key: index for index, key in enumerate(places)}
         chosen = [prompts[place] for place in places.values()]
@@ -130,6 +131,8 @@ class Decoding:
             self._prefill(chosen, pad_id)
         else:
             self._continue(chosen, prefixes, [prefixes.rows[key] for key in places])
+
+        # Lines are rows that have been the same so far, or rows.
         self.lines: Int[Tensor, " B"] = torch.tensor([distinct[key] for key in keys], device=model.device)
         """Which line each row is."""
         self._shares = len(distinct) < len(keys)
@@ -226,26 +229,27 @@ class Decoding:
         positions = self._positions
         self._columns, self._positions = self._columns + 1, positions + 1
         if not (self._one_token.usable and is_plain(self._cache)):
-            self.logits = self._own_step(ids, positions)
+            self.logits = self._own_pass(ids[:, None], positions)
         elif self._one_token.checked:
             self.logits = self._one_token(ids, positions, self._cache, self._is_token)
         else:  # whether this is the first step or not, its numbers are those of the way that is used from now on
-            own = self._own_step(ids, positions)
+            own = self._own_pass(ids[:, None], positions)
             self._drop_last_column()
             self.logits = self._one_token(ids, positions, self._cache, self._is_token)
             if not self._one_token.check(self.logits, own):
                 self._drop_last_column()
-                self.logits = self._own_step(ids, positions)
+                self.logits = self._own_pass(ids[:, None], positions)
 
-    def _own_step(self, ids: Int[Tensor, " L"], positions: Int[Tensor, "L 1"]) -> Tensor:
-        """Append a token to each line by the model's own forward pass; return the logits."""
+    def _own_pass(self, input_ids: Int[Tensor, "L W"], positions: Int[Tensor, "L W"]) -> Float[Tensor, "L V"]:
+        """Append tokens to each line by the model's own forward pass; return the logits after the last one."""
         is_token = self._is_token()
         logits: Tensor = self._model(
-            input_ids=ids[:, None],
+            input_ids=input_ids,
             attention_mask=None if is_token is None else is_token.long(),
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
+            logits_to_keep=1,
         ).logits
         return logits[:, -1, : num_ids_of(self._model)]
 
@@ -263,17 +267,8 @@ class Decoding:
         device = self._model.device
         self._place(torch.tensor([[len(prompt)] for prompt in prompts], device=device))
         self._cache = growing_cache(self._model, self._width)
-        is_token = self._is_token()
         positions = torch.arange(self._columns, device=device) - (self._columns - self._positions)
-        output = self._model(
-            input_ids=input_ids.to(device),
-            attention_mask=None if is_token is None else is_token.long(),
-            position_ids=positions.clamp(min=0),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        self.logits = output.logits[:, -1, : num_ids_of(self._model)]
+        self.logits = self._own_pass(input_ids.to(device), positions.clamp(min=0))
 
     def _continue(self, prompts: Sequence[Sequence[int]], prefixes: PrefixCache, rows: Sequence[int]) -> None:
         """Take all of each prompt but its last token from `prefixes`, at the right end, and append that token."""
@@ -359,8 +354,8 @@ class GrowingRows:
     def stopped(self) -> list[bool]:
         """Whether each row's last token is one that ends a completion."""
         last = self.token_ids.gather(1, (self.lengths - 1)[:, None]).squeeze(1)
-        found: list[bool] = torch.isin(last, self._stops).tolist()
-        return found
+        is_stop: list[bool] = torch.isin(last, self._stops).tolist()
+        return is_stop
 
 
 def row_draws(

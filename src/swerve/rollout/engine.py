@@ -142,10 +142,8 @@ def engine_class(config: EngineConfig) -> Callable[..., Engine]:
         ConfigError: a class of the user's own cannot be loaded, is no `Engine`, or does not take the options.
     """
     given = ("pad_id", "max_rows")
-    found: Callable[..., Engine] = custom_class(
-        config.path, Engine, ("model",), keywords=given, options=config.keywords
-    )
-    return found
+    kind: Callable[..., Engine] = custom_class(config.path, Engine, ("model",), keywords=given, options=config.keywords)
+    return kind
 
 
 def check_request(
@@ -165,6 +163,7 @@ def check_request(
         raise ValueError(f"{len(prompts)} prompts need as many seeds and budgets, got {len(seeds)}, {len(budgets)}")
     limits = {length: max_sampled(model.config, length) for length in set(map(len, prompts))}
     num_ids = cast(Any, model).get_input_embeddings().num_embeddings
+    # Each prompt has tokens, room to grow within the model's positions, and ids that it knows.
     for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         if not len(prompt):
             raise ValueError(f"prompt {index} is empty; a model needs at least one token")

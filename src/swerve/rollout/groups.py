@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from transformers import PreTrainedTokenizerBase
 
@@ -34,19 +33,20 @@ def rollout_groups(
 ) -> list[RolloutGroup]:
     """Sample and grade `params.num_samples` completions of each prompt; one seed per prompt, graded in one call."""
     sampled = engine.generate([prompt.token_ids for prompt in prompts], params, seeds=seeds, on_finished=on_finished)
-    flat = [(prompt, completion) for prompt, group in zip(prompts, sampled, strict=True) for completion in group]
-    texts = [completion_text(tokenizer, completion.token_ids) for _, completion in flat]
-    rewards = grade([(prompt.problem, text) for (prompt, _), text in zip(flat, texts, strict=True)])
-    rollouts = iter(
-        [
+    texts, answers = [], []
+    for prompt, completions in zip(prompts, sampled, strict=True):
+        for completion in completions:
+            texts.append(completion_text(tokenizer, completion.token_ids))
+            answers.append((prompt.problem, texts[-1]))
+    graded = iter(zip(texts, grade(answers), strict=True))
+    groups = []
+    for prompt, completions in zip(prompts, sampled, strict=True):
+        rollouts = [
             Rollout(completion=completion, text=text, reward=reward, version=engine.version)
-            for (_, completion), text, reward in zip(flat, texts, rewards, strict=True)
+            for completion, (text, reward) in zip(completions, graded, strict=False)
         ]
-    )
-    return [
-        RolloutGroup(prompt=prompt, rollouts=tuple(islice(rollouts, len(group))))
-        for prompt, group in zip(prompts, sampled, strict=True)
-    ]
+        groups.append(RolloutGroup(prompt=prompt, rollouts=tuple(rollouts)))
+    return groups
 
 
 def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
@@ -57,20 +57,17 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float | None]:
     return text_metrics([(group.prompt.problem, rollout.text) for group in groups for rollout in group.rollouts])
 
 
-def text_metrics(found: Sequence[tuple[Problem, str]]) -> dict[str, float | None]:
+def text_metrics(answers: Sequence[tuple[Problem, str]]) -> dict[str, float | None]:
     """Return `response_metrics` of texts, each with its problem."""
-    given = [given_beginning(problem, text) for problem, text in found]
-    metrics = behaviour_figures(
-        [text for _, text in found],
-        [problem.question for problem, _ in found],
-        prefixes=given,
-    )
-    held = [
-        has_format(beginning + text, form)
-        for (problem, text), beginning in zip(found, given, strict=True)
-        if (form := _asked_format(problem)) is not None
-    ]
-    return {**metrics, "format_rate": sum(held) / len(held) if held else None}
+    begun = [given_beginning(problem, text) for problem, text in answers]
+    questions = [problem.question for problem, _ in answers]
+    metrics = behaviour_figures([text for _, text in answers], questions, prefixes=begun)
+    has_asked = []
+    for (problem, text), beginning in zip(answers, begun, strict=True):
+        asked = _asked_format(problem)
+        if asked is not None:
+            has_asked.append(has_format(beginning + text, asked))
+    return {**metrics, "format_rate": sum(has_asked) / len(has_asked) if has_asked else None}
 
 
 def _asked_format(problem: Problem) -> ResponseFormat | None:

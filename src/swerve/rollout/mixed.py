@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -155,13 +154,13 @@ def generate_mixed(
     )
     for model in (base, other):
         forget_lengths(model)
-    with ExitStack() as stack:
-        stack.enter_context(evaluating(base))
-        stack.enter_context(evaluating(other))
-        stack.enter_context(torch.inference_mode())
-        for _, side in groupby(
-            rows, lambda row: [angles_of(one.config, len(prompts[row[0]])) for one in (base, other)]
-        ):
+
+    def angles(row: tuple[int, int]) -> list[tuple[int, ...]]:
+        return [angles_of(model.config, len(prompts[row[0]])) for model in (base, other)]
+
+    # Texts that one of the models reads with other rotary angles have batches of their own.
+    with evaluating(base), evaluating(other), torch.inference_mode():
+        for _, side in groupby(rows, angles):
             members = list(side)
             for start in range(0, len(members), max_rows):
                 chunk = members[start : start + max_rows]

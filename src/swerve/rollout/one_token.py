@@ -34,7 +34,8 @@ class OneTokenForward:
     def __init__(self, model: PreTrainedModel) -> None:
         """Keep the model, which may be divided over processes; it is used once the weights were read."""
         self._model: Any = model
-        self._is_equal = _own_type(model) in _KNOWN and _rotates_all(model)
+        kind = type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
+        self._is_equal = kind in _KNOWN and _rotates_all(model)
         self.usable = False
         self.checked = False
         self._layers: list[Callable[..., Tensor]] = []
@@ -50,10 +51,10 @@ class OneTokenForward:
             self._layers = [_layer(module) for module in model.layers[: self._model.config.num_hidden_layers]]
             self._final_norm, self._head = _norm(model.norm), _linear(self._model.lm_head)
 
-    def check(self, found: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
+    def check(self, logits: Float[Tensor, "B V"], own: Float[Tensor, "B V"]) -> bool:
         """Return whether logits are the model's own to rounding; where they are not, this is not to be used again."""
         tolerance = head_tolerance(own.dtype)
-        self._is_equal = torch.allclose(found, own, rtol=tolerance, atol=tolerance * float(own.abs().amax()))
+        self._is_equal = torch.allclose(logits, own, rtol=tolerance, atol=tolerance * float(own.abs().amax()))
         self.usable, self.checked = self._is_equal, True
         return self.usable
 
@@ -115,17 +116,10 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _own_type(model: PreTrainedModel) -> type:
-    """Return the model's class, of a divided one the class that it was made of."""
-    return type(model).__bases__[1] if isinstance(model, FSDPModule) else type(model)
-
-
 def _is_made_for(weight: Tensor) -> bool:
     """Whether weights are whole, and not of 16 bits on a GPU, which has kernels for them."""
-    if isinstance(weight, DTensor):
-        return False
     is_narrow_on_a_cpu = weight.dtype == torch.bfloat16 and weight.device.type == "cpu"
-    return is_narrow_on_a_cpu or weight.dtype in (torch.float32, torch.float64)
+    return not isinstance(weight, DTensor) and (is_narrow_on_a_cpu or _is_wide(weight))
 
 
 def _rotates_all(model: Any) -> bool:

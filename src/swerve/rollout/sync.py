@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any, cast
 
 import torch
@@ -37,7 +37,7 @@ def model_logprobs(
 
     Teacher forcing without packing, in evaluation mode; on the CPU, float32. For a few tokens: it keeps all logits.
     """
-    ids = torch.tensor([[*prompt, *one] for one in completions], device=model.device)
+    ids = torch.tensor([[*prompt, *completion] for completion in completions], device=model.device)
     with evaluating(model), torch.inference_mode():
         logits = cast(Any, model)(input_ids=ids, use_cache=False).logits[:, len(prompt) - 1 : -1, : num_ids_of(model)]
         return token_logprobs(logits.float(), ids[:, len(prompt) :]).cpu()
@@ -128,7 +128,7 @@ class EngineCheck:
         self._params = SamplingParams(num_samples=1, max_new_tokens=num_tokens, temperature=1.0, stop_ids=())
         self._vocab_size = vocab_size
         self._answers: dict[str, tuple[int, list[Completion]]] = {}
-        """What the engine answered first and last, each with its version."""
+        """What the engine answered at the first and at the last sync, each with its version."""
 
     def checked(self, engine: Engine) -> Engine:
         """Return the engine, with checks of everything that it samples."""
@@ -142,13 +142,15 @@ class EngineCheck:
         """
         if not self._prompts:
             return None, None
+        # The engine samples, and the trainer reads what it wrote.
         seeds = list(range(len(self._prompts)))
         with torch.random.fork_rng(devices=[]):
             groups = self.checked(engine).generate(self._prompts, self._params, seeds=seeds)
         answers = [completion for (completion,) in groups]
-        pairs = [(prompt, one.token_ids) for prompt, one in zip(self._prompts, answers, strict=True)]
-        expected = iter(self._teacher_forced(pairs))
-        by_prompt = [[abs(next(expected) - own) for own in one.logprobs] for one in answers]
+        expected = iter(self._teacher_forced([*zip(self._prompts, (one.token_ids for one in answers), strict=True)]))
+        by_prompt = [[abs(next(expected) - own) for own in completion.logprobs] for completion in answers]
+
+        # All tokens count alike, whatever their prompt.
         differences = [value for values in by_prompt for value in values]
         mean, largest = math.fsum(differences) / len(differences), max(differences)
         if not (largest <= self._bound and mean <= _MEAN_SHARE * self._bound):
@@ -180,11 +182,13 @@ class EngineCheck:
         )
 
     def _are_alike(self, answers: Sequence[Completion], before: Sequence[Completion]) -> bool:
-        return all(
-            one.token_ids == other.token_ids
-            and all(abs(a - b) <= _MEAN_SHARE * self._bound for a, b in zip(one.logprobs, other.logprobs, strict=True))
-            for one, other in zip(answers, before, strict=True)
-        )
+        for now, then in zip(answers, before, strict=True):
+            if now.token_ids != then.token_ids:
+                return False
+            largest = max(abs(a - b) for a, b in zip(now.logprobs, then.logprobs, strict=True))
+            if not largest <= _MEAN_SHARE * self._bound:
+                return False
+        return True
 
 
 class PolicyEngine:
@@ -225,6 +229,8 @@ class PolicyEngine:
         if self._engine is None:
             self._engine = self._make()
         engine, check = self._engine, None if self._engine.shares_weights else self._check
+
+        # It is woken with weights of this version.
         started = time.perf_counter()
         with nullcontext() if check is None else _named_failure(engine, "took the policy's weights"):
             if self._version != version:
@@ -236,6 +242,8 @@ class PolicyEngine:
                     )
                 self._version = version
             engine.wake()
+
+        # It is compared with the trainer before anything is learned from it.
         try:
             if check is not None:
                 mean, largest = check.compare(engine)
@@ -300,17 +308,17 @@ class _CheckedEngine(Engine):
 def _fault(groups: Sequence[Sequence[Completion]], num: int, params: SamplingParams, vocab_size: int) -> str | None:
     """Return what is wrong with an engine's answer."""
     if len(groups) != num or any(len(group) != params.num_samples for group in groups):
-        found = sum(map(len, groups))
-        return f"returned {found} completions of {len(groups)} prompts, not {params.num_samples} of each of {num}"
-    for index, completion in enumerate(one for group in groups for one in group):
+        returned = f"{sum(map(len, groups))} completions of {len(groups)} prompts"
+        return f"returned {returned}, not {params.num_samples} of each of {num}"
+    for index, completion in enumerate(chain.from_iterable(groups)):
         where = f"in completion {index % params.num_samples} of prompt {index // params.num_samples}"
         if not 1 <= len(completion.token_ids) <= params.max_new_tokens:
             return f"returned {len(completion.token_ids)} tokens {where}, not 1 to {params.max_new_tokens}"
         if not 0 <= min(completion.token_ids) <= max(completion.token_ids) < vocab_size:
-            other = next(one for one in completion.token_ids if not 0 <= one < vocab_size)
+            other = next(token for token in completion.token_ids if not 0 <= token < vocab_size)
             return f"returned the token id {other} {where}; the model's vocabulary has {vocab_size}"
         if not all(map(math.isfinite, completion.logprobs)):
-            place = next(at for at, one in enumerate(completion.logprobs) if not math.isfinite(one))
+            place = next(at for at, logprob in enumerate(completion.logprobs) if not math.isfinite(logprob))
             return f"returned the log-probability {completion.logprobs[place]} at token {place} {where}"
     return None
 

@@ -116,6 +116,7 @@ def request_body(
     Everything that the server or the model's folder could have other defaults for is in it. The model's own end tokens
     do not end a completion: `stop_ids` alone do.
     """
+    # The seeds of prompts are far apart: those of their samples follow them.
     sampling: dict[str, Any] = {
         "n": asked_samples(params),
         "temperature": params.temperature,
@@ -147,6 +148,7 @@ def completions_of(answer: Any, *, num_samples: int) -> tuple[list[tuple[list[in
     Raises:
         ValueError: something is missing; what.
     """
+    # As many choices as samples were asked for, in any order.
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     if not isinstance(choices, list) or not all(isinstance(choice, Mapping) for choice in choices):
         raise ValueError("no choices")
@@ -154,6 +156,7 @@ def completions_of(answer: Any, *, num_samples: int) -> tuple[list[tuple[list[in
     if len(choices) != num_samples or set(numbered) != set(range(num_samples)):
         raise ValueError(f"{len(choices)} choices in place of {num_samples}")
 
+    # Each with its tokens and their log-probabilities.
     completions, labels = [], set()
     for number in range(num_samples):
         choice = numbered[number]
@@ -244,8 +247,8 @@ def _setting(info: Any, section: str, name: str) -> Any:
 
 async def weights_label(ask: Ask) -> str:
     """Return what a server calls its weights."""
-    found = await ask("GET", "/weight_info", within=CONNECT_SECONDS)
-    return str(found.get("weight_version")) if isinstance(found, Mapping) else ""
+    answer = await ask("GET", "/weight_info", within=CONNECT_SECONDS)
+    return str(answer.get("weight_version")) if isinstance(answer, Mapping) else ""
 
 
 async def set_weights_label(ask: Ask, label: str) -> None:
@@ -265,8 +268,8 @@ async def tokens_done(ask: Ask) -> float | None:
         text = await ask("GET", "/metrics", within=CONNECT_SECONDS, as_text=True)
     except RefusedError:
         return None
-    found = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
-    return sum(map(float, found)) if found else None
+    counts = re.findall(r"^vllm:(?:prompt|generation)_tokens_total(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    return sum(map(float, counts)) if counts else None
 
 
 async def load_folder(ask: Ask, folder: Path, *, packs_head: bool) -> None:
@@ -427,6 +430,7 @@ def server_options(
     transfer: bool,
 ) -> list[str]:
     """Return the options of `vllm serve MODEL`, for a server that only this machine reaches."""
+    # What samples as asked, and takes new weights, whatever the model's folder says.
     options: dict[str, object] = {
         "served-model-name": name,
         "host": LOCAL,
@@ -438,6 +442,7 @@ def server_options(
         "generation-config": "vllm",
         "seed": 0,
     }
+    # What the machine is.
     flags = ["enable-scale-out", "disable-uvicorn-access-log"]
     if on_cpu:
         options["worker-extension-cls"] = WORKER_EXTENSION

@@ -44,6 +44,7 @@ def weights_path(folder: str | None) -> Path:
         path = Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
     else:
         path = Path(folder).expanduser().absolute() / _NAME
+    # What stands there already must be swerve's own: what it holds is deleted by its name.
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -68,9 +69,10 @@ def _foreign(path: Path) -> str | None:
         return "belongs to another user"
     if status.st_mode & 0o077:
         return f"is open to other users (mode {stat.S_IMODE(status.st_mode):o})"
-    names = sorted(one.name for one in path.iterdir())
-    foreign = next((name for name in names if not (_VERSION.fullmatch(name) or _OTHERS.fullmatch(name))), None)
-    return foreign and f"holds {foreign}"
+    for name in sorted(file.name for file in path.iterdir()):
+        if not (_VERSION.fullmatch(name) or _OTHERS.fullmatch(name)):
+            return f"holds {name}"
+    return None
 
 
 class WeightsFolder:
@@ -118,12 +120,17 @@ class WeightsFolder:
 
     def _versions(self) -> list[Path]:
         """Return the folders of versions, whole or begun."""
-        named = [one for one in self.path.iterdir() if _VERSION.fullmatch(one.name) and not one.is_symlink()]
-        return [one for one in named if (one / _MARKER).is_file() and not (one / _MARKER).is_symlink()]
+        versions = []
+        for folder in self.path.iterdir():
+            marker = folder / _MARKER
+            is_link = folder.is_symlink() or marker.is_symlink()
+            if _VERSION.fullmatch(folder.name) and marker.is_file() and not is_link:
+                versions.append(folder)
+        return versions
 
     def find(self, label: str) -> Path | None:
         """Return a folder with the weights of this label, whoever wrote it."""
-        return next((one for one in self._versions() if one.name.startswith(f"{label}-")), None)
+        return next((folder for folder in self._versions() if folder.name.startswith(f"{label}-")), None)
 
     def hold(self, label: str) -> None:
         """Need the weights of this label from now on, if there are any."""
@@ -131,10 +138,10 @@ class WeightsFolder:
             self._hold_found(label)
 
     def _hold_found(self, label: str) -> bool:
-        found = self.find(label)
-        if found is not None and found not in self._held:
-            self._held[found] = _hold(found)
-        return found is not None
+        folder = self.find(label)
+        if folder is not None and folder not in self._held:
+            self._held[folder] = _hold(folder)
+        return folder is not None
 
     def write_missing(self, label: str, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> None:
         """Write a new folder in the Hugging Face layout, with the model's configuration and these weights.
@@ -145,30 +152,28 @@ class WeightsFolder:
             DiskFullError: no room.
             EngineError: the operating system refuses.
         """
-        with self._writing():
-            if not self._hold_found(label):
-                self._write(label, model, tensors)
-
-    def _write(self, label: str, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> None:
         name = f"{label}-{uuid4().hex[:8]}"
         temporary, final = self.path / f"{TEMPORARY_PREFIX}{name}", self.path / name
-        try:
-            temporary.mkdir()
-            (temporary / _MARKER).touch()
-            self._held[final] = _hold(temporary)
-            model.config.save_pretrained(temporary)
-            write_shards(temporary, "model", tensors)
-            os.rename(temporary, final)
-        except OSError as error:
-            remove(temporary)
-            self._held.pop(final, None)
-            if DiskFullError.matches(error):
-                raise DiskFullError(final) from error
-            raise _refused(self.path, error) from None
+        with self._writing():
+            if self._hold_found(label):
+                return
+            try:
+                temporary.mkdir()
+                (temporary / _MARKER).touch()
+                self._held[final] = _hold(temporary)
+                model.config.save_pretrained(temporary)
+                write_shards(temporary, "model", tensors)
+                os.rename(temporary, final)
+            except OSError as error:
+                remove(temporary)
+                self._held.pop(final, None)
+                if DiskFullError.matches(error):
+                    raise DiskFullError(final) from error
+                raise _refused(self.path, error) from None
 
     def keep_only(self, label: str | None) -> None:
-        """Let go of the weights of other labels (None: of all), and remove those that nobody else needs."""
-        dropped = [one for one in self._held if label is None or not one.name.startswith(f"{label}-")]
+        """Need no weights of other labels any more (None: none at all), and remove those that nobody else needs."""
+        dropped = [folder for folder in self._held if label is None or not folder.name.startswith(f"{label}-")]
         with self._writing():
             for folder in dropped:
                 with self._held.pop(folder) as stream:
