@@ -105,6 +105,7 @@ def token_batches(
     for index, (prompt, completion) in enumerate(sequences):
         if not len(prompt) or not len(completion):
             raise ValueError(f"sequence {index} has an empty {'completion' if len(prompt) else 'prompt'}")
+    # Sequences that stay together are a unit; padded units of similar length share a batch.
     units = [range(start, min(start + together, len(sequences))) for start in range(0, len(sequences), together)]
     if not in_order and not packed:
         units.sort(key=lambda unit: max(sum(map(len, sequences[index])) for index in unit))
@@ -137,12 +138,12 @@ def empty_batch(*, pad_id: int) -> TokenBatch:
     >>> batch.input_ids.shape, batch.mask.shape, batch.rows
     (torch.Size([1, 1]), torch.Size([0, 0]), ())
     """
-    one = torch.ones(1, 1, dtype=torch.long)
+    token = torch.ones(1, 1, dtype=torch.long)
     none = torch.zeros(0, 0, dtype=torch.long)
     return TokenBatch(
-        input_ids=pad_id * one,
-        attention_mask=one,
-        position_ids=0 * one,
+        input_ids=pad_id * token,
+        attention_mask=token,
+        position_ids=0 * token,
         completion_ids=none,
         mask=none.bool(),
         prompt_width=1,
@@ -179,13 +180,10 @@ def _padded_size(size: _Size, sequences: Sequence[TokenSequence], unit: range, l
 
 
 def _packed_size(size: _Size, sequences: Sequence[TokenSequence], unit: range, last: int | None) -> _Size:
-    total = size[0]
-    for row in unit:
-        prompt, completion = sequences[row]
-        is_repeated = last is not None and sequences[last][0] == prompt
-        total += len(completion) + (0 if is_repeated else len(prompt))
-        last = row
-    return total, 0, 0
+    total = size[0] + packed_tokens(sequences[row] for row in unit)
+    prompt = sequences[unit[0]][0]
+    is_repeated = last is not None and sequences[last][0] == prompt
+    return total - (len(prompt) if is_repeated else 0), 0, 0
 
 
 def _pad(sequences: Sequence[TokenSequence], rows: Sequence[int], pad_id: int) -> TokenBatch:
@@ -213,11 +211,11 @@ def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch
     chosen = [sequences[row] for row in rows]
     # Of each place of the row: the place before it in its sequences, -1 at their start, and its token.
     row: dict[tuple[int, int], int] = {}
-    found: list[list[int]] = []
+    by_sequence: list[list[int]] = []
     num_new = []
     for prompt, completion in chosen:
         before, place = len(row), -1
-        found.append([place := row.setdefault((place, token), len(row)) for token in chain(prompt, completion)])
+        by_sequence.append([place := row.setdefault((place, token), len(row)) for token in chain(prompt, completion)])
         num_new.append(len(row) - before)
 
     input_ids = torch.tensor([[token for _, token in row]])
@@ -226,7 +224,7 @@ def _pack(sequences: Sequence[TokenSequence], rows: Sequence[int]) -> TokenBatch
     columns = torch.arange(int(ends.max()))
     is_token, is_written = columns < ends[:, None], columns >= prompts[:, None]
     places = torch.zeros(is_token.shape, dtype=torch.long)
-    places[is_token] = torch.tensor(list(chain.from_iterable(found)))
+    places[is_token] = torch.tensor(list(chain.from_iterable(by_sequence)))
     position_ids = torch.zeros_like(input_ids)
     position_ids[0, places[is_token]] = columns.expand_as(places)[is_token]
 

@@ -51,8 +51,8 @@ class TemplateArguments:
         template = tokenizer.chat_template
         if not isinstance(template, str) or _NOW not in template:
             return dict(self.values)
-        directives = {f"%{one}": self.today.strftime(f"%{one}") for one in (*_DIRECTIVES, *map("-{}".format, "dmj"))}
-        replaced = "".join(f"|replace({name!r}, {value!r})" for name, value in directives.items())
+        names = [f"%{letter}" for letter in (*_DIRECTIVES, "-d", "-m", "-j")]
+        replaced = "".join(f"|replace({name!r}, {self.today.strftime(name)!r})" for name in names)
         # Functions do not get past `apply_chat_template`; the empty text keeps a line break that follows.
         macro = f"{{% macro {_NOW}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}{{{{ '' }}}}"
         return {"chat_template": macro + template, **self.values}
@@ -125,10 +125,12 @@ def encode_prompts(
     turn = turn_of(tokenizer, arguments) if problems else Turn()
     try:
         question = partial(_encode_question, tokenizer, arguments, turn)
-        found = _each_bounded(tokenizer, question, problems, _lengths(problems))
+        encoded = _each_bounded(tokenizer, question, problems, _lengths(problems))
     except BoundedCallError as error:
         raise _failed(tokenizer, arguments, problems[: error.number + 1], error) from None
-    for problem, ids in zip(problems, found, strict=True):
+
+    # A completion's first token is predicted at the prompt's last one.
+    for problem, ids in zip(problems, encoded, strict=True):
         if not ids:
             raise ConfigError(
                 f"the prompt of problem {problem.id!r} has no tokens by the tokenizer of {_source(tokenizer)}, and a "
@@ -136,7 +138,7 @@ def encode_prompts(
                 "or another chat template"
             )
     read = with_beginnings(tokenizer, problems, arguments)
-    return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(read, found, strict=True)]
+    return [Prompt(problem=problem, token_ids=tuple(ids)) for problem, ids in zip(read, encoded, strict=True)]
 
 
 def with_beginnings(
@@ -155,7 +157,7 @@ def prompt_texts(
     Raises:
         ConfigError: see `encode_prompts`.
     """
-    turn = turn_of(tokenizer, arguments) if any(one.prefix for one in problems) else Turn()
+    turn = turn_of(tokenizer, arguments) if any(problem.prefix for problem in problems) else Turn()
     try:
         text = partial(_prompt_text, tokenizer, arguments, turn)
         return _each_bounded(tokenizer, text, problems, _lengths(problems))
@@ -198,11 +200,11 @@ def marks_notes(tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem])
 
 
 def _appends(tokenizer: PreTrainedTokenizerBase) -> bool:
-    def counted(text: str) -> bool:
+    def appends(text: str) -> bool:
         return len(tokenizer(text)["input_ids"]) > len(tokenize(tokenizer, text).ids)
 
     try:
-        return bool(_each_bounded(tokenizer, counted, ["1"], [1])[0])
+        return bool(_each_bounded(tokenizer, appends, ["1"], [1])[0])
     except BoundedCallError:
         return False
 
@@ -223,7 +225,7 @@ def _each_bounded(
         return [function(item) for item in items]
     limits = shared_limits()
     times = 1 + max(lengths, default=0) // limits.max_chars
-    larger = {field.name: getattr(limits, field.name) * times for field in fields(limits)}
+    larger = {limit.name: getattr(limits, limit.name) * times for limit in fields(limits)}
     return call_each(function, items, replace(limits, **larger), num_chars=sum(lengths))
 
 
@@ -254,7 +256,7 @@ def _failed(
         try:
             half = replace(limits, cpu_seconds=limits.cpu_seconds / 2)
             messages, num_chars = list(map(_messages, problems)), sum(_lengths(problems))
-            call_each(lambda one: len(_rendered(tokenizer, arguments, one)), messages, half, num_chars=num_chars)
+            call_each(lambda asked: len(_rendered(tokenizer, arguments, asked)), messages, half, num_chars=num_chars)
         except BoundedCallError:
             folder = Path(tokenizer.name_or_path)
             name = "chat_template.jinja" if (folder / "chat_template.jinja").is_file() else "tokenizer_config.json"
@@ -566,11 +568,14 @@ def check_solution_lengths(
     Raises:
         ConfigError: one does not, so that no completion could ever be right, or the model has too few positions.
     """
+    # The longest problems, as the model reads them, and their written solutions.
     arguments = template_arguments(config)
     check_template_arguments(tokenizer, arguments)
     longest = heapq.nlargest(_NUM_MEASURED, problems, key=lambda problem: len(problem.question))
     prompts = encode_prompts(tokenizer, longest, arguments)
     lengths = _solution_lengths(tokenizer, prompts, arguments) if checks_solutions else [None] * len(longest)
+
+    # A prompt must leave room for a completion, and a completion for the solution.
     for prompt, needed in zip(prompts, lengths, strict=True):
         problem = prompt.problem
         limit = max_sampled(architecture, len(prompt.token_ids))

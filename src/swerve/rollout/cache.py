@@ -62,8 +62,8 @@ def free_memory(device: torch.device) -> int | None:
 class GrowingLayer(DynamicLayer):
     """A cache layer that appends in place to buffers with room, where the original copies every step."""
 
-    _key_buffer: Tensor | None = None
-    _value_buffer: Tensor | None = None
+    _buffers: tuple[Tensor, Tensor] | None = None
+    """Keys and values with room for more lines and columns; `keys` and `values` are the parts that are used."""
     bias: Tensor | None = None
     """What is added to the scores of the buffers' columns; of the first layer, for all of them."""
 
@@ -80,9 +80,9 @@ class GrowingLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
         length = self.get_seq_length()
         total = length + key_states.shape[-2]
-        if self._key_buffer is None or self._key_buffer.shape[2] < total:
-            num_lines = len(key_states) if self._key_buffer is None else len(self._key_buffer)
-            self._enlarge(key_states, value_states, num_lines, self.capacity(total))
+        if self._buffers is None or self._buffers[0].shape[2] < total:
+            num_lines = len(key_states if self._buffers is None else self._buffers[0])
+            self._enlarge((key_states, value_states), num_lines, self.capacity(total))
         keys, values = self._show(len(key_states), total)
         keys[:, :, length:], values[:, :, length:] = key_states, value_states
         return keys, values
@@ -90,7 +90,7 @@ class GrowingLayer(DynamicLayer):
     def append(self, keys: Float[Tensor, "L K D"], values: Float[Tensor, "L K D"]) -> None:
         """Add a column to each line."""
         length = self.get_seq_length()
-        if self._key_buffer is None or self._key_buffer.shape[2] == length:
+        if self._buffers is None or self._buffers[0].shape[2] == length:
             self.update(keys[:, :, None], values[:, :, None])
             return
         shown = self._show(keys.shape[0], length + 1)
@@ -102,41 +102,42 @@ class GrowingLayer(DynamicLayer):
             return
         num, length = len(self.keys), self.get_seq_length()
         total = num + len(lines)
-        if self._key_buffer is None or len(self._key_buffer) < total:
+        if self._buffers is None or len(self._buffers[0]) < total:
             room = max(total, min(most, total + total // 2))
-            self._enlarge(self.keys, self.values, room, self.capacity(length + 1))
+            self._enlarge((self.keys, self.values), room, self.capacity(length + 1))
         copies = self.keys[lines], self.values[lines]
         keys, values = self._show(total, length)
         keys[num:], values[num:] = copies
         self.bias = None
 
-    def _enlarge(self, keys: Tensor, values: Tensor, num_lines: int, num_columns: int) -> None:
-        """Make buffers of so many lines and columns, of the type and width of `keys` and `values`."""
+    def _enlarge(self, like: tuple[Tensor, Tensor], num_lines: int, num_columns: int) -> None:
+        """Make buffers of so many lines and columns, of the types and widths of some keys and values."""
         length = self.get_seq_length()
-        self._key_buffer = _enlarged(self.keys, keys, length, (num_lines, num_columns))
-        self._value_buffer = _enlarged(self.values, values, length, (num_lines, num_columns))
+        keys, values = (new.new_zeros(num_lines, new.shape[1], num_columns, new.shape[3]) for new in like)
+        if self.keys is not None and self.values is not None and length:
+            keys[: len(self.keys), :, :length] = self.keys
+            values[: len(self.values), :, :length] = self.values
+        self._buffers = keys, values
 
     def _show(self, num_lines: int, num_columns: int) -> tuple[Tensor, Tensor]:
         """Let `keys` and `values` be so much of the buffers; return them."""
-        assert self._key_buffer is not None
-        assert self._value_buffer is not None
-        self.keys = self._key_buffer[:num_lines, :, :num_columns]
-        self.values = self._value_buffer[:num_lines, :, :num_columns]
+        assert self._buffers is not None
+        keys, values = self._buffers
+        self.keys, self.values = keys[:num_lines, :, :num_columns], values[:num_lines, :, :num_columns]
         return self.keys, self.values
 
     @property
     def buffers(self) -> tuple[Tensor, Tensor]:
         """Keys and values with the columns that are not used yet, whose numbers are finite."""
         assert self.keys is not None
-        assert self._key_buffer is not None
-        assert self._value_buffer is not None
+        assert self._buffers is not None
         num_lines = self.keys.shape[0]
-        return self._key_buffer[:num_lines], self._value_buffer[:num_lines]
+        return self._buffers[0][:num_lines], self._buffers[1][:num_lines]
 
     def capacity(self, total: int) -> int:
         """Return how many columns the buffers have when `total` of them are used."""
-        if self._key_buffer is not None and self._key_buffer.shape[-2] >= total:
-            return self._key_buffer.shape[-2]
+        if self._buffers is not None and self._buffers[0].shape[2] >= total:
+            return self._buffers[0].shape[2]
         room = max(_ROOM, total // 8) if self.get_seq_length() else 0
         return max(total, min(total + room, self._width or total + room))
 
@@ -144,7 +145,7 @@ class GrowingLayer(DynamicLayer):
         """Keep these lines, from this column on."""
         if self.keys is not None and self.values is not None:  # a layer that shares another's has none
             self.keys, self.values = self.keys[lines, :, start:], self.values[lines, :, start:]
-        self._key_buffer = self._value_buffer = self.bias = None
+        self._buffers = self.bias = None
 
     def join(self, other: GrowingLayer, total: int, own: int, others: int) -> None:
         """Add the lines of another layer; both end in column `total` and have `own` and `others` columns."""
@@ -152,7 +153,7 @@ class GrowingLayer(DynamicLayer):
         if self.keys is not None and self.values is not None:
             self.keys = _joined(self.keys, other.keys, total - own, total - others)
             self.values = _joined(self.values, other.values, total - own, total - others)
-        self._key_buffer = self._value_buffer = self.bias = None
+        self._buffers = self.bias = None
 
 
 def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: int) -> Tensor:
@@ -162,13 +163,6 @@ def _joined(upper: Tensor, lower: Tensor | None, upper_start: int, lower_start: 
     joined[: len(upper), :, upper_start:] = upper
     joined[len(upper) :, :, lower_start:] = lower
     return joined
-
-
-def _enlarged(old: Tensor | None, like: Tensor, length: int, shape: tuple[int, int]) -> Tensor:
-    buffer = like.new_zeros(shape[0], like.shape[1], shape[1], like.shape[3])
-    if old is not None and length:
-        buffer[: len(old), :, :length] = old
-    return buffer
 
 
 def growing_cache(model: PreTrainedModel, width: int | None = None) -> Cache:

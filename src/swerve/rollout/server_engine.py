@@ -147,7 +147,12 @@ class ServerEngine(Engine):
     def _loop(self) -> asyncio.AbstractEventLoop:
         """What runs in the thread of the network."""
         loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, daemon=True).start()
+
+        def run() -> None:
+            loop.run_forever()  # until `close`
+            loop.close()
+
+        threading.Thread(target=run, daemon=True).start()
         return loop
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -378,7 +378,8 @@ class _TransferRoutes:
             if not self.outcome.done():
                 self.outcome.set_result(outcome)
 
-        self._loop.call_soon_threadsafe(settle)
+        with suppress(RuntimeError):  # the engine was closed, and nobody waits
+            self._loop.call_soon_threadsafe(settle)
 
     def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
         self._post("init_weight_transfer_engine", {"init_info": init_info})
