@@ -198,7 +198,7 @@ def _serve() -> None:
     import torch
 
     import swerve.eval.evaluate_models
-    import swerve.probe.from_responses
+    import swerve.probe.steps
     import swerve.train  # noqa: F401
     from swerve.cli import main
 

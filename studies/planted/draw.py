@@ -13,23 +13,23 @@ import numpy as np
 from studies.planted.chain import EOS, LEVEL_OF, NUM_TOKENS, TOKENIZER, chain_model, prompt_ids
 from studies.planted.exact import Split
 from studies.planted.worlds import REFERENCE, World
-from swerve.artifacts.probe_summary import Compared, ProbeSummary
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, Response
 from swerve.artifacts.tables import INTERVENTIONS_SCHEMA, read_table
-from swerve.config import CausalConfig, CrossSamplingConfig, PivotConfig, ProbeConfig, RuntimeConfig
+from swerve.config import CausalConfig, CrossSamplingConfig, EvalConfig, PivotConfig, ProbeConfig, RuntimeConfig
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import LoadedSource
 from swerve.probe.execute import execute
-from swerve.probe.findings.parts import Intervals
-from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.population import POPULATION, Evaluated, probe_sequences, select_rollouts
+from swerve.probe.plan import ProbePlan, compare_selected
+from swerve.probe.recipe import ProbeRecipe
+from swerve.probe.rollouts.population import Evaluated, probe_sequences, select_rollouts
+from swerve.probe.rollouts.selection import POPULATION
 from swerve.problems.family import SolvedFamily
 from swerve.progress import SilentProgress
 from swerve.rewards import grade_all
 from swerve.rollout import SamplingParams, TorchEngine
 from swerve.rollout.groups import completion_text
 from swerve.seeds import derive_seed
-from swerve.statistics.hypothesis_tests import mcnemar
 from swerve.types import Problem, Prompt, StepMark
 
 NUM_PROBLEMS = 160
@@ -115,34 +115,24 @@ def _plan(world: World, models: dict[str, LoadedModel], prompts: Sequence[Prompt
         tokenizer=TOKENIZER,
         problems={one.problem.id: one.problem for one in prompts},
     )
-    sources = [LoadedSource(label=label, loaded=loaded) for label, loaded in models.items()]
-    return ProbePlan(
-        settings=SETTINGS,
-        runtime=RuntimeConfig(device="cpu", threads=1, max_rows=4096),
-        seed=derive_seed(seed, "planted", "probe") % 2**31,
-        confidence=CONFIDENCE,
-        max_new_tokens=NUM_TOKENS,
-        reference=sources[0],
-        checkpoints=tuple(sources[1:]),
+    recipe = ProbeRecipe(
+        models={label: label for label in models},
+        reference=REFERENCE,
         final=world.final,
-        steps={label: number for number, label in enumerate(models)},
-        baseline=None,
+        responses="planted",
+        out=str(path),
+        seed=derive_seed(seed, "planted", "probe") % 2**31,
+        max_new_tokens=NUM_TOKENS,
+        eval=EvalConfig(confidence=CONFIDENCE),
+        probe=SETTINGS,
+        runtime=RuntimeConfig(device="cpu", threads=1, max_rows=4096),
+    )
+    return ProbePlan(
+        recipe=recipe,
+        sources={label: LoadedSource(label=label, loaded=loaded) for label, loaded in models.items()},
         sequences=tuple(sequences),
         population=POPULATION,
-        path=path,
-        compared=Compared(
-            reference=REFERENCE,
-            final=world.final,
-            baseline=None,
-            checkpoints=world.checkpoints,
-            weights_sha256={},
-            num_problems=selection.num_problems,
-            num_reference_wrong=selection.num_reference_wrong,
-            num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
-            selection="split",
-            mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=CONFIDENCE),
-            reselected=Intervals(confidence=CONFIDENCE).share(selection.reselected),
-        ),
+        compared=compare_selected(recipe, selection, weights_sha256={}),
         prompts=prompts,
     )
 

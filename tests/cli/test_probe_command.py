@@ -21,8 +21,8 @@ from swerve.config import AdditionTask
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import weights_fingerprint
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.request import ProbeSettings
-from swerve.probe.response_request import ProbeRequest
+from swerve.probe.plan import ProbePlan
+from swerve.probe.recipe import ProbeSettings
 from swerve.problems import load_family
 from swerve.recipes.loader import load_config, load_settings
 
@@ -53,15 +53,15 @@ def swerve(capsys: pytest.CaptureFixture[str]) -> Swerve:
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch, filled: Any) -> list[ProbeRequest]:
+def plans(monkeypatch: pytest.MonkeyPatch, filled: Any) -> list[ProbePlan]:
     """Collect what the command hands to the probe, instead of probing."""
-    collected: list[ProbeRequest] = []
+    collected: list[ProbePlan] = []
 
-    def collect(request: ProbeRequest, *, progress: Any) -> ProbeSummary:
-        collected.append(request)
+    def collect(plan: ProbePlan, *, progress: Any) -> ProbeSummary:
+        collected.append(plan)
         return ProbeSummary.model_validate(filled(ProbeSummary, {"notes": ["collected"]}))
 
-    monkeypatch.setattr("swerve.probe.from_responses.probe_responses", collect)
+    monkeypatch.setattr("swerve.probe.steps.probe_in_steps", collect)
     return collected
 
 
@@ -114,66 +114,66 @@ def arguments(responses: Path, folder: Path, *more: str) -> list[str]:
 
 
 def test_models_and_sequences_without_a_run(
-    swerve: Swerve, requests: list[ProbeRequest], folder: Path, responses: Path
+    swerve: Swerve, plans: list[ProbePlan], folder: Path, responses: Path
 ) -> None:
     more = ["probe.top_k=3", "seed=4", "runtime.dtype=bfloat16", "runtime.device=cpu", "eval.confidence=0.9"]
     status, out, err = swerve(*arguments(responses, folder, *more, "--baseline", str(folder), "--out", "x"))
     assert status == 0, err
-    (request,) = requests
-    assert (request.reference.label, request.reference.path) == ("first", folder)
-    assert (request.reference.dtype, request.reference.device) == ("bfloat16", "cpu")
-    assert [(one.label, one.path) for one in request.checkpoints] == [("late", folder)]
-    assert request.baseline is not None
-    assert request.baseline.label == "one"
-    assert request.steps == {"one": 0, "first": 1, "late": 2}
-    config = request.config
+    (plan,) = plans
+    assert (plan.reference.label, plan.reference.path) == ("first", folder)
+    assert (plan.reference.dtype, plan.reference.device) == ("bfloat16", "cpu")
+    assert [(one.label, one.path) for one in plan.checkpoints] == [("late", folder)]
+    assert plan.baseline is not None
+    assert plan.baseline.label == "one"
+    assert plan.steps == {"one": 0, "first": 1, "late": 2}
+    config = plan.recipe
     assert (config.probe.top_k, config.seed, config.eval.confidence) == (3, 4, 0.9)
-    assert request.out.path == Path("x")
-    sequences = request.responses.sequences
+    assert plan.recipe.out == "x"
+    sequences = plan.sequences
     assert [(one.problem.id, one.population) for one in sequences] == [
+        ("p2", "imported_wrong"),  # the headline population stands first
         ("p1", "imported_right"),
-        ("p2", "imported_wrong"),
     ]
-    assert request.responses.provenance["path"] == str(responses)
+    assert plan.compared.responses.path == str(responses)
     assert "Note: collected" in out
     assert f"tables: {Path('x') / 'probe'}" in err
 
 
-def test_json_and_default_place(swerve: Swerve, requests: list[ProbeRequest], folder: Path, responses: Path) -> None:
+def test_json_and_default_place(swerve: Swerve, plans: list[ProbePlan], folder: Path, responses: Path) -> None:
     status, out, _ = swerve(*arguments(responses, folder, "--json", "--ends", "eos", "--template", "raw"))
     assert status == 0
     assert json.loads(out)["notes"] == ["collected"]
-    assert requests[0].out.path == Path("probe-dpo")
-    assert (requests[0].responses.provenance["ends"], requests[0].responses.provenance["template"]) == ("eos", "raw")
-    assert requests[0].responses.sequences[0].completion_ids[-1] == 2
+    assert plans[0].recipe.out == "probe-dpo"
+    assert (plans[0].recipe.ends, plans[0].recipe.template) == ("eos", "raw")
+    assert plans[0].sequences[0].completion_ids[-1] == 2
 
 
 def test_prompts_from_a_file_and_named_fields(
-    swerve: Swerve, requests: list[ProbeRequest], folder: Path, tmp_path: Path
+    swerve: Swerve, plans: list[ProbePlan], folder: Path, tmp_path: Path
 ) -> None:
     path, problems = tmp_path / "r.json", tmp_path / "problems.json"
     path.write_text(json.dumps({"a": {"text": " 2"}}))
     problems.write_text(json.dumps([{"unique_id": "a", "problem": "1 + 1 =", "answer": "2"}]))
     status, _, err = swerve(*arguments(path, folder, "--problems", str(problems), "--field", "response=text"))
     assert status == 0, err
-    (sequence,) = requests[0].responses.sequences
+    (sequence,) = plans[0].sequences
     assert (sequence.problem.question, sequence.problem.answer, sequence.population) == ("1 + 1 =", "2", "imported")
 
 
 def test_a_run_brings_models_problems_and_its_grader(
-    swerve: Swerve, requests: list[ProbeRequest], run: RunDirectory, tmp_path: Path
+    swerve: Swerve, plans: list[ProbePlan], run: RunDirectory, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"id": "p", "response": " 6 + 4 + 0 = 1 0 write 0 carry 0 ; answer 0 0 0"}))
     status, _, err = swerve("probe", "mine", "--use-responses", str(path))
     assert status == 0, err
-    (request,) = requests
-    assert request.reference.label == "sft-5"
-    assert [one.label for one in request.checkpoints] == ["rl-1", "rl-3"]  # not the one that only serves resuming
-    assert request.steps == {"sft-5": 5, "rl-1": 6, "rl-3": 8}
-    assert request.baseline is None
-    assert request.out.path == Path("runs/mine/probe-mine")
-    (sequence,) = request.responses.sequences
+    (plan,) = plans
+    assert plan.reference.label == "sft-5"
+    assert [one.label for one in plan.checkpoints] == ["rl-1", "rl-3"]  # not the one that only serves resuming
+    assert plan.steps == {"sft-5": 5, "rl-1": 6, "rl-3": 8}
+    assert plan.baseline is None
+    assert plan.recipe.out == "runs/mine/probe-mine"
+    (sequence,) = plan.sequences
     assert (sequence.problem.family, sequence.problem.kind, sequence.population) == (
         "addition",
         "1 carry",
@@ -183,22 +183,22 @@ def test_a_run_brings_models_problems_and_its_grader(
     chosen = ["--checkpoint", "rl-1", "--checkpoint", "end=rl", "--reference", "mine:sft", "--baseline", "step_000007"]
     status, _, err = swerve("probe", "mine", "probe.top_k=2", "--use-responses", str(path), *chosen)
     assert status == 0, err
-    request = requests[1]
-    assert [one.label for one in request.checkpoints] == ["rl-1", "end"]
-    assert request.checkpoints[1].path == Path("runs/mine/checkpoints/step_000008")
-    assert request.baseline is not None
-    assert (request.reference.label, request.baseline.label, request.config.probe.top_k) == ("sft-5", "rl-2", 2)
+    plan = plans[1]
+    assert [one.label for one in plan.checkpoints] == ["rl-1", "end"]
+    assert plan.checkpoints[1].path == Path("runs/mine/checkpoints/step_000008")
+    assert plan.baseline is not None
+    assert (plan.reference.label, plan.baseline.label, plan.recipe.probe.top_k) == ("sft-5", "rl-2", 2)
 
 
-def test_order_and_steps(swerve: Swerve, requests: list[ProbeRequest], run: RunDirectory, tmp_path: Path) -> None:
+def test_order_and_steps(swerve: Swerve, plans: list[ProbePlan], run: RunDirectory, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"id": "p", "response": " 6 + 4"}))
     command = ["probe", "mine", "--use-responses", str(path), "--checkpoint", "end=rl", "--checkpoint", "rl-1"]
     assert swerve(*command)[0] == 0
-    assert [one.label for one in requests[0].checkpoints] == ["rl-1", "end"]  # by step
-    assert requests[0].steps == {"sft-5": 5, "rl-1": 6, "end": 8}
+    assert [one.label for one in plans[0].checkpoints] == ["rl-1", "end"]  # by step
+    assert plans[0].steps == {"sft-5": 5, "rl-1": 6, "end": 8}
     assert swerve(*command, "--reference", "rl-2")[0] == 0
-    assert requests[1].steps == {"rl-2": 0, "rl-1": 1, "end": 2}  # the reference is not the first by step
+    assert plans[1].steps == {"rl-2": 0, "rl-1": 1, "end": 2}  # the reference is not the first by step
 
 
 def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +245,12 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
         (["--use-responses", "R", "OK", "--problems", "none.json"], 1, "none.json does not exist"),
         (["--use-responses", "R", "OK", "--field", "respons=x"], 2, "unknown name 'respons'; did you mean 'response'"),
         (["--use-responses", "R", "OK", "--field", "response=x"], 1, "has no field 'x' (--field response=x)"),
-        (["--use-responses", "R", "OK", "--template", "chat"], 2, "template 'chat' is not allowed; use auto or raw"),
-        (["--use-responses", "R", "OK", "--ends", "x"], 2, "ends 'x' is not allowed; use none or eos"),
+        (
+            ["--use-responses", "R", "OK", "--template", "chat"],
+            2,
+            "--template: 'template' must be one of 'auto', 'raw', got 'chat'",
+        ),
+        (["--use-responses", "R", "OK", "--ends", "x"], 2, "--ends: 'ends' must be one of 'none', 'eos', got 'x'"),
         (["--use-responses", "R", "OK", "probe.top_q=2"], 2, "unknown key 'probe.top_q'"),
         (["--use-responses", "R", "OK", "task.digits=2"], 2, "missing required key 'task.kind'"),
         (["--use-responses", "R", "OK", "levels=[3]"], 2, "unknown key 'levels'"),
@@ -256,11 +260,15 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
         (["mine", "--task", "math"], 2, "--task needs --use-responses FILE"),
         (["--select", "all", "OK"], 2, "--select needs --reference-samples FILE and --final-samples FILE"),
         (["--where", "level=3", "--final-samples", "R"], 2, "--select needs --reference-samples FILE"),
-        (["--select", "al", "--reference-samples", "R", "--final-samples", "R"], 2, "--select 'al' is not known; did"),
         (
-            ["--select", "all", "--reference-samples", "R", "--final-samples", "R", "--use-responses", "R"],
+            ["--select", "al", "--reference-samples", "R", "--final-samples", "R", "OK"],
             2,
-            "give one",
+            "--select: 'select' must be one of 'reference_wrong_final_right', ",
+        ),
+        (
+            ["--select", "all", "--reference-samples", "R", "--final-samples", "R", "--use-responses", "R", "OK"],
+            2,
+            "give either responses, or samples",
         ),
         (["--reference-samples", "R", "--final-samples", "R"], 2, "without RUN --reference MODEL and --checkpoint"),
         (["--reference-samples", "R", "--final-samples", "R", "OK"], 2, "2 of 2 samples in .* have no gold answer"),
@@ -271,7 +279,7 @@ def test_a_run_alone_is_probed_as_ever(swerve: Swerve, monkeypatch: pytest.Monke
 )
 def test_wrong_input(
     swerve: Swerve,
-    requests: list[ProbeRequest],
+    plans: list[ProbePlan],
     folder: Path,
     responses: Path,
     tmp_path: Path,
@@ -288,7 +296,7 @@ def test_wrong_input(
     assert (found, out) == (status, "")
     assert re.search(message if ".*" in message else re.escape(message), err.splitlines()[-1])
     assert err.splitlines()[-1].startswith("swerve: error: ")
-    assert not requests
+    assert not plans
 
 
 def test_models_by_name(tmp_path: Path, folder: Path, run: RunDirectory) -> None:
@@ -321,15 +329,15 @@ def test_settings_without_a_recipe() -> None:
         load_settings(ProbeSettings, ["probe.top_q=1"])
 
 
-def test_runs_without_enough_stages(run: RunDirectory, responses: Path, swerve: Swerve, requests: list[Any]) -> None:
+def test_runs_without_enough_stages(run: RunDirectory, responses: Path, swerve: Swerve, plans: list[Any]) -> None:
     for one in run.checkpoints():
         if one.stage == "rl":
             run.remove_checkpoint(one)
     status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
-    assert (status, "name the reference with --reference" in err) == (2, True)
+    assert (status, "has no checkpoint of a stage 'rl' (probe.checkpoints); it has sft" in err) == (1, True)
     run.remove_checkpoint(run.checkpoints()[0])
     status, _, err = swerve("probe", "mine", "--use-responses", str(responses))
-    assert (status, "has no checkpoints; train it first" in err) == (1, True)
+    assert (status, "has no checkpoint 'sft'; it has none" in err) == (1, True)
 
 
 def test_help_needs_no_torch() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -191,12 +190,8 @@ def test_steps_and_models_in_their_order(recipe: Path) -> None:
     assert parse_steps(None) == STEPS
     assert parse_steps("report, sample") == ("sample", "report")
     found = load_document(ProbeRecipe, recipe)
-    assert (found.compared, found.sampled) == (("step-1", "step-2"), ("dpo", "step-2"))
-    files: Any = found.sample_files
-    assert (files.reference, files.final) == (
-        Path("probe-six-samples/dpo.parquet"),
-        Path("probe-six-samples/step-2.parquet"),
-    )
+    assert (found.compared, found.final_name) == (("step-1", "step-2"), "step-2")
+    assert found.sample_files == (Path("probe-six-samples/dpo.parquet"), Path("probe-six-samples/step-2.parquet"))
     with pytest.raises(ConfigError, match="no step"):
         parse_steps("")
 

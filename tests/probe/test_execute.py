@@ -21,6 +21,7 @@ from swerve.config import (
     AttributionConfig,
     CausalConfig,
     CrossSamplingConfig,
+    EvalConfig,
     PivotConfig,
     ProbeConfig,
     RuntimeConfig,
@@ -33,12 +34,12 @@ from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.measured import measure_plan
 from swerve.probe.execute import execute, worker
-from swerve.probe.from_responses import probe_responses
+from swerve.probe.from_files import plan_responses
 from swerve.probe.plan import ProbePlan
-from swerve.probe.request import ProbeSettings
-from swerve.probe.response_request import ProbeRequest
+from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.imported import ImportedResponses
 from swerve.probe.rollouts.population import probe_sequences
+from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.prompts import encode_prompts
@@ -111,22 +112,25 @@ COMPARED = Compared(
 
 
 def plan(path: Path, **changes: Any) -> ProbePlan:
-    usual: dict[str, Any] = {
-        "settings": ONE_TEST,
-        "runtime": RuntimeConfig(device="cpu", max_rows=32),
-        "seed": 3,
-        "confidence": 0.95,
-        "max_new_tokens": 40,
-        "reference": SOURCES["dpo-1"],
-        "checkpoints": (SOURCES["rl-1"], SOURCES["rl-2"]),
-        "final": "rl-2",
-        "steps": {"sft-1": 1, "dpo-1": 2, "rl-1": 3, "rl-2": 5},
-        "baseline": SOURCES["sft-1"],
-        "sequences": EVERY,
-        "population": HEADLINE,
-        "path": path / "probe",
-        "compared": COMPARED,
-    }
+    """Return a plan; changes are its fields, keys of its recipe, or `settings`: those of the probe."""
+    asked = {name: changes.pop(name) for name in list(changes) if name in ProbeRecipe.model_fields}
+    recipe = ProbeRecipe(
+        **{
+            "seed": 3,
+            "max_new_tokens": 40,
+            "probe": changes.pop("settings", ONE_TEST),
+            "runtime": RuntimeConfig(device="cpu", max_rows=32),
+            "models": {label: label for label in SOURCES},
+            "reference": "dpo-1",
+            "baseline": "sft-1",
+            "checkpoints": ("rl-1", "rl-2"),
+            "steps": {"sft-1": 1, "dpo-1": 2, "rl-1": 3, "rl-2": 5},
+            "responses": "responses.jsonl",
+            "out": str(path),
+            **asked,
+        }
+    )
+    usual = {"recipe": recipe, "sources": SOURCES, "sequences": EVERY, "population": HEADLINE, "compared": COMPARED}
     return ProbePlan(**{**usual, **changes})
 
 
@@ -173,10 +177,10 @@ def swaps_with(**changes: Any) -> dict[str, Any]:
 CHANGES: dict[str, dict[str, Any]] = {
     "seed": {"seed": 4},
     "longest completion": {"max_new_tokens": 38},
-    "confidence": {"confidence": 0.9},
+    "confidence": {"eval": EvalConfig(confidence=0.9)},
     "rows": {"runtime": RuntimeConfig(device="cpu", max_rows=16)},
-    "reference": {"reference": nearly(SOURCES["dpo-1"])},
-    "final": {"checkpoints": (SOURCES["rl-1"], nearly(SOURCES["rl-2"]))},
+    "reference": {"sources": {**SOURCES, "dpo-1": nearly(SOURCES["dpo-1"])}},
+    "final": {"sources": {**SOURCES, "rl-2": nearly(SOURCES["rl-2"])}},
     "gold answers": {"sequences": _with_problems(answer="0 0 0")},
     "other gold answers": {"sequences": _with_problems(alternatives=("0 0 0",))},
     "grader": {"sequences": _with_problems(grader="exact")},
@@ -197,15 +201,15 @@ def test_kept_causal_units_are_only_read_for_the_same_work(tmp_path: Path, monke
     swaps = Spy(monkeypatch, "run_interventions")
 
     def kept(**changes: Any) -> ProbePlan:
-        made = plan(tmp_path, **changes)
-        return replace(made, settings=made.settings.model_copy(update={"keep_states": True}))
+        settings = changes.pop("settings", ONE_TEST).model_copy(update={"keep_states": True})
+        return plan(tmp_path, settings=settings, **changes)
 
     first = run(kept())
     assert len(swaps.calls) == 1
     assert run(kept()) == first
     assert len(swaps.calls) == 1
     for number, (name, changes) in enumerate(CHANGES.items(), start=2):
-        run(kept(**changes))
+        run(kept(**dict(changes)))
         assert len(swaps.calls) == number, name
     assert run(kept()) == first
     assert len(swaps.calls) == len(CHANGES) + 1
@@ -444,16 +448,17 @@ def test_a_probe_of_imported_responses(tmp_path: Path) -> None:
     out = RunDirectory(tmp_path / "out")
 
     def probe(sequences: Sequence[Response], path: str = "responses.jsonl", out: RunDirectory = out) -> dict[str, Any]:
-        request = ProbeRequest(
-            config=ProbeSettings(probe=ONE_TEST, runtime=RuntimeConfig(device="cpu"), max_new_tokens=40),
-            reference=SOURCES["dpo-1"],
-            baseline=None,
-            checkpoints=(SOURCES["rl-1"], SOURCES["rl-2"]),
-            steps={"dpo-1": 0, "rl-1": 1, "rl-2": 2},
-            responses=ImportedResponses(sequences=tuple(sequences), provenance={"path": path}),
-            out=out,
+        recipe = ProbeRecipe(
+            models={label: label for label in ("dpo-1", "rl-1", "rl-2")},
+            reference="dpo-1",
+            responses=path,
+            out=str(out.path),
+            probe=ONE_TEST,
+            runtime=RuntimeConfig(device="cpu"),
+            max_new_tokens=40,
         )
-        return probe_responses(request, progress=SilentProgress())
+        imported = ImportedResponses(sequences=tuple(sequences), provenance={"path": path})
+        return probe_in_steps(plan_responses(recipe, SOURCES, imported), progress=SilentProgress())
 
     summary = probe(imported)
     assert (summary.population, summary.num_rollouts, summary.final) == ("imported_wrong", 4, "rl-2")

@@ -13,18 +13,19 @@ import torch
 
 from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.responses import Response
+from swerve.artifacts.run import RunDirectory
 from swerve.artifacts.samples import SampledModel, SamplesInfo, SamplesTokenizer, write_samples
 from swerve.artifacts.tables import CROSS_SAMPLES_SCHEMA, INTERVENTIONS_SCHEMA, PREFIX_VALUES_SCHEMA, read_table
-from swerve.cli.runs import resolve_model
 from swerve.config import AdditionTask, TinyModel
 from swerve.errors import ConfigError
 from swerve.models.model_folder import load_tokenizer, tokenizer_fingerprint
 from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
-from swerve.probe.from_responses import plan_responses, probe_responses
-from swerve.probe.request import ComparedModels, ProbeSettings, SampleFiles
-from swerve.probe.response_request import ProbeRequest, request_probe
+from swerve.probe.from_files import plan_files
+from swerve.probe.plan import ProbePlan
+from swerve.probe.recipe import ProbeRecipe, ProbeSettings
 from swerve.probe.rollouts.imported import import_responses
+from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.recipes.loader import load_settings
@@ -81,17 +82,18 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def request(
-    models: Mapping[str, Path], responses: Path | None, out: Path, overrides: Sequence[str] = (), **options: Any
-) -> ProbeRequest:
-    named = [resolve_model(f"{name}={models[name]}") for name in ("dpo", "rl-1", "rl-2")]
-    compared = ComparedModels(reference=named[0], baseline=None, checkpoints=tuple(named[1:]))
-    settings = load_settings(ProbeSettings, [*SMALL, *overrides])
-    return request_probe(settings, compared, run=None, responses=responses, out=out, **options)
+def plan(
+    models: Mapping[str, Path], responses: Path | None, out: Path, overrides: Sequence[str] = (), **keys: Any
+) -> ProbePlan:
+    named = {name: str(models[name]) for name in ("dpo", "rl-1", "rl-2")}
+    data = {"models": named, "reference": "dpo", "out": str(out), **keys}
+    if responses is not None:
+        data["responses"] = str(responses)
+    return plan_files(load_settings(ProbeRecipe, [*SMALL, *overrides], data=data))
 
 
 def probe(*args: Any, **options: Any) -> ProbeSummary:
-    summary = probe_responses(request(*args, **options), progress=SilentProgress())
+    summary = probe_in_steps(plan(*args, **options), progress=SilentProgress())
     assert summary is not None
     return summary
 
@@ -124,18 +126,18 @@ def test_every_causal_test_runs_without_a_run(models: Mapping[str, Path], tmp_pa
     assert by_problem.causal == by_task.causal
     assert by_task.recovery is not None  # the task's step checker marks the mistakes
     longest = max(len(TOKENIZER(row["response"])["input_ids"]) - 1 for row in records())
-    assert plan_responses(request(models, own, tmp_path / "x")).max_new_tokens == longest
+    assert plan(models, own, tmp_path / "x").max_new_tokens == longest
 
 
 def test_what_the_grader_of_the_task_says_counts(models: Mapping[str, Path], tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", [{**row, "correct": False} for row in records()])
-    as_recorded = plan_responses(request(models, path, tmp_path / "x"))
+    as_recorded = plan(models, path, tmp_path / "x")
     assert {one.population for one in as_recorded.sequences} == {"imported_wrong"}
     assert as_recorded.notes == (
         f"6 of 6 responses in {path} have no gold answer or no grader, so there are no swaps: name the grader with "
         "--task KIND",
     )
-    regraded = plan_responses(request(models, path, tmp_path / "x", ["task=addition"]))
+    regraded = plan(models, path, tmp_path / "x", ["task=addition"])
     assert [one.population for one in regraded.sequences] == ["imported_wrong"] * 4 + ["imported_right"] * 2
     assert regraded.notes == (f"2 of 6 verdicts recorded in {path} differ from the grader's, which are used",)
     responses = regraded.compared.responses
@@ -170,7 +172,7 @@ def test_what_cannot_be_tested_is_said_before_a_model_runs(
 ) -> None:
     rows = [{"correct": index % 3 == 2, **row, **change} for index, row in enumerate(records())]
     with pytest.raises(ConfigError, match=message):
-        plan_responses(request(models, write(tmp_path / "r.jsonl", rows), tmp_path / "x", overrides))
+        plan(models, write(tmp_path / "r.jsonl", rows), tmp_path / "x", overrides)
 
 
 def test_graders_come_with_the_problems(models: Mapping[str, Path], tmp_path: Path) -> None:
@@ -178,12 +180,12 @@ def test_graders_come_with_the_problems(models: Mapping[str, Path], tmp_path: Pa
     known = [{"id": row["id"], "problem": row["problem"], "answer": row["gold"]} for row in records()]
     own = {"grader": "math", "grading": {"extraction": ["auto"]}}
     problems = write(tmp_path / "p.jsonl", [{**row, **own} for row in known])
-    found = plan_responses(request(models, path, tmp_path / "x", ["task=addition"], problems=problems))
+    found = plan(models, path, tmp_path / "x", ["task=addition"], problems=str(problems))
     assert {one.problem.grader for one in found.sequences} == {"math"}  # not the task's
     assert found.has_verifier
     bad = write(tmp_path / "bad.jsonl", [{**row, **own, "grading": {"extract": "auto"}} for row in known])
     with pytest.raises(ConfigError, match="the grader math has no policy 'extract'; did you mean 'extraction'"):
-        request(models, path, tmp_path / "x", problems=bad)
+        plan(models, path, tmp_path / "x", problems=str(bad))
 
 
 def test_real_responses_are_regraded(shared_data: Callable[[str], Path]) -> None:
@@ -225,9 +227,8 @@ RATES = (("+", 0.0), ("-", 1.0))
 def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], tmp_path: Path) -> None:
     reference = write(tmp_path / "dpo.jsonl", graded(4, "-") + graded(6, "+")[4:])
     final = write(tmp_path / "rl.jsonl", graded(3, "+") + graded(6, "-")[3:])
-    files = SampleFiles(reference=reference, final=final)
-    options: dict[str, Any] = {"responses": None, "samples": files, "out": tmp_path / "out"}
-    asked = request(models, overrides=["task=addition", *CAUSAL], **options)
+    files = {"reference": str(reference), "final": str(final)}
+    asked = plan(models, None, tmp_path / "out", ["task=addition", *CAUSAL], samples=files)
 
     class Notes(SilentProgress):
         lines: ClassVar[list[str]] = []
@@ -235,13 +236,13 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
         def note(self, message: str) -> None:
             self.lines.append(message)
 
-    summary = probe_responses(asked, progress=Notes())
+    summary = probe_in_steps(asked, progress=Notes())
     assert summary is not None
     table = "of 6 problems 0 are right with both, 2 with dpo alone, 3 with rl-2 alone, 1 with neither"
     assert Notes.lines[0].startswith(table + " (McNemar p ")
     assert summary.mcnemar is not None
     assert (summary.mcnemar.num_first_only, summary.mcnemar.num_second_only, summary.mcnemar.num) == (2, 3, 6)
-    assert (summary.selection, summary.population, summary.num_rollouts) == ("single", files.selection, 3)
+    assert (summary.selection, summary.population, summary.num_rollouts) == ("single", "reference_wrong_final_right", 3)
     assert (summary.num_problems, summary.num_reference_wrong, summary.num_reference_wrong_final_right) == (6, 4, 3)
     selected = summary.selected
     assert selected is not None
@@ -262,7 +263,7 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
 
     from swerve.report import build_report
 
-    page = build_report(asked.out, options=asked.config.report).read_text()
+    page = build_report(RunDirectory(tmp_path / "out"), options=asked.recipe.report).read_text()
     assert "Who gets which problems right?" in page
     assert "dpo wrong, rl-2 right" in page
     assert "Accuracy was not measured" not in page
@@ -274,25 +275,24 @@ def test_rollouts_chosen_from_samples_of_two_models(models: Mapping[str, Path], 
 def test_selection_on_one_half_of_the_samples(models: Mapping[str, Path], tmp_path: Path) -> None:
     reference = write(tmp_path / "dpo.jsonl", graded(3, "--+-"))
     final = write(tmp_path / "rl.jsonl", graded(3, "++-"))
-    files = SampleFiles(reference=reference, final=final, where=("level=3,4",))
-    asked = request(models, overrides=["task=addition", "seed=7"], responses=None, samples=files, out=tmp_path / "out")
-    plan = plan_responses(asked)
+    files = {"reference": str(reference), "final": str(final)}
+    changes = ["task=addition", "seed=7"]
+    asked = plan(models, None, tmp_path / "out", changes, samples=files, where=["level=3,4"])
     texts = [row["response"] for row in graded(3, "--+-")]
-    assert [one.text for one in plan.headline] == texts[3::4]  # the wrong one of the half that did not decide
-    assert (plan.compared.selection, plan.compared.num_ties) == ("split", 0)
-    assert plan.compared.tie_seed is not None
+    assert [one.text for one in asked.headline] == texts[3::4]  # the wrong one of the half that did not decide
+    assert (asked.compared.selection, asked.compared.num_ties) == ("split", 0)
+    assert asked.compared.tie_seed is not None
     ungraded = write(tmp_path / "none.jsonl", [{**row, "gold": None} for row in graded(3, "-")])
     with pytest.raises(ConfigError, match="3 of 3 samples in .*none.jsonl have no gold answer or no grader"):
-        request(models, None, tmp_path / "x", samples=SampleFiles(reference=ungraded, final=ungraded))
+        plan(models, None, tmp_path / "x", samples={"reference": str(ungraded), "final": str(ungraded)})
 
 
 def test_files_of_swerve_sample_need_no_task(models: Mapping[str, Path], tmp_path: Path) -> None:
-    paths = {name: sample_file(tmp_path / f"{name}.parquet", models[name], mark) for name, mark in MARKS}
-    files = SampleFiles(reference=paths["dpo"], final=paths["rl-2"])
-    plan = plan_responses(request(models, None, tmp_path / "x", samples=files))
-    assert (len(plan.headline), plan.has_verifier, plan.notes) == (3, True, ())
-    assert plan.headline[0].completion_ids[-1] == TOKENIZER.eos_token_id  # the ids as they were sampled
-    other = request(models, None, tmp_path / "x", samples=SampleFiles(reference=paths["dpo"], final=paths["rl-1"]))
+    paths = {name: str(sample_file(tmp_path / f"{name}.parquet", models[name], mark)) for name, mark in MARKS}
+    chosen = plan(models, None, tmp_path / "x", samples={"reference": paths["dpo"], "final": paths["rl-2"]})
+    assert (len(chosen.headline), chosen.has_verifier, chosen.notes) == (3, True, ())
+    assert chosen.headline[0].completion_ids[-1] == TOKENIZER.eos_token_id  # the ids as they were sampled
+    other = plan(models, None, tmp_path / "x", samples={"reference": paths["dpo"], "final": paths["rl-1"]})
     assert other.notes == (f"{paths['rl-1']} was sampled from {models['rl-1']}, whose files are not those of rl-2",)
 
 
@@ -359,14 +359,18 @@ def test_the_table_of_real_samples(shared_data: Callable[[str], Path], tmp_path:
         )
         for name in ("dpo", "rlvr")
     }
-    folder = shared_data("tiny_models") / "stories260K" / "hf"
-    named = [resolve_model(f"{name}={folder}") for name in ("dpo", "rlvr")]
-    compared = ComparedModels(reference=named[0], baseline=None, checkpoints=(named[1],))
-    settings = load_settings(ProbeSettings, ["task=math", "runtime.device=cpu"])
+    folder = str(shared_data("tiny_models") / "stories260K" / "hf")
+    data: dict[str, Any] = {
+        "models": {"dpo": folder, "rlvr": folder},
+        "reference": "dpo",
+        "samples": {"reference": str(files["dpo"]), "final": str(files["rlvr"])},
+        "out": str(tmp_path / "out"),
+    }
 
     def cells(*where: str) -> tuple[int, ...]:
-        choice = SampleFiles(reference=files["dpo"], final=files["rlvr"], where=where)
-        found = request_probe(settings, compared, run=None, samples=choice).selected
+        changed = {**data, "where": list(where)}
+        recipe = load_settings(ProbeRecipe, ["task=math", "runtime.device=cpu"], data=changed)
+        found = plan_files(recipe).compared.selected
         assert found is not None
         return found.both_right, found.only_reference_right, found.only_final_right, found.both_wrong
 

@@ -12,20 +12,19 @@ import pytest
 import torch
 
 from swerve.artifacts.responses import Response
-from swerve.artifacts.run import RunDirectory
 from swerve.cli.app import describe_failure
 from swerve.config import AdditionTask, ProbeConfig, RuntimeConfig, TinyModel
 from swerve.errors import CheckpointError, MismatchError, ProblemsError, SwerveError
-from swerve.models.sources import CheckpointSource, checkpoint_source
+from swerve.models.sources import CheckpointSource
 from swerve.models.tiny import build_tiny_model, build_word_tokenizer
 from swerve.probe import model_checks
 from swerve.probe.engine.measured import measure_plan
-from swerve.probe.from_responses import plan_responses, probe_responses
+from swerve.probe.from_files import model_sources, plan_files, plan_responses
 from swerve.probe.model_checks import check_models, states_bytes
 from swerve.probe.plan import ProbePlan
-from swerve.probe.request import ComparedModels, NamedModel, ProbeSettings
-from swerve.probe.response_request import ProbeRequest, request_probe
+from swerve.probe.recipe import ProbeRecipe
 from swerve.probe.rollouts.imported import ImportedResponses
+from swerve.probe.steps import probe_in_steps
 from swerve.problems import load_family
 from swerve.progress import SilentProgress
 from swerve.types import Problem
@@ -73,21 +72,22 @@ def sequence(index: int, length: int) -> Response:
     )
 
 
-def request(folders: Mapping[str, Path], out: Path, **probe: Any) -> ProbeRequest:
-    sources = {label: checkpoint_source(label, folder, RUNTIME) for label, folder in folders.items()}
-    return ProbeRequest(
-        config=ProbeSettings(probe=ProbeConfig(top_k=2, **probe), runtime=RUNTIME),
-        reference=sources["dpo"],
-        baseline=sources["sft"],
-        checkpoints=tuple(sources[label] for label in LABELS[2:]),
-        steps={label: index for index, label in enumerate(LABELS)},
-        responses=ImportedResponses(sequences=tuple(map(sequence, range(6), range(4, 28, 4))), provenance={}),
-        out=RunDirectory(out),
+def recipe(folders: Mapping[str, Path], out: Path, **probe: Any) -> ProbeRecipe:
+    return ProbeRecipe(
+        models={label: str(folder) for label, folder in folders.items()},
+        reference="dpo",
+        baseline="sft" if "sft" in folders else None,
+        responses="responses.jsonl",
+        out=str(out),
+        probe=ProbeConfig(top_k=2, **probe),
+        runtime=RUNTIME,
     )
 
 
 def plan(folders: Mapping[str, Path], out: Path, **probe: Any) -> ProbePlan:
-    return plan_responses(request(folders, out, **probe))
+    asked = recipe(folders, out, **probe)
+    imported = ImportedResponses(sequences=tuple(map(sequence, range(6), range(4, 28, 4))), provenance={})
+    return plan_responses(asked, model_sources(asked), imported)
 
 
 def change_config(folder: Path, **values: Any) -> None:
@@ -109,7 +109,7 @@ def test_every_problem_of_every_model_is_one_line(
     monkeypatch.setattr(CheckpointSource, "load", load)
     out = tmp_path / "out"
     with pytest.raises(ProblemsError) as caught:
-        probe_responses(request(folders, out), progress=SilentProgress())
+        probe_in_steps(plan(folders, out), progress=SilentProgress())
     heading, *lines = caught.value.lines
     assert heading == "4 problems with the 5 models of this probe; nothing was computed"
     assert "rl-2 are quantised (fp8 in config.json)" in lines[0]
@@ -140,9 +140,9 @@ def test_what_a_reader_should_know_is_noted(folders: dict[str, Path], tmp_path: 
     other.eos_token = "write"
     other.save_pretrained(folders["rl-1"])
     halved = plan(folders, tmp_path / "out")
-    narrow = [replace(one, dtype="bfloat16") for one in halved.checkpoints]  # type: ignore[type-var]
+    narrow = {one.label: replace(one, dtype="bfloat16") for one in halved.checkpoints}  # type: ignore[type-var]
     progress = Notes()
-    check_models(replace(halved, checkpoints=tuple(narrow)), progress=progress)
+    check_models(replace(halved, sources={**halved.sources, **narrow}), progress=progress)
     eos, *rounded, disk = progress.notes
     assert eos == "rl-1 has the eos_token 'write', dpo has '<eos>': each uses its own"
     assert rounded == [
@@ -200,16 +200,13 @@ def test_a_reference_without_tokenizer_is_said_with_the_rest(folders: dict[str, 
     (folders["dpo"] / "tokenizer.json").unlink()
     shutil.rmtree(folders["rl-1"])
     folders["rl-1"].mkdir()
-    named = {label: NamedModel(label=label, path=folder) for label, folder in folders.items()}
-    models = ComparedModels(reference=named["dpo"], baseline=None, checkpoints=(named["rl-1"], named["rl-2"]))
+    three = {label: folders[label] for label in ("dpo", "rl-1", "rl-2")}
     with pytest.raises(ProblemsError) as caught:
-        request_probe(ProbeSettings(runtime=RUNTIME), models, run=None, responses=tmp_path / "none.jsonl")
+        plan_files(recipe(three, tmp_path / "out"))
     assert caught.value.lines[0].startswith("2 problems with the 3 models")
     shutil.rmtree(folders["dpo"])
-    folders["rl-1"] = folders["rl-2"]
     with pytest.raises(CheckpointError, match="dpo"):
-        models = ComparedModels(reference=named["dpo"], baseline=None, checkpoints=(named["rl-2"],))
-        request_probe(ProbeSettings(runtime=RUNTIME), models, run=None, responses=tmp_path / "none.jsonl")
+        plan_files(recipe({label: folders[label] for label in ("dpo", "rl-2")}, tmp_path / "out"))
 
 
 def test_torch_is_not_asked_for_weights(folders: dict[str, Path], tmp_path: Path) -> None:

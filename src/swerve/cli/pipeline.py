@@ -37,7 +37,7 @@ from swerve.cli.study_command import report_runs, report_study
 from swerve.cli.summary import evaluation_lines, probe_lines, run_summary
 from swerve.config import Config, ReportConfig
 from swerve.errors import ArtifactError, ConfigError, InterruptedRunError, nearest
-from swerve.probe.request import ProbeSettings
+from swerve.probe.recipe import ProbeSettings
 from swerve.progress import Progress
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import shipped_recipes
@@ -53,7 +53,7 @@ def _train(
     verify: bool = False,
     profile: str | None = None,
 ) -> RunDirectory:
-    set_thread_environment(config)
+    set_thread_environment(config.runtime)
     run = continue_run(config, out) if resume else new_run(config, out)
     from swerve.train import train
 
@@ -168,7 +168,7 @@ def _run_stage(
 ) -> None:
     run = find_run(name)
     config = load_run_config(run, overrides)
-    set_thread_environment(config)
+    set_thread_environment(config.runtime)
     result = stage(config, run, main_progress())
     if not is_main_process():
         return
@@ -347,6 +347,6 @@ def _report_options(run: RunDirectory, overrides: Sequence[str]) -> ReportConfig
     """Return the recipe's options of the report, or the default ones where there was no recipe."""
     if run.read_provenance().get("status") != PROBED:
         config = load_run_config(run, overrides)
-        set_thread_environment(config)
+        set_thread_environment(config.runtime)
         return config.report
     return load_settings(ProbeSettings, overrides).report

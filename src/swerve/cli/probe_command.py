@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from swerve.cli.console import print_result
 from swerve.cli.options import Fields, Json, StageOverrides
-from swerve.errors import ConfigError, nearest
+from swerve.errors import ConfigError
 
 if TYPE_CHECKING:
+    from swerve.artifacts.run import RunDirectory
     from swerve.config import Config
-    from swerve.probe.request import SampleFiles
-    from swerve.probe.response_request import ProbeRequest
+
+_OPTIONS = {
+    "responses": "--use-responses",
+    "select": "--select",
+    "samples.reference": "--reference-samples",
+    "samples.final": "--final-samples",
+    "where": "--where",
+    "reference": "--reference",
+    "checkpoints": "--checkpoint",
+    "baseline": "--baseline",
+    "problems": "--problems",
+    "task": "--task",
+    "fields": "--field",
+    "template": "--template",
+    "ends": "--ends",
+    "out": "--out",
+}
+"""Key of a recipe -> the option that says it, in the order of the command's arguments."""
+_SELECTING = ("select", "samples.reference", "samples.final", "where")
 
 UseResponses = Annotated[
     Path | None,
@@ -140,40 +157,37 @@ def probe(
     changes = list(overrides or ())
     if run is not None and "=" in run and not Path(run).exists():
         changes, run = [run, *changes], None
-    models = {"reference": reference, "checkpoints": tuple(checkpoints or ()), "baseline": baseline}
-    files = {"problems": problems, "fields": tuple(fields or ()), "template": template, "ends": ends, "out": out}
+    models = (reference, checkpoints, baseline)
+    values = (use_responses, select, reference_samples, final_samples, where, *models, problems, task, fields)
+    given: dict[str, Any] = {
+        key: value for key, value in zip(_OPTIONS, (*values, template, ends, out), strict=True) if value
+    }
+    first_option = next((_OPTIONS[key] for key in given), None)
     if run is not None and is_probe_recipe(run):
-        given = {**models, **files, "use_responses": use_responses, "select": select, "where": where, "task": task}
-        given |= {"reference_samples": reference_samples, "final_samples": final_samples}
-        _check_said_by_file(run, given)
+        if first_option is not None:
+            raise ConfigError(f"{first_option}: {run} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
         from swerve.cli.probe_recipe import run_probe_recipe
 
         run_probe_recipe(run, changes, steps=steps, as_json=as_json)
         return
     if steps is not None:
         raise ConfigError("--steps needs a recipe; a probe of a run or of options is one step, continued where it was")
-    samples = _samples(select, reference_samples, final_samples, where or ())
-    if samples is not None and use_responses is not None:
-        raise ConfigError("--use-responses reads every response of a file, --select chooses from samples; give one")
-    if use_responses is None and samples is None:
-        _probe_run(run, changes, {**models, **files, "task": task}, as_json=as_json)
+    if given.keys() & {"responses", *_SELECTING}:
+        _probe_files(run, changes, given, as_json=as_json)
         return
-    if task is not None:
-        if run is not None:
-            raise ConfigError(f"--task: the responses are graded by the task of {run}; leave out --task or RUN")
-        changes = _with_task(task, changes)
+    if first_option is not None:
+        raise ConfigError(
+            f"{first_option} needs --use-responses FILE or --select; a run's own rollouts are probed with the settings "
+            "probe.reference, probe.checkpoints and probe.baseline"
+        )
+    if run is None:
+        raise ConfigError(
+            "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL and "
+            "--checkpoint MODEL; see: swerve probe --help"
+        )
+    from swerve.cli.pipeline import run_probe
 
-    from swerve.cli.runs import is_main_process, main_progress
-    from swerve.cli.summary import probe_lines
-
-    progress = main_progress()
-    request = _request(run, changes, models, {"responses": use_responses, "samples": samples, **files})
-    from swerve.probe.from_responses import probe_responses
-
-    summary = probe_responses(request, progress=progress)
-    if is_main_process():
-        progress.note(f"tables: {request.out.probe_path}")
-        print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
+    run_probe(run, changes, as_json=as_json)
 
 
 def is_probe_recipe(source: str) -> bool:
@@ -183,86 +197,117 @@ def is_probe_recipe(source: str) -> bool:
     return Path(source).suffix in (".yaml", ".yml") or source in shipped_recipes("probe")
 
 
-def _check_said_by_file(file: str, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an option is given that the file has to say."""
-    for name, value in options.items():
-        if value:
-            option = {"checkpoints": "--checkpoint", "fields": "--field"}.get(name, f"--{name.replace('_', '-')}")
-            raise ConfigError(f"{option}: {file} says it; change it there, or with KEY=VALUE (out=DIR, seed=1)")
+def _probe_files(run_name: str | None, changes: list[str], given: dict[str, Any], *, as_json: bool) -> None:
+    """Probe responses or samples: the options are keys of a recipe, which a run completes."""
+    missing = [_OPTIONS[key] for key in ("samples.reference", "samples.final") if key not in given]
+    if missing and given.keys() & {*_SELECTING}:
+        raise ConfigError(f"--select needs {' and '.join(f'{option} FILE' for option in missing)}")
+    task = given.pop("task", None)
+    if task is not None and run_name is not None:
+        raise ConfigError(f"--task: the responses are graded by the task of {run_name}; leave out --task or RUN")
 
-
-def _samples(
-    select: str | None, reference: Path | None, final: Path | None, where: Sequence[str]
-) -> SampleFiles | None:
-    """Return the files of `--select`; None where nothing is to be selected."""
-    from swerve.probe.request import SELECTIONS, SampleFiles
-
-    if reference is None and final is None and select is None and not where:
-        return None
-    if reference is None or final is None:
-        missing = [
-            name for name, value in (("--reference-samples", reference), ("--final-samples", final)) if not value
-        ]
-        raise ConfigError(f"--select needs {' and '.join(f'{name} FILE' for name in missing)}")
-    name = next((one for one in SELECTIONS if one == (select or "reference_wrong_final_right")), None)
-    if name is None:
-        raise ConfigError(
-            f"--select '{select}' is not known{nearest(str(select), SELECTIONS)} ({', '.join(SELECTIONS)})"
-        )
-    return SampleFiles(reference=reference, final=final, selection=name, where=tuple(where))
-
-
-def _probe_run(run: str | None, overrides: list[str], options: Mapping[str, Any], *, as_json: bool) -> None:
-    from swerve.cli.pipeline import run_probe
-
-    names = {"checkpoints": "--checkpoint", "fields": "--field"}
-    for name, value in options.items():
-        if value:
-            raise ConfigError(
-                f"{names.get(name, f'--{name}')} needs --use-responses FILE or --select; a run's own rollouts "
-                "are probed with the settings probe.reference, probe.checkpoints and probe.baseline"
-            )
-    if run is None:
-        raise ConfigError(
-            "give RUN, whose rollouts are probed, or --use-responses FILE (or --select) with --reference MODEL and "
-            "--checkpoint MODEL; see: swerve probe --help"
-        )
-    run_probe(run, overrides, as_json=as_json)
-
-
-def _with_task(task: str, overrides: list[str]) -> list[str]:
-    """Return the overrides with the task, and under it those that are no keys of a probe's settings."""
-    from swerve.probe.request import ProbeSettings
-
-    def is_setting(override: str) -> bool:
-        return override.partition("=")[0].split(".")[0].strip() in ProbeSettings.model_fields
-
-    return [f"task={task}", *(one if is_setting(one) else f"task.{one}" for one in overrides)]
-
-
-def _request(
-    run_name: str | None, overrides: list[str], models: Mapping[str, Any], files: Mapping[str, Any]
-) -> ProbeRequest:
-    from swerve.cli.runs import find_run, load_run_config, resolve_model, set_thread_environment
-    from swerve.probe.request import ProbeSettings, choose_models
+    from swerve.cli.runs import find_run, is_main_process, load_run_config, main_progress, set_thread_environment
+    from swerve.cli.summary import probe_lines
+    from swerve.formats.typed_fields import parse_fields
+    from swerve.probe.recipe import ProbeRecipe, ProbeSettings
+    from swerve.recipes.layers import Override
     from swerve.recipes.loader import load_settings
 
+    # Settings are those of the run, with overrides, or what the overrides alone say.
+    if task is not None:
+        own = {
+            override
+            for override in changes
+            if override.partition("=")[0].split(".")[0].strip() in ProbeSettings.model_fields
+        }
+        changes = [f"task={task}", *(change if change in own else f"task.{change}" for change in changes)]
     run = None if run_name is None else find_run(run_name)
-    config = load_settings(ProbeSettings, overrides) if run is None else load_run_config(run, overrides)
-    set_thread_environment(cast("Config", config))  # which looks at `runtime` alone
     if run is None:
-        _check_models_named(models)
-    chosen = choose_models(run, config.probe, **models, resolve=partial(resolve_model, run=run))
-    from swerve.probe.response_request import request_probe
+        trained, data = None, dict[str, Any]()
+        set_thread_environment(load_settings(ProbeSettings, changes).runtime)
+    else:
+        config = load_run_config(run, changes)
+        trained, changes = (config, run), []
+        data = config.model_dump(mode="json", include=set(ProbeSettings.model_fields))
+        set_thread_environment(config.runtime)
 
-    return request_probe(config, chosen, run=run, **files)
+    # All else is said by options.
+    data |= _models(trained, given)
+    file = Path(given.get("responses") or given["samples.reference"])
+    name = f"probe-{file.name.partition('.')[0] or 'responses'}"
+    data["out"] = name if run is None else str(run.path / name)
+    if "fields" in given:
+        given["fields"] = parse_fields(given["fields"])
+    said = [
+        Override(text=_OPTIONS[key], keys=tuple(key.split(".")), value=str(value) if isinstance(value, Path) else value)
+        for key, value in given.items()
+    ]
+    recipe = load_settings(ProbeRecipe, [*said, *changes], data=data)
+
+    from swerve.probe.from_files import plan_files
+    from swerve.probe.steps import probe_in_steps
+
+    progress, plan = main_progress(), plan_files(recipe, trained)
+    summary = probe_in_steps(plan, progress=progress)
+    if is_main_process():
+        progress.note(f"tables: {plan.path}")
+        print_result(summary, "\n".join(probe_lines(summary)), as_json=as_json)
 
 
-def _check_models_named(models: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless reference and checkpoints are named, as they must be where there is no run."""
-    given = {"--reference": models["reference"], "--checkpoint": models["checkpoints"]}
-    missing = [f"{name} MODEL" for name, value in given.items() if not value]
-    if missing:
+def _models(trained: tuple[Config, RunDirectory] | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Take the names of models out of the options; return the keys of a recipe that say them.
+
+    A run has models for those that no option names: the reference, and the stage that `probe.checkpoints` says.
+
+    Raises:
+        ConfigError: without a run one is not named, or two have the same name.
+        CheckpointError: there is no such model.
+    """
+    from swerve.cli.runs import resolve_model
+
+    reference, baseline = given.pop("reference", None), given.pop("baseline", None)
+    named, others = given.pop("checkpoints", []), list[str]()
+    run = None
+    if trained is None:
+        missing = [
+            f"{option} MODEL" for option, value in (("--reference", reference), ("--checkpoint", named)) if not value
+        ]
+        if missing:
+            raise ConfigError(
+                f"without RUN {' and '.join(missing)} must be given; MODEL is a folder, RUN:LABEL or a name on the hub"
+            )
+    else:
+        from swerve.probe.from_run import run_checkpoints, run_reference
+
+        config, run = trained
+        reference = reference or run_reference(config, run).label
+        baseline = baseline or config.probe.baseline
+        others = [] if named else [checkpoint.label for checkpoint in run_checkpoints(config, run)]
+
+    # Checkpoints of the run come by step, others in the order given.
+    first = resolve_model(reference, run=run)
+    checkpoints = [resolve_model(text, run=run) for text in [*named, *others]]
+    if others:
+        checkpoints = [model for model in checkpoints if model.path != first.path]
+    if all(model.step is not None for model in checkpoints):
+        checkpoints.sort(key=lambda model: model.step or 0)
+    before = [resolve_model(baseline, run=run)] if baseline else []
+    models = [*before, first, *checkpoints]
+    labels = [model.label for model in models]
+    repeated = next((label for label in labels if labels.count(label) > 1), None)
+    if repeated is not None:
         raise ConfigError(
-            f"without RUN {' and '.join(missing)} must be given; MODEL is a folder, RUN:LABEL or a name on the hub"
+            f"two models are called '{repeated}'; give them different names, as in --checkpoint late=MODEL (also for "
+            "--reference and --baseline)"
         )
+
+    # Biographies count training steps where all models are of one run and their steps increase.
+    steps = [model.step for model in models if model.step is not None]
+    increase = len(steps) == len(models) and all(early < late for early, late in pairwise(steps))
+    return {
+        "models": {model.label: str(model.path) for model in models},
+        "reference": first.label,
+        "baseline": before[0].label if before else None,
+        "checkpoints": [model.label for model in checkpoints],
+        "steps": dict(zip(labels, steps, strict=True)) if increase else {},
+    }

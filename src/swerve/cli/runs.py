@@ -12,9 +12,8 @@ from pathlib import Path
 
 from swerve.artifacts.run import RunDirectory
 from swerve.cli.console import console_progress
-from swerve.config import Config
+from swerve.config import Config, RuntimeConfig
 from swerve.errors import ArtifactError, CheckpointError, ConfigError, nearest
-from swerve.probe.request import NamedModel, name_checkpoint
 from swerve.progress import Progress, SilentProgress
 from swerve.recipes.loader import check_recorded_config, load_config
 
@@ -60,15 +59,15 @@ def main_progress() -> Progress:
     return console_progress(sys.stderr) if is_main_process() else SilentProgress()
 
 
-def set_thread_environment(config: Config) -> None:
+def set_thread_environment(runtime: RuntimeConfig) -> None:
     """Choose OpenMP's threads before torch is imported, unless the user did.
 
     Waiting threads sleep: with a model so small that each kernel takes microseconds, spinning ones cost more than they
     save.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if config.runtime.threads is not None:
-        os.environ.setdefault("OMP_NUM_THREADS", str(config.runtime.threads))
+    if runtime.threads is not None:
+        os.environ.setdefault("OMP_NUM_THREADS", str(runtime.threads))
 
 
 def free_run_path(path: Path) -> Path:
@@ -162,6 +161,17 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(#[\w./-]+)?")
 _INITIAL = ("0", "base")
 """How the model that a run began with is called."""
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """A model with its label in tables."""
+
+    label: str
+    path: Path | str
+    """Folder in the Hugging Face layout, or `owner/name` with an optional `#revision`."""
+    step: int | None = None
+    """Global step, where it is a checkpoint of the run at hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +270,8 @@ def resolve_model(text: str, *, run: RunDirectory | None = None) -> NamedModel:
     if initial is not None:
         return NamedModel(label=label or _INITIAL[1], path=initial, step=0 if run is not None else None)
     if run is not None and not path.exists() and not {":", "/"} & set(name):
-        return name_checkpoint(run.select_checkpoint(name), label)
+        checkpoint = run.select_checkpoint(name)
+        return NamedModel(label=label or checkpoint.label, path=checkpoint.path, step=checkpoint.step)
     if _HUB_NAME.fullmatch(name) and not path.exists() and not Path(path.parts[0]).exists():
         return NamedModel(label=label or name.partition("#")[0].rpartition("/")[2], path=name)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,12 @@ _ALWAYS = ("tokens", "topk", "spikes", "interventions")
 """Written even when empty: what the report reads."""
 
 
-def execute_in(directory: RunDirectory, plan: ProbePlan, *, progress: Progress, world: World) -> ProbeSummary | None:
+def execute_in(plan: ProbePlan, *, progress: Progress, world: World) -> ProbeSummary | None:
     """Execute a plan with the processes of a world: the first one locks the directory and writes; None for others."""
     if not world.is_main:
         worker(plan, world=world)
         return None
-    with directory.lock():
+    with RunDirectory(Path(plan.recipe.out)).lock():
         return execute(plan, progress=progress, world=world)
 
 

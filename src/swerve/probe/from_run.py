@@ -5,33 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from swerve.artifacts.probe_summary import Compared, ProbeSummary
+from swerve.artifacts.probe_summary import ProbeSummary
 from swerve.artifacts.run import BASE, CheckpointRef, RunDirectory
 from swerve.config import Config, PretrainedModel
 from swerve.errors import CheckpointError, ConfigError
 from swerve.models.model_folder import load_tokenizer, resolve_device
-from swerve.models.sources import CheckpointSource, base_checkpoint, checkpoint_source
+from swerve.models.sources import base_checkpoint
 from swerve.probe.execute import execute_in
-from swerve.probe.findings.parts import Intervals
+from swerve.probe.from_files import model_sources
 from swerve.probe.model_checks import check_models
-from swerve.probe.plan import ProbePlan
-from swerve.probe.rollouts.population import (
-    POPULATION,
-    Selection,
-    check_same_settings,
-    probe_sequences,
-    read_evaluated,
-    select_rollouts,
-)
+from swerve.probe.plan import ProbePlan, compare_selected
+from swerve.probe.recipe import ProbeRecipe, ProbeSettings, SamplesFrom
+from swerve.probe.rollouts.population import check_same_settings, probe_sequences, read_evaluated, select_rollouts
 from swerve.probe.rollouts.recorded import training_rollouts
+from swerve.probe.rollouts.selection import POPULATION
 from swerve.problems import load_family
 from swerve.progress import Progress
 from swerve.prompts import encode_prompts, template_arguments, with_beginnings
 from swerve.recipes.epochs import with_steps
 from swerve.rewards.checks import check_graders
 from swerve.seeds import derive_seed
-from swerve.statistics.hypothesis_tests import mcnemar
-from swerve.types import Problem, Prompt
 from swerve.world import joined_world
 
 
@@ -55,155 +48,149 @@ def probe_run(config: Config, run: RunDirectory, *, progress: Progress) -> Probe
         plan = plan_run(config, run)
         if world.is_main:
             check_models(plan, progress=progress)
-        return execute_in(run, plan, progress=progress, world=world)
+        return execute_in(plan, progress=progress, world=world)
 
 
 def plan_run(config: Config, run: RunDirectory) -> ProbePlan:
     """Return what a run's configuration asks to probe; nothing is written and no model is loaded."""
-    return _Planner(config, run).plan()
+    recipe, weights, notes = run_recipe(config, run)
+    reference, final = (run_checkpoint(config, run, name) for name in (recipe.reference, recipe.final_name))
+    tokenizer = load_tokenizer(reference.path)
+    family = load_family(config.task)
+    heldout = with_beginnings(
+        tokenizer, family.problems("heldout", seed=derive_seed(config.seed, "problems")), template_arguments(config)
+    )
+    check_graders(heldout)
+
+    # The headline population and those beside it are completions of the two models' evaluations.
+    check_same_settings(run, reference, final)
+    evaluated = (read_evaluated(run, reference), read_evaluated(run, final))
+    if reference.path == final.path:
+        raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
+    selection = select_rollouts(*evaluated, config.probe, tie_seed=recipe.tie_seed)
+    sequences = probe_sequences(
+        selection.rollouts, family=family, tokenizer=tokenizer, problems={problem.id: problem for problem in heldout}
+    )
+    signals: Sequence[Any] = ()
+    if "training" in config.probe.populations:
+        recorded = training_rollouts(
+            config,
+            run,
+            stage=probed_stage(config),
+            family=family,
+            tokenizer=tokenizer,
+            max_rollouts=config.probe.max_other_rollouts,
+            first_id=len(sequences),
+        )
+        sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, [*notes, *recorded.notes]
+
+    # Cross-sampling draws from all held-out problems that were evaluated, not from those that were selected.
+    asked = heldout[: config.eval.num_problems] if config.probe.cross_sampling.max_problems else ()
+    return ProbePlan(
+        recipe=recipe,
+        sources=model_sources(recipe),
+        compared=compare_selected(recipe, selection, weights_sha256=weights),
+        sequences=tuple(sequences),
+        population=POPULATION,
+        prompts=encode_prompts(tokenizer, asked, template_arguments(config)),
+        signals=signals,
+        notes=tuple(notes),
+    )
 
 
-class _Planner:
-    def __init__(self, config: Config, run: RunDirectory) -> None:
-        self._config, self._run = config, run
-        probe = config.probe
-        labels = [stage.label for stage in config.stages]
-        before = labels[-2] if len(labels) > 1 else BASE
-        if probe.reference is None and before == BASE and not isinstance(config.model, PretrainedModel):
-            raise ConfigError("the recipe has one stage only: name the checkpoint to compare with in probe.reference")
-        self._stage = probe.checkpoints or labels[-1]
-        self._reference = self._evaluated(probe.reference or before, "probe.reference")
-        self._final = self._evaluated(probe.final or labels[-1], "probe.final")
-        compared = _compared_checkpoints(run, self._stage, self._final)
-        self._checkpoints = tuple(one for one in compared if one.path != self._reference.path)
-        self._notes: tuple[str, ...] = ()
-        self._baseline = self._find_baseline() if "baseline" in probe.pairs else None
-        self._family = load_family(config.task)
+def run_recipe(config: Config, run: RunDirectory) -> tuple[ProbeRecipe, dict[str, str], list[str]]:
+    """Return a run's probe as a recipe, the digests of the weights by name, and what has to be left out.
 
-    def _find_baseline(self) -> CheckpointRef | None:
-        """Return the baseline that is named, else what the reference's stage began with; nothing for the base."""
-        if self._config.probe.baseline is not None:
-            return self._checkpoint(self._config.probe.baseline)
-        labels = [stage.label for stage in self._config.stages]
-        if self._reference.stage not in labels:
-            return None
-        place = labels.index(self._reference.stage)
-        if place == 0:
-            try:
-                return base_checkpoint(self._config)
-            except CheckpointError as error:  # nobody asked for it
-                self._notes = (f"the model before training is left out: {error}",)
-                return None
-        earlier = [one for one in self._run.checkpoints() if one.stage == labels[place - 1] and one.final]
-        return earlier[-1] if earlier else None
-
-    def _checkpoint(self, selector: str) -> CheckpointRef:
-        """Return a checkpoint of the run, or the model that it began with."""
-        is_base = selector == BASE and selector not in [stage.label for stage in self._config.stages]
-        base = base_checkpoint(self._config) if is_base else None
-        return base or self._run.select_checkpoint(selector)
-
-    def _evaluated(self, selector: str, key: str) -> CheckpointRef:
-        checkpoint = self._checkpoint(selector)
+    Raises:
+        CheckpointError: a checkpoint that `config.probe` names is missing, or is not evaluated.
+        ConfigError: the recipe has a single stage and `probe.reference` is not set.
+    """
+    reference = run_reference(config, run)
+    final = run_checkpoint(config, run, config.probe.final or config.stages[-1].label)
+    for checkpoint, key in ((reference, "probe.reference"), (final, "probe.final")):
         if not checkpoint.scheduled:
             raise CheckpointError(
                 f"{key}: {checkpoint.label} only serves resuming and is not evaluated; name a scheduled one"
             )
-        return checkpoint
-
-    def plan(self) -> ProbePlan:
-        config, run = self._config, self._run
-        tokenizer = load_tokenizer(self._reference.path)
-        heldout = with_beginnings(
-            tokenizer,
-            self._family.problems("heldout", seed=derive_seed(config.seed, "problems")),
-            template_arguments(config),
-        )
-        check_graders(heldout)
-        check_same_settings(run, self._reference, self._final)
-        reference, final = read_evaluated(run, self._reference), read_evaluated(run, self._final)
-        if self._reference.path == self._final.path:
-            raise ConfigError(f"probe.reference and probe.final are both {final.label}; name two checkpoints")
-        selection = select_rollouts(reference, final, config.probe, tie_seed=self._tie_seed)
-        sequences = probe_sequences(
-            selection.rollouts, family=self._family, tokenizer=tokenizer, problems={one.id: one for one in heldout}
-        )
-        signals: Sequence[Any] = ()
-        notes = self._notes
-        if "training" in config.probe.populations:
-            recorded = training_rollouts(
-                config,
-                run,
-                stage=self._stage,
-                family=self._family,
-                tokenizer=tokenizer,
-                max_rollouts=config.probe.max_other_rollouts,
-                first_id=len(sequences),
-            )
-            sequences, signals, notes = [*sequences, *recorded.sequences], recorded.signals, (*notes, *recorded.notes)
-        return ProbePlan(
-            settings=config.probe,
-            runtime=config.runtime,
-            rollout=config.rollout,
-            seed=config.seed,
-            confidence=config.eval.confidence,
-            max_new_tokens=config.max_new_tokens,
-            reference=self._source(self._reference),
-            checkpoints=tuple(map(self._source, self._checkpoints)),
-            final=self._final.label,
-            steps={one.label: one.step for one in (self._reference, *self._run.checkpoints())},
-            baseline=None if self._baseline is None else self._source(self._baseline),
-            sequences=tuple(sequences),
-            population=POPULATION,
-            path=run.probe_path,
-            compared=self._compared(selection),
-            prompts=self._prompts(tokenizer, heldout),
-            signals=signals,
-            notes=notes,
-        )
-
-    @property
-    def _tie_seed(self) -> int:
-        return derive_seed(self._config.seed, "probe", "split", "ties")
-
-    def _compared(self, selection: Selection) -> Compared:
-        config = self._config
-        compared = (self._reference, *self._checkpoints)
-        intervals = Intervals(confidence=config.eval.confidence)
-        return Compared(
-            reference=self._reference.label,
-            final=self._final.label,
-            baseline=None if self._baseline is None else self._baseline.label,
-            checkpoints=tuple(checkpoint.label for checkpoint in self._checkpoints),
-            weights_sha256={one.label: one.weights_sha256 for one in compared},
-            num_problems=selection.num_problems,
-            num_reference_wrong=selection.num_reference_wrong,
-            num_reference_wrong_final_right=selection.num_reference_wrong_final_right,
-            selection=config.probe.selection,
-            num_ties=selection.num_ties if config.probe.selection == "split" else None,
-            tie_seed=self._tie_seed if config.probe.selection == "split" else None,
-            mcnemar=mcnemar(selection.reference_right, selection.final_right, confidence=config.eval.confidence),
-            reselected=intervals.share(selection.reselected),
-        )
-
-    def _source(self, checkpoint: CheckpointRef) -> CheckpointSource:
-        return checkpoint_source(checkpoint.label, checkpoint.path, self._config.runtime)
-
-    def _prompts(self, tokenizer: Any, heldout: Sequence[Problem]) -> list[Prompt]:
-        """Return the held-out problems that cross-sampling draws from: all of them, not those that were selected."""
-        config = self._config
-        if not config.probe.cross_sampling.max_problems:
-            return []
-        return encode_prompts(tokenizer, heldout[: config.eval.num_problems], template_arguments(config))
+    checkpoints = run_checkpoints(config, run)
+    if all(checkpoint.path != final.path for checkpoint in checkpoints):
+        checkpoints = sorted([*checkpoints, final], key=lambda checkpoint: checkpoint.step)
+    checkpoints = [checkpoint for checkpoint in checkpoints if checkpoint.path != reference.path]
+    baseline, notes = _baseline(config, run, reference)
+    compared = [reference, *checkpoints]
+    samples = (run.evaluation_path(checkpoint).with_suffix(".parquet") for checkpoint in (reference, final))
+    recipe = ProbeRecipe(
+        **{name: getattr(config, name) for name in ProbeSettings.model_fields},
+        models={checkpoint.label: str(checkpoint.path) for checkpoint in (*compared, *baseline)},
+        reference=reference.label,
+        baseline=baseline[0].label if baseline else None,
+        checkpoints=tuple(checkpoint.label for checkpoint in checkpoints),
+        final=final.label,
+        steps={checkpoint.label: checkpoint.step for checkpoint in (reference, *run.checkpoints())},
+        samples=SamplesFrom(**dict(zip(("reference", "final"), map(str, samples), strict=True))),
+        out=str(run.path),
+    )
+    return recipe, {checkpoint.label: checkpoint.weights_sha256 for checkpoint in compared}, notes
 
 
-def _compared_checkpoints(run: RunDirectory, stage: str, final: CheckpointRef) -> tuple[CheckpointRef, ...]:
-    """Return the stage's scheduled checkpoints and the final one, by step."""
-    known = run.checkpoints()
-    chosen = [one for one in known if one.stage == stage and one.scheduled]
+def probed_stage(config: Config) -> str:
+    """Return the stage whose checkpoints are compared with the reference."""
+    return config.probe.checkpoints or config.stages[-1].label
+
+
+def run_checkpoint(config: Config, run: RunDirectory, selector: str) -> CheckpointRef:
+    """Return a checkpoint of a run, or the model that it began with.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    is_base = selector == BASE and selector not in [stage.label for stage in config.stages]
+    base = base_checkpoint(config) if is_base else None
+    return base or run.select_checkpoint(selector)
+
+
+def run_reference(config: Config, run: RunDirectory) -> CheckpointRef:
+    """Return what a run's checkpoints are compared with: as named, else the last of the stage before the last.
+
+    Raises:
+        CheckpointError: there is none.
+        ConfigError: there is one stage only, and none is named.
+    """
+    before = config.stages[-2].label if len(config.stages) > 1 else BASE
+    if config.probe.reference is None and before == BASE and not isinstance(config.model, PretrainedModel):
+        raise ConfigError("the recipe has one stage only: name the checkpoint to compare with in probe.reference")
+    return run_checkpoint(config, run, config.probe.reference or before)
+
+
+def run_checkpoints(config: Config, run: RunDirectory) -> list[CheckpointRef]:
+    """Return the scheduled checkpoints of the stage that is probed, by step.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    known, stage = run.checkpoints(), probed_stage(config)
+    chosen = [checkpoint for checkpoint in known if checkpoint.stage == stage and checkpoint.scheduled]
     if not chosen:
-        stages = ", ".join(dict.fromkeys(one.stage for one in known))
+        stages = ", ".join(dict.fromkeys(checkpoint.stage for checkpoint in known)) or "none"
         raise CheckpointError(f"{run.path} has no checkpoint of a stage '{stage}' (probe.checkpoints); it has {stages}")
-    if all(one.path != final.path for one in chosen):
-        chosen.append(final)
-    return tuple(sorted(chosen, key=lambda one: one.step))
+    return chosen
+
+
+def _baseline(config: Config, run: RunDirectory, reference: CheckpointRef) -> tuple[list[CheckpointRef], list[str]]:
+    """Return the baseline that is named, else what the reference's stage began with, if any; and why there is none."""
+    labels = [stage.label for stage in config.stages]
+    if "baseline" not in config.probe.pairs:
+        return [], []
+    if config.probe.baseline is not None:
+        return [run_checkpoint(config, run, config.probe.baseline)], []
+    if reference.stage not in labels:
+        return [], []
+    place = labels.index(reference.stage)
+    if place > 0:
+        ends = [one for one in run.checkpoints() if one.stage == labels[place - 1] and one.final]
+        return ends[-1:], []
+    try:
+        base = base_checkpoint(config)
+    except CheckpointError as error:  # nobody asked for it
+        return [], [f"the model before training is left out: {error}"]
+    return [base] if base else [], []

@@ -1,20 +1,55 @@
-"""`probe.yaml`: one file that says everything of a probe of any models. Free of torch."""
+"""What a probe is asked for: models, rollouts, settings and a place. `probe.yaml` says it. Free of torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from swerve.config import EvalConfig, ProbeConfig, ReportConfig, RolloutConfig, RuntimeConfig
 from swerve.config.sampling import Sampling
 from swerve.errors import nearest
-from swerve.probe.request import ProbeSettings, SampleFiles, SelectionName
-from swerve.settings import Model
+from swerve.problems import TaskConfig
+from swerve.seeds import derive_seed
+from swerve.settings import Model, PositiveInt
 
 StepName = Literal["prepare", "sample", "divergence", "analysis", "figures", "report"]
 STEPS: tuple[StepName, ...] = get_args(StepName)
 """In their order."""
+
+SelectionName = Literal[
+    "reference_wrong_final_right",
+    "reference_right_final_right",
+    "reference_wrong_final_wrong",
+    "reference_right_final_wrong",
+    "all",
+]
+SELECTIONS: Mapping[SelectionName, tuple[bool, bool] | None] = {
+    "reference_wrong_final_right": (False, True),
+    "reference_right_final_right": (True, True),
+    "reference_wrong_final_wrong": (False, False),
+    "reference_right_final_wrong": (True, False),
+    "all": None,
+}
+"""Which rollouts of the reference are the headline population: whether reference and final have the problem right."""
+
+
+class ProbeSettings(Model):
+    """What the recipe of a probe and that of a training both say, by the same names."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    max_new_tokens: PositiveInt | None = None
+    """Longest completion of the causal tests; null: as many tokens as the longest response has."""
+    task: TaskConfig | None = None
+    """Its grader judges the responses and the causal tests; null: the graders that the problems name."""
+    rollout: RolloutConfig = RolloutConfig()
+    """The engine of the causal tests."""
+    eval: EvalConfig = EvalConfig()
+    probe: ProbeConfig = ProbeConfig()
+    report: ReportConfig = ReportConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
 
 
 class SamplesFrom(Model):
@@ -23,11 +58,11 @@ class SamplesFrom(Model):
     reference: str
     """Samples of the reference: a file of `swerve sample`, or of responses."""
     final: str
-    """Samples of the last checkpoint."""
+    """Samples of the final checkpoint."""
 
 
 class ProbeRecipe(ProbeSettings):
-    """What `probe.yaml` says: models, rollouts, settings, and where the results go."""
+    """What `probe.yaml` says, and what the probe of a run is: models, rollouts, settings, and where results go."""
 
     models: dict[str, str] = Field(min_length=2)
     """Name in tables -> a folder, `RUN:LABEL` or `owner/name#revision`; in order of training."""
@@ -36,13 +71,17 @@ class ProbeRecipe(ProbeSettings):
     baseline: str | None = None
     """Name of a model from before the reference, which the reference is compared with."""
     checkpoints: tuple[str, ...] = ()
-    """Names of the models that are compared with the reference, the last one is the final one; empty: all others."""
+    """Names of the models that are compared with the reference, in order; empty: all others."""
+    final: str | None = None
+    """Name of the checkpoint that the headline metrics are about; null: the last one."""
+    steps: dict[str, int] = Field(default_factory=dict)
+    """Training steps of the models by name, for biographies; empty: their order."""
     responses: str | None = None
     """A file of responses, of which every one is read."""
     samples: SamplesFrom | None = None
     """Two files of samples, from which rollouts are chosen; null, with `sample`: `OUT-samples/NAME.parquet`."""
     sample: Sampling | None = None
-    """How the reference and the last checkpoint are sampled where the files are not there; needs `task`."""
+    """How the reference and the final checkpoint are sampled where the files are not there; needs `task`."""
     select: SelectionName = "reference_wrong_final_right"
     """Which rollouts are chosen from samples."""
     where: tuple[str, ...] = ()
@@ -58,7 +97,7 @@ class ProbeRecipe(ProbeSettings):
     out: str
     """Directory of the results."""
 
-    @field_validator("reference", "baseline", "checkpoints")
+    @field_validator("reference", "baseline", "checkpoints", "final")
     @classmethod
     def _check_names(cls, value: str | tuple[str, ...] | None, info: ValidationInfo) -> str | tuple[str, ...] | None:
         models = info.data.get("models", {})
@@ -78,24 +117,30 @@ class ProbeRecipe(ProbeSettings):
     @property
     def compared(self) -> tuple[str, ...]:
         """Names of the checkpoints."""
-        return self.checkpoints or tuple(one for one in self.models if one not in (self.reference, self.baseline))
+        others = (name for name in self.models if name not in (self.reference, self.baseline))
+        return self.checkpoints or tuple(others)
 
     @property
-    def sampled(self) -> tuple[str, str]:
-        """Names of the models whose samples rollouts are chosen from: the reference and the final one."""
-        return self.reference, self.compared[-1]
+    def used(self) -> tuple[str, ...]:
+        """Names of all models that are compared, in order of training."""
+        return (*([self.baseline] if self.baseline else []), self.reference, *self.compared)
 
     @property
-    def samples_folder(self) -> Path:
-        """Where samples go that no `samples` names."""
-        return Path(f"{self.out}-samples")
+    def final_name(self) -> str:
+        """Name of the checkpoint that the headline metrics are about."""
+        return self.final or self.compared[-1]
 
     @property
-    def sample_files(self) -> SampleFiles | None:
-        """The files that rollouts are chosen from; None where responses are given."""
+    def tie_seed(self) -> int:
+        """Seed of the draws where as many samples of a problem are right as wrong."""
+        return derive_seed(self.seed, "probe", "split", "ties")
+
+    @property
+    def sample_files(self) -> tuple[Path, Path] | None:
+        """Samples of the reference and of the final checkpoint; None where responses are given."""
         if self.responses is not None:
             return None
-        made = (self.samples_folder / f"{name}.parquet" for name in self.sampled)
-        given = (self.samples.reference, self.samples.final) if self.samples else made
-        first, last = map(Path, given)
-        return SampleFiles(reference=first, final=last, selection=self.select, where=self.where)
+        if self.samples is not None:
+            return Path(self.samples.reference), Path(self.samples.final)
+        folder = Path(f"{self.out}-samples")
+        return folder / f"{self.reference}.parquet", folder / f"{self.final_name}.parquet"

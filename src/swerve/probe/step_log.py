@@ -18,7 +18,6 @@ from swerve.progress import Progress
 from swerve.version import __version__
 
 _Result = TypeVar("_Result")
-_LOG = "steps.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,8 @@ class StepLog:
 
     path: Path
     progress: Progress
+    writes: bool = True
+    """False for the other processes of several, which share the work and say nothing."""
 
     def is_done(self, step: StepName, key: str) -> bool:
         """Whether a step was done with the same digest."""
@@ -34,6 +35,8 @@ class StepLog:
 
     def do(self, step: StepName, key: str, work: Callable[[], _Result]) -> _Result:
         """Do a step, note how long it took, and remember it."""
+        if not self.writes:
+            return work()
         started = time.monotonic()
         result = work()
         write_sealed(self.path, {**self._read(), step: key})
@@ -42,7 +45,8 @@ class StepLog:
 
     def skip(self, step: StepName) -> None:
         """Note that a step is done already."""
-        self.progress.note(f"{step}: skipped, it is done")
+        if self.writes:
+            self.progress.note(f"{step}: skipped, it is done")
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -51,9 +55,9 @@ class StepLog:
             return {}
 
 
-def step_log(probe_path: Path, progress: Progress) -> StepLog:
+def step_log(probe_path: Path, progress: Progress, *, writes: bool = True) -> StepLog:
     """Return the log of a probe's directory."""
-    return StepLog(probe_path / _LOG, progress)
+    return StepLog(probe_path / "steps.json", progress, writes)
 
 
 def report_key(probe_path: Path, options: ReportConfig) -> str:

@@ -1,41 +1,49 @@
-"""A probe of responses step by step: what is done and still valid is not done again."""
+"""A probe of files step by step: what is done and still valid is not done again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 
 import torch
 
 from swerve.artifacts.parts import digest_of
-from swerve.artifacts.probe_summary import ProbeSummary, read_summary
+from swerve.artifacts.probe_summary import Compared, ProbeSummary, Selected, read_summary
+from swerve.artifacts.run import PROBED, RunDirectory
 from swerve.errors import ArtifactError, ConfigError
 from swerve.models.model_folder import resolve_device
 from swerve.probe.engine.measured import measure_plan, plan_pairs
 from swerve.probe.execute import execute_in
-from swerve.probe.from_responses import check_unoccupied, choice_line, plan_responses, record_probe
 from swerve.probe.model_checks import check_models
 from swerve.probe.plan import ProbePlan
 from swerve.probe.recipe import StepName
-from swerve.probe.response_request import ProbeRequest
-from swerve.probe.step_log import StepLog, step_log
+from swerve.probe.rollouts.samples import table_line
+from swerve.probe.step_log import step_log
 from swerve.progress import Progress
 from swerve.rewards.checks import grading_of
 from swerve.version import __version__
-from swerve.world import World, joined_world
+from swerve.world import joined_world
 
 
 def probe_in_steps(
-    request: ProbeRequest, steps: Collection[StepName], *, progress: Progress, started: float
+    plan: ProbePlan,
+    steps: Collection[StepName] = ("divergence", "analysis"),
+    *,
+    progress: Progress,
+    started: float | None = None,
 ) -> ProbeSummary | None:
     """Check everything, then do those of `divergence` and `analysis` that are asked for and not done.
 
-    The statistics of every token stay in the directory, so that the analysis can be repeated with other settings and no
-    model is run over the rollouts again.
+    Writes the tables and `summary.json` to `probe/` of the recipe's directory, and a `run.json` with which `swerve
+    report` can show them. Interrupted, it continues where it stopped the next time. With `plan.keep_statistics` the
+    statistics of every token stay, so that the analysis can be repeated with other settings and no model is run over
+    the rollouts again.
 
     Args:
-        request: what is asked for.
+        plan: what is asked for.
         steps: `prepare` is always done.
         progress: told of every step.
         started: `time.monotonic()` when the files began to be read.
@@ -44,67 +52,90 @@ def probe_in_steps(
         The summary, if there is a valid one in the end; None also for other processes than the first.
 
     Raises:
-        ConfigError: the analysis is asked for without the divergence, which is not done.
-        SwerveError: as `probe_responses`.
+        ConfigError: something else is in the directory, or the analysis is asked for without the divergence, which is
+            not done.
+        MismatchError: the models have different tokenizers or vocabularies.
+        ArtifactError: another process works in the directory.
     """
-    plan = replace(plan_responses(request), keep_statistics=True)
-    check_unoccupied(request.out)
-    log = step_log(plan.path, progress)
-    device, timeout = resolve_device(request.config.runtime.device), request.config.runtime.collective_timeout
-    with joined_world(device, timeout=timeout) as world:
+    out = RunDirectory(Path(plan.recipe.out))
+    _check_unoccupied(out)
+    with joined_world(resolve_device(plan.runtime.device), timeout=plan.runtime.collective_timeout) as world:
+        log = step_log(plan.path, progress, writes=world.is_main)
         if world.is_main:
-            if request.chosen is not None:
-                progress.note(choice_line(plan.compared, request.chosen))
+            if plan.compared.selected is not None:
+                progress.note(_choice_line(plan.compared, plan.compared.selected))
             check_models(plan, progress=progress)
-            progress.note(f"prepare: done in {time.monotonic() - started:.1f} s")
+            if started is not None:
+                progress.note(f"prepare: done in {time.monotonic() - started:.1f} s")
+
+        # What is done with the same models, rollouts and settings is not done again.
         divergence, analysis = divergence_key(plan), analysis_key(plan)
-        has_divergence = log.is_done("divergence", divergence) and plan.states_path.is_dir()
-        summary = _valid_summary(request, log, analysis)
-        if "analysis" in steps and summary is None and not has_divergence and "divergence" not in steps:
+        is_measured = log.is_done("divergence", divergence) and plan.states_path.is_dir()
+        summary = _intact_summary(out) if log.is_done("analysis", analysis) else None
+        if "analysis" in steps and summary is None and not is_measured and "divergence" not in steps:
             raise ConfigError("the step analysis needs the step divergence, which is not done; add it to --steps")
         world.barrier()  # all have looked before anything changes
         if world.is_main and {"divergence", "analysis"} & set(steps):
-            record_probe(plan, request)
-        world.barrier()
+            _record_probe(plan, out)
+        world.barrier()  # a directory can only be made where nobody has put anything yet
+
         if "divergence" in steps:
-            _measured(plan, log, divergence, world, is_done=has_divergence or summary is not None)
-        if "analysis" in steps and summary is None:
-            return _analysed(request, plan, log, analysis, world)
-        if "analysis" in steps and world.is_main:
-            log.skip("analysis")
+            if is_measured or summary is not None or not plan.headline:
+                log.skip("divergence")
+            else:
+                log.do(
+                    "divergence",
+                    divergence,
+                    lambda: measure_plan(plan, store=plan.states_path, world=world, progress=progress),
+                )
+        if "analysis" in steps:
+            if summary is not None:
+                log.skip("analysis")
+            else:
+                summary = log.do("analysis", analysis, lambda: execute_in(plan, progress=progress, world=world))
     return summary
 
 
-def _measured(plan: ProbePlan, log: StepLog, key: str, world: World, *, is_done: bool) -> None:
-    if is_done or not plan.headline:
-        if world.is_main:
-            log.skip("divergence")
+def _intact_summary(out: RunDirectory) -> ProbeSummary | None:
+    """Return the summary if its tables are those that were written with it."""
+    with suppress(ArtifactError):
+        return read_summary(out)
+    return None
+
+
+def _check_unoccupied(out: RunDirectory) -> None:
+    """Raise ConfigError unless `out` is new, empty, or another probe of files, which this one replaces."""
+    if (out.path / "run.json").is_file():
+        if out.read_provenance().get("status") != PROBED:
+            raise ConfigError(f"{out.path} is a run, whose own probe would be lost; choose a directory with --out")
+    elif out.path.exists() and not (out.path.is_dir() and not any(out.path.iterdir())):
+        raise ConfigError(f"{out.path} exists and is no probe of responses; choose another directory with --out")
+
+
+def _choice_line(compared: Compared, selected: Selected) -> str:
+    """Return the table of right and wrong, by which rollouts were chosen, with its test."""
+    counts = (selected.both_right, selected.only_reference_right, selected.only_final_right, selected.both_wrong)
+    test = compared.mcnemar
+    p_value = "" if test is None or test.p_value is None else f" (McNemar p {test.p_value:.2g})"
+    return f"{table_line(counts, (compared.reference, compared.final))}{p_value}"
+
+
+def _record_probe(plan: ProbePlan, out: RunDirectory) -> None:
+    """Say in `run.json` what is probed, unless another process is at work there."""
+    compared = plan.compared
+    file = compared.responses if compared.selected is None else compared.selected.reference
+    record = {
+        "status": PROBED,
+        "name": out.path.name,
+        "swerve_version": __version__,
+        "seed": plan.seed,
+        "responses": "" if file is None else str(file.path),
+    }
+    if not (out.path / "run.json").is_file():
+        out.create(config_yaml="", provenance=record)
         return
-
-    def work() -> None:
-        measure_plan(plan, store=plan.states_path, world=world, progress=log.progress)
-
-    if world.is_main:
-        log.do("divergence", key, work)
-    else:
-        work()
-
-
-def _analysed(request: ProbeRequest, plan: ProbePlan, log: StepLog, key: str, world: World) -> ProbeSummary | None:
-    def work() -> ProbeSummary | None:
-        return execute_in(request.out, plan, progress=log.progress, world=world)
-
-    return log.do("analysis", key, work) if world.is_main else work()
-
-
-def _valid_summary(request: ProbeRequest, log: StepLog, key: str) -> ProbeSummary | None:
-    """Return the summary if it is that of the same plan, and its tables are those that were written with it."""
-    if not log.is_done("analysis", key):
-        return None
-    try:
-        return read_summary(request.out)
-    except ArtifactError:
-        return None
+    with out.lock():
+        out.write_provenance(record)
 
 
 def divergence_key(plan: ProbePlan) -> str:

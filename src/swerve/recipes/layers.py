@@ -82,13 +82,13 @@ class Layered:
         return tuple(overrides.values())
 
 
-def split_profile(overrides: Sequence[str]) -> tuple[Override | None, list[Override]]:
+def split_profile(overrides: Sequence[str | Override]) -> tuple[Override | None, list[Override]]:
     """Return the last `profile=NAME` of a command line, and the other overrides.
 
     >>> split_profile(["seed=1", "profile=tiny"])[0].value
     'tiny'
     """
-    parsed = [parse_override(text) for text in overrides]
+    parsed = [parse_override(one) if isinstance(one, str) else one for one in overrides]
     chosen = [one for one in parsed if one.keys == ("profile",)]
     return (chosen[-1] if chosen else None), [one for one in parsed if one.keys != ("profile",)]
 

@@ -17,7 +17,7 @@ from swerve.config import Config
 from swerve.errors import ConfigError
 from swerve.recipes.epochs import with_steps
 from swerve.recipes.files import RecipeUse
-from swerve.recipes.layers import Expand, Layered, read_layers, split_profile
+from swerve.recipes.layers import Expand, Layered, Override, read_layers, split_profile
 from swerve.recipes.schema import Origins, expand_shorthand, explain_errors
 from swerve.recipes.yaml_lines import emit_yaml
 
@@ -76,8 +76,15 @@ def load_document(
     return _validated(model, layers, overrides)
 
 
-def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings:
+def load_settings(
+    model: type[_Settings], overrides: Sequence[str | Override], *, data: Mapping[str, Any] | None = None
+) -> _Settings:
     """Return what `KEY=VALUE` overrides alone describe, where there is no recipe; all else has the model's defaults.
+
+    Args:
+        model: what it is read as.
+        overrides: as of `load_config`, or options of a command as the keys that they stand for.
+        data: JSON values that the overrides change.
 
     Raises:
         ConfigError: one line that names the override, the key and what is allowed.
@@ -86,10 +93,10 @@ def load_settings(model: type[_Settings], overrides: Sequence[str]) -> _Settings
     >>> load_settings(EvalConfig, ["num_problems=9"]).num_problems
     9
     """
-    return _validated(model, Layered(name="overrides", data={}, origins=()), overrides)
+    return _validated(model, Layered(name="overrides", data=data or {}, origins=()), overrides)
 
 
-def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str]) -> _Settings:
+def _validated(model: type[_Settings], layers: Layered, overrides: Sequence[str | Override]) -> _Settings:
     expand = _expand(model)
     chosen, rest = split_profile(overrides)
     for override in [*(layers.profile(chosen) if chosen else ()), *rest]:

@@ -18,11 +18,11 @@ from swerve.errors import ArtifactError, ConfigError, MismatchError
 from swerve.models.tiny import build_word_tokenizer
 from swerve.probe.rollouts.population import (
     Evaluated,
-    Selection,
     probe_sequences,
     read_evaluated,
     select_rollouts,
 )
+from swerve.probe.rollouts.selection import Selection
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import load_family
 from swerve.types import Problem, StepMark
@@ -112,7 +112,7 @@ def test_greedy_selection_keeps_the_order_and_counts() -> None:
         ("checkpoint_right", "rl-80", "d"),
         ("checkpoint_wrong", "rl-80", "c"),
     ]
-    assert (selection.num_problems, selection.num_reference_wrong) == (4, 3)
+    assert (len(selection.problem_ids), selection.num_reference_wrong) == (4, 3)
     assert selection.num_reference_wrong_final_right == 2
     assert (selection.reference_right, selection.final_right) == (
         (False, True, False, False),

@@ -8,16 +8,16 @@ import pytest
 from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError
-from swerve.probe.request import SELECTIONS
-from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.samples import ChosenRollouts, choose_rollouts, parse_conditions
+from swerve.probe.recipe import SELECTIONS
+from swerve.probe.rollouts.samples import choose_rollouts, parse_conditions
+from swerve.probe.rollouts.selection import Selection
 from swerve.types import Problem
 
 LABELS = ("dpo", "rl")
 NONE = ProbeConfig(populations=())
 
 
-def samples(*problems: tuple[str, str], length: int = 4, **more: Any) -> ImportedResponses:
+def samples(*problems: tuple[str, str], length: int = 4, **more: Any) -> list[Response]:
     """Samples of (problem, a mark for each: `+` right, `-` wrong); texts say which sample of which problem."""
     found = []
     for number, (name, marks) in enumerate(problems):
@@ -25,7 +25,7 @@ def samples(*problems: tuple[str, str], length: int = 4, **more: Any) -> Importe
         fields = {"question": name, "difficulty": float(number), "kind": f"level {number}", "metadata": metadata}
         problem = Problem(id=name, family="math", answer="1", **{**fields, **more})
         found += [_sequence(problem, index, mark == "+", length + index) for index, mark in enumerate(marks)]
-    return ImportedResponses(sequences=tuple(found), provenance={})
+    return found
 
 
 def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Response:
@@ -44,14 +44,14 @@ def _sequence(problem: Problem, index: int, correct: bool, length: int) -> Respo
     )
 
 
-def choose(reference: ImportedResponses, final: ImportedResponses, **changes: Any) -> ChosenRollouts:
+def choose(reference: list[Response], final: list[Response], **changes: Any) -> Selection:
     where = parse_conditions(changes.pop("where", ()))
-    usual: dict[str, Any] = {"labels": LABELS, "selection": "reference_wrong_final_right", "config": NONE}
+    usual: dict[str, Any] = {"labels": LABELS, "headline": "reference_wrong_final_right", "config": NONE}
     return choose_rollouts(reference, final, where=where, tie_seed=3, **{**usual, **changes})
 
 
-def texts(chosen: ChosenRollouts) -> list[tuple[str, str]]:
-    return [(one.population, one.text) for one in chosen.sequences]
+def texts(chosen: Selection) -> list[tuple[str, str]]:
+    return [(str(one.population), str(one.text)) for one in chosen.rollouts]
 
 
 CELLS = (("a", "-"), ("b", "+"), ("c", "-"), ("d", "+"))
@@ -70,13 +70,13 @@ AFTER = (("a", "+"), ("b", "+"), ("c", "-"), ("d", "-"))
 )
 def test_one_sample_of_each_decides_and_is_read(selection: str, expected: list[str]) -> None:
     assert set(SELECTIONS) >= {selection}
-    chosen = choose(samples(*CELLS), samples(*AFTER[::-1]), selection=selection)
+    chosen = choose(samples(*CELLS), samples(*AFTER[::-1]), headline=selection)
     assert texts(chosen) == [(selection, text) for text in expected]
     assert (chosen.rule, chosen.num_ties) == ("single", 0)
     assert chosen.reference_right == (False, True, False, True)
     assert chosen.final_right == (True, True, False, False)
-    assert {one.label for one in chosen.sequences} == {"dpo"}
-    assert [one.problem.id for one in chosen.prompts] == ["a", "b", "c", "d"]
+    assert {one.label for one in chosen.rollouts} == {"dpo"}
+    assert chosen.problem_ids == ("a", "b", "c", "d")
 
 
 def test_other_populations_stand_beside_it() -> None:
@@ -88,12 +88,11 @@ def test_other_populations_stand_beside_it() -> None:
         ("checkpoint_right", "a0"),
         ("checkpoint_wrong", "c0"),
     ]
-    assert [one.label for one in chosen.sequences] == ["dpo", "dpo", "dpo", "rl", "rl"]
-    assert [one.sequence_id for one in chosen.sequences] == [0, 1, 2, 3, 4]
-    right = choose(samples(*CELLS), samples(*AFTER), selection="reference_right_final_right", config=ProbeConfig())
+    assert [one.label for one in chosen.rollouts] == ["dpo", "dpo", "dpo", "rl", "rl"]
+    right = choose(samples(*CELLS), samples(*AFTER), headline="reference_right_final_right", config=ProbeConfig())
     assert {name for name, _ in texts(right)} >= {"reference_wrong", "reference_right"}
     assert ("reference_right", "d0") in texts(right)
-    wrong = choose(samples(*CELLS), samples(*AFTER), selection="reference_wrong_final_wrong", config=ProbeConfig())
+    wrong = choose(samples(*CELLS), samples(*AFTER), headline="reference_wrong_final_wrong", config=ProbeConfig())
     assert [text for name, text in texts(wrong) if name == "reference_wrong_final_wrong"] == ["c0"]
 
 
@@ -108,11 +107,11 @@ def test_what_is_read_did_not_decide() -> None:
 
 def test_ties_are_drawn_and_counted() -> None:
     many = [(f"p{number}", "+-+-") for number in range(60)]
-    chosen = choose(samples(*many), samples(*many), selection="all")
+    chosen = choose(samples(*many), samples(*many), headline="all")
     assert chosen.num_ties == 120
     assert 15 < sum(chosen.reference_right) < 45  # of 60, each by its own draw
     assert chosen.reference_right != chosen.final_right  # by the label too
-    assert choose(samples(*many), samples(*many), selection="all").reference_right == chosen.reference_right
+    assert choose(samples(*many), samples(*many), headline="all").reference_right == chosen.reference_right
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_ties_are_drawn_and_counted() -> None:
     ],
 )
 def test_conditions(where: list[str], expected: list[str]) -> None:
-    chosen = choose(samples(*CELLS), samples(*AFTER), selection="all", where=where)
+    chosen = choose(samples(*CELLS), samples(*AFTER), headline="all", where=where)
     assert [text for _, text in texts(chosen)] == expected
     assert len(chosen.reference_right) == len(expected)
 

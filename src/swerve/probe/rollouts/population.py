@@ -11,16 +11,13 @@ from swerve.artifacts.evaluation import check_evaluation
 from swerve.artifacts.files import read_json, read_sealed
 from swerve.artifacts.responses import EVALUATION_SCHEMA, Response, read_responses
 from swerve.artifacts.run import CheckpointRef, RunDirectory
-from swerve.config import PopulationName, ProbeConfig
+from swerve.config import ProbeConfig
 from swerve.errors import ArtifactError, ConfigError, MismatchError
+from swerve.probe.rollouts.selection import Selection, select
 from swerve.probe.rollouts.tokenise import marked_positions, token_spans
 from swerve.problems import ProblemFamily
 from swerve.rollout.groups import completion_text
-from swerve.seeds import derive_seed
 from swerve.types import Problem
-
-POPULATION = "reference_wrong_final_right"
-"""The population of the headline metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +28,6 @@ class Evaluated:
     greedy: tuple[Response, ...]
     samples: Mapping[str, tuple[Response, ...]]
     """By problem id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """The rollouts to read, and how they were found."""
-
-    rollouts: tuple[Response, ...]
-    """With population and label of the writer; the headline population first."""
-    num_problems: int
-    num_reference_wrong: int
-    num_reference_wrong_final_right: int
-    reference_right: tuple[bool, ...]
-    """Of every problem's greedy completion, in the order evaluated."""
-    final_right: tuple[bool, ...]
-    reselected: tuple[float, ...]
-    """Of each problem that greedy decoding selects: how probable another draw of the sampled completions selects it."""
-    num_ties: int = 0
-    """Verdicts of `split`, of a model on a problem, that were drawn because half of the deciding samples are right."""
 
 
 def read_evaluated(run: RunDirectory, checkpoint: CheckpointRef) -> Evaluated:
@@ -94,116 +73,60 @@ def check_same_settings(run: RunDirectory, reference: CheckpointRef, final: Chec
 
 
 def select_rollouts(reference: Evaluated, final: Evaluated, config: ProbeConfig, *, tie_seed: int = 0) -> Selection:
-    """Select the rollouts of every population, problems in the order evaluated, one rollout a problem and population.
+    """Select the rollouts of every population from two evaluations, problems in the order evaluated.
 
-    With `selection: greedy` problems are sorted by their greedy completions, and these are read. With `split` they are
-    sorted by the first half of the sampled completions (a model has a problem right if most of them are, and by a coin
-    where as many are wrong), and read are completions of the other half: what is described was not what decided the
-    selection. The coins are of `tie_seed`, the model's label and the problem: with ties called wrong a model that is
-    right half of the time had 3 of 4 problems wrong by two samples.
+    With `selection: greedy` problems are sorted by their greedy completions, and these are read; with `split` by their
+    sampled ones (see `select`).
 
     Raises:
         MismatchError: the two evaluations are of different problems.
         ConfigError: `split` with fewer than two samples a problem.
     """
-    by_id = {response.problem.id: response for response in final.greedy}
-    if by_id.keys() != {response.problem.id for response in reference.greedy}:
+    models = (reference, final)
+    greedy = [{response.problem.id: response for response in model.greedy} for model in models]
+    if greedy[0].keys() != greedy[1].keys():
         raise MismatchError("the evaluations of the reference and the final checkpoint are of different problems")
-    final = replace(final, greedy=tuple(by_id[response.problem.id] for response in reference.greedy))
-    draws = {one.label: _draws(one, config, tie_seed) for one in (reference, final)}
-    chosen: dict[str, list[Response]] = {POPULATION: []}
-    num_flipped = 0
-    for first, second in zip(draws[reference.label], draws[final.label], strict=True):
-        flipped = not first.right and second.right
-        num_flipped += flipped
-        # Of each model one completion of the problem for each population.
-        for label, completions in ((reference.label, first.read), (final.label, second.read)):
-            seen: set[str] = set()
-            for completion in completions:
-                correct = bool(completion.correct)
-                name = _population(is_reference=label == reference.label, correct=correct, flipped=flipped)
-                if name not in seen:
-                    seen.add(name)
-                    chosen.setdefault(name, []).append(replace(completion, population=name, label=label))
-    names = [POPULATION, *(name for name in _LABELS if _LABELS[name] in config.populations and name in chosen)]
-    right = [tuple(bool(response.correct) for response in one.greedy) for one in (reference, final)]
-    return Selection(
-        rollouts=tuple(one for name in names for one in chosen[name][: _limit(name, config)]),
-        num_problems=len(reference.greedy),
-        num_reference_wrong=sum(not one.right for one in draws[reference.label]),
-        num_reference_wrong_final_right=num_flipped,
-        reference_right=right[0],
-        final_right=right[1],
-        reselected=_reselected(reference, final),
-        num_ties=sum(one.tied for found in draws.values() for one in found),
+    names = list(greedy[0])
+
+    # What decides: the greedy completion of each problem, or its samples.
+    if config.selection == "split":
+        groups = [{name: model.samples.get(name, ()) for name in names} for model in models]
+        for model, group in zip(models, groups, strict=True):
+            _check_enough_samples(model.label, group)
+    else:
+        groups = [{name: (responses[name],) for name in names} for responses in greedy]
+    selection = select(
+        *groups,
+        labels=(reference.label, final.label),
+        rules=(config.selection, config.selection),
+        config=config,
+        tie_seed=tie_seed,
+    )
+
+    # Accuracies are compared by the greedy completions either way.
+    return replace(
+        selection,
+        reference_right=tuple(bool(greedy[0][name].correct) for name in names),
+        final_right=tuple(bool(greedy[1][name].correct) for name in names),
+        reselected=_reselected(models, greedy),
     )
 
 
-_LABELS: Mapping[str, PopulationName] = {
-    "reference_wrong_final_wrong": "reference_wrong",
-    "reference_right": "reference_right",
-    "checkpoint_right": "checkpoint_right",
-    "checkpoint_wrong": "checkpoint_wrong",
-}
+def _check_enough_samples(label: str, samples: Mapping[str, Sequence[Response]]) -> None:
+    fewest = min(map(len, samples.values()), default=2)
+    if fewest < 2:
+        raise ConfigError(
+            f"probe.selection=split needs two sampled completions a problem and more; {label} has {fewest}: set "
+            "eval.samples_per_problem=4 and run swerve eval again"
+        )
 
 
-def _population(*, is_reference: bool, correct: bool, flipped: bool) -> str:
-    if not is_reference:
-        return "checkpoint_right" if correct else "checkpoint_wrong"
-    if correct:
-        return "reference_right"
-    return POPULATION if flipped else "reference_wrong_final_wrong"
-
-
-def _limit(population: str, config: ProbeConfig) -> int:
-    return config.max_rollouts if population == POPULATION else config.max_other_rollouts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draw:
-    """Whether a model has a problem right, and the completions to read."""
-
-    right: bool
-    read: tuple[Response, ...]
-    tied: bool = False
-
-
-def _draws(one: Evaluated, config: ProbeConfig, tie_seed: int) -> list[_Draw]:
-    if config.selection == "greedy":
-        return [_Draw(right=bool(response.correct), read=(response,)) for response in one.greedy]
-    found = []
-    for response in one.greedy:
-        name = response.problem.id
-        samples = one.samples.get(name, ())
-        half = len(samples) // 2
-        if not half:
-            raise ConfigError(
-                f"probe.selection=split needs two sampled completions a problem and more; {one.label} has "
-                f"{len(samples)}: set eval.samples_per_problem=4 and run swerve eval again"
-            )
-        verdicts = [bool(sample.correct) for sample in samples[:half]]
-        right, tied = majority(verdicts, tie_seed, one.label, name)
-        found.append(_Draw(right=right, read=samples[half:], tied=tied))
-    return found
-
-
-def majority(verdicts: Sequence[bool], tie_seed: int, label: str, problem_id: str) -> tuple[bool, bool]:
-    """Return whether most verdicts on a problem are right, and whether as many are wrong, which a draw decides.
-
-    >>> majority([True, False, True], 0, "dpo", "p"), majority([True, False], 0, "dpo", "p")[1]
-    ((True, False), True)
-    """
-    twice = 2 * sum(verdicts)
-    tied = twice == len(verdicts)
-    return twice > len(verdicts) or (tied and derive_seed(tie_seed, label, problem_id) % 2 == 1), tied
-
-
-def _reselected(reference: Evaluated, final: Evaluated) -> tuple[float, ...]:
+def _reselected(models: Sequence[Evaluated], greedy: Sequence[Mapping[str, Response]]) -> tuple[float, ...]:
     """Return, for each problem selected greedily, the share of pairs of samples that would select it again."""
     shares = []
-    for response, other in zip(reference.greedy, final.greedy, strict=True):
-        drawn = [one.samples.get(response.problem.id, ()) for one in (reference, final)]
-        if response.correct or not other.correct or not all(drawn):
+    for name in greedy[0]:
+        drawn = [model.samples.get(name, ()) for model in models]
+        if greedy[0][name].correct or not greedy[1][name].correct or not all(drawn):
             continue
         wrong, right = (sum(bool(sample.correct) for sample in samples) / len(samples) for samples in drawn)
         shares.append((1 - wrong) * right)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from swerve.artifacts.responses import Response
 from swerve.config import ProbeConfig
 from swerve.errors import ConfigError, MismatchError, nearest
-from swerve.probe.request import SELECTIONS, SelectionName
-from swerve.probe.rollouts.imported import ImportedResponses
-from swerve.probe.rollouts.population import POPULATION, majority
+from swerve.probe.recipe import SelectionName
+from swerve.probe.rollouts.selection import Rule, Selection, select
 from swerve.types import Problem
 
 _LENGTH = "length"
@@ -83,54 +82,26 @@ def _number(value: Any) -> float | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenRollouts:
-    """The rollouts to read, and the table they were chosen by."""
-
-    sequences: tuple[Response, ...]
-    """Those of the headline population first."""
-    prompts: tuple[Response, ...]
-    """One of each problem that the conditions leave, chosen or not: what cross-sampling answers."""
-    reference_right: tuple[bool, ...]
-    """Of every problem."""
-    final_right: tuple[bool, ...]
-    rule: Literal["single", "split"]
-    """`split`: verdicts are those of the first half of each problem's samples, and rollouts of the second half are
-    read; `single`: there is one sample of each problem."""
-    num_ties: int
-    """Verdicts, of a model on a problem, that were drawn since as many samples are right as wrong."""
-    num_unshared: int
-    """Problems that only one of the files has, which are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    right: bool
-    tied: bool
-    read: tuple[Response, ...]
-
-
 def choose_rollouts(
-    reference: ImportedResponses,
-    final: ImportedResponses,
+    reference: Sequence[Response],
+    final: Sequence[Response],
     *,
     labels: tuple[str, str],
-    selection: SelectionName,
+    headline: SelectionName,
     where: Sequence[Condition],
     config: ProbeConfig,
     tie_seed: int,
-) -> ChosenRollouts:
+) -> Selection:
     """Choose rollouts by the samples of the reference and the final checkpoint, at most one per problem and population.
 
-    Where a file has two samples of every problem and more, the first half of them decides (the majority; a draw where
-    as many are right as wrong), and rollouts of the other half are read: what is described did not decide. Else the
-    first sample does both.
+    Where a file has two samples of every problem and more, the first half of them decides, and rollouts of the other
+    half are read (see `select`). Else the first sample does both.
 
     Args:
         reference: graded samples of the reference.
         final: graded samples of the final checkpoint.
         labels: of the two.
-        selection: the headline population.
+        headline: the headline population.
         where: conditions of problems and lengths.
         config: other populations, and how many rollouts of each.
         tie_seed: of the draws.
@@ -139,82 +110,40 @@ def choose_rollouts(
         MismatchError: the files have no problem in common, or ask different questions under one id.
         ConfigError: no problem or no rollout is left.
     """
-    groups = (_by_problem(reference.sequences), _by_problem(final.sequences))
-    shared = _shared(groups, labels)
-    left = [name for name in shared if _all_hold(groups[0][name][0].problem, where, groups[0])]
+    before, after = _by_problem(reference), _by_problem(final)
+    shared = _shared((before, after), labels)
+    left = [name for name in shared if _all_hold(before[name][0].problem, where, before)]
     if not left:
-        raise ConfigError(f"--where leaves none of the {len(shared)} problems: {_values(groups[0], shared, where)}")
-    verdicts = [
-        _verdicts(group, left, label=label, tie_seed=tie_seed) for group, label in zip(groups, labels, strict=True)
-    ]
-    rights = [tuple(one.right for one in found) for found in verdicts]
-    chosen: dict[str, list[Response]] = {selection: []}
-    for mine, theirs in zip(*verdicts, strict=True):
-        for is_reference, one in ((True, mine), (False, theirs)):
-            seen = set[str]()
-            for sequence in one.read:
-                cell = (mine.right, theirs.right)
-                name = _population(selection, bool(sequence.correct), cell=cell, is_reference=is_reference)
-                if name and name not in seen and _fits(sequence, where):
-                    seen.add(name)
-                    chosen.setdefault(name, []).append(
-                        replace(sequence, population=name, label=labels[0] if is_reference else labels[1])
-                    )
-    if not chosen[selection]:
-        raise ConfigError(
-            f"no rollout is {selection}: {table_line(rights[0], rights[1], labels)}; choose another --select or --where"
-        )
-    others = [name for name, key in _OTHERS.items() if key in config.populations and name in chosen]
-    wanted = list(dict.fromkeys([selection, *others]))
-    sizes = {name: config.max_rollouts if name == selection else config.max_other_rollouts for name in wanted}
-    sequences = [one for name in wanted for one in chosen[name][: sizes[name]]]
-    return ChosenRollouts(
-        sequences=tuple(replace(one, sequence_id=index) for index, one in enumerate(sequences)),
-        prompts=tuple(groups[0][name][0] for name in left),
-        reference_right=rights[0],
-        final_right=rights[1],
-        rule="split" if _is_split(groups[0], left) else "single",
-        num_ties=sum(one.tied for found in verdicts for one in found),
-        num_unshared=len({*groups[0], *groups[1]}) - len(shared),
+        raise ConfigError(f"--where leaves none of the {len(shared)} problems: {_values(before, shared, where)}")
+    groups = [{name: samples[name] for name in left} for samples in (before, after)]
+    reference_rule, final_rule = (_rule(group) for group in groups)
+    selection = select(
+        *groups,
+        labels=labels,
+        rules=(reference_rule, final_rule),
+        config=config,
+        tie_seed=tie_seed,
+        headline=headline,
+        fits=lambda sequence: _fits(sequence, where),
     )
+    if not any(rollout.population == headline for rollout in selection.rollouts):
+        raise ConfigError(
+            f"no rollout is {headline}: {table_line(selection.table, labels)}; choose another --select or --where"
+        )
+    return replace(selection, num_unshared=len({*before, *after}) - len(shared))
 
 
-def table_line(reference_right: Sequence[bool], final_right: Sequence[bool], labels: tuple[str, str]) -> str:
-    """Return the two-by-two table as a sentence.
+def table_line(counts: Sequence[int], labels: tuple[str, str]) -> str:
+    """Return the two-by-two table as a sentence: problems that both, the first, the second, or neither has right.
 
-    >>> table_line([False, False, True], [False, True, True], ("dpo", "rl"))
+    >>> table_line([1, 0, 1, 1], ("dpo", "rl"))
     'of 3 problems 1 are right with both, 0 with dpo alone, 1 with rl alone, 1 with neither'
     """
-    pairs = list(zip(reference_right, final_right, strict=True))
-    both, first, second, neither = (
-        pairs.count(cell) for cell in ((True, True), (True, False), (False, True), (False,) * 2)
-    )
+    both, first, second, neither = counts
     return (
-        f"of {len(pairs)} problems {both} are right with both, {first} with {labels[0]} alone, {second} with "
+        f"of {sum(counts)} problems {both} are right with both, {first} with {labels[0]} alone, {second} with "
         f"{labels[1]} alone, {neither} with neither"
     )
-
-
-_OTHERS: Mapping[str, str] = {
-    "reference_wrong_final_wrong": "reference_wrong",
-    "reference_wrong": "reference_wrong",
-    "reference_right": "reference_right",
-    "checkpoint_right": "checkpoint_right",
-    "checkpoint_wrong": "checkpoint_wrong",
-}
-"""Population -> its key in `probe.populations`."""
-
-
-def _population(selection: SelectionName, correct: bool, *, cell: tuple[bool, bool], is_reference: bool) -> str:
-    """Return the population of a rollout of a problem in a cell of the table."""
-    if not is_reference:
-        return "checkpoint_right" if correct else "checkpoint_wrong"
-    wanted = SELECTIONS[selection]
-    if wanted is None or (cell == wanted and correct == wanted[0]):
-        return selection
-    if correct:
-        return "reference_right"
-    return "reference_wrong_final_wrong" if selection == POPULATION else "reference_wrong"
 
 
 def _by_problem(sequences: Sequence[Response]) -> dict[str, list[Response]]:
@@ -275,17 +204,5 @@ def _fits(sequence: Response, where: Sequence[Condition]) -> bool:
     return all(one.holds(len(sequence.completion_ids)) for one in where if one.key == _LENGTH)
 
 
-def _is_split(group: Mapping[str, Sequence[Response]], names: Sequence[str]) -> bool:
-    return min(len(group[name]) for name in names) > 1
-
-
-def _verdicts(
-    group: Mapping[str, Sequence[Response]], names: Sequence[str], *, label: str, tie_seed: int
-) -> list[_Verdict]:
-    is_split, found = _is_split(group, names), []
-    for name in names:
-        samples = tuple(group[name])
-        half = len(samples) // 2 if is_split else 1
-        right, tied = majority([bool(one.correct) for one in samples[:half]], tie_seed, label, name)
-        found.append(_Verdict(right=right, tied=tied, read=samples[half:] if is_split else samples[:1]))
-    return found
+def _rule(samples: Mapping[str, Sequence[Response]]) -> Rule:
+    return "split" if min(map(len, samples.values())) > 1 else "single"

@@ -1,0 +1,284 @@
+"""The probe of responses or samples in files, by models from anywhere: a recipe in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from transformers import PreTrainedTokenizerBase
+
+from swerve.artifacts.probe_summary import Responses, Selected
+from swerve.artifacts.responses import Response
+from swerve.artifacts.run import RunDirectory
+from swerve.artifacts.samples import is_samples_file, read_samples_info
+from swerve.config import Config
+from swerve.errors import CheckpointError, ConfigError
+from swerve.formats.imported_problems import read_problems
+from swerve.formats.typed_fields import parse_fields
+from swerve.models.model_folder import load_tokenizer
+from swerve.models.sources import CheckpointSource, ModelSource, checkpoint_source
+from swerve.probe.model_checks import check_readable
+from swerve.probe.plan import ProbePlan, compare, compare_selected
+from swerve.probe.recipe import ProbeRecipe
+from swerve.probe.rollouts.imported import ImportedResponses, ImportSettings, import_responses
+from swerve.probe.rollouts.population import read_evaluated
+from swerve.probe.rollouts.samples import choose_rollouts, parse_conditions
+from swerve.probe.rollouts.selection import Selection
+from swerve.problems import load_family
+from swerve.rewards.checks import has_grader
+from swerve.statistics.intervals import accuracy_interval, mean_interval
+from swerve.types import Prompt
+
+_HEADLINES = ("imported_wrong", "imported", "imported_right")
+"""Of the populations of a file, the first of these that has responses is what the headline metrics are about."""
+
+
+def model_sources(recipe: ProbeRecipe) -> dict[str, CheckpointSource]:
+    """Return the models that a recipe compares, by name and in order of training; none is loaded."""
+    paths = {name: Path(recipe.models[name]) for name in recipe.used}
+    return {
+        name: checkpoint_source(name, path if path.exists() else recipe.models[name], recipe.runtime)
+        for name, path in paths.items()
+    }
+
+
+def plan_files(
+    recipe: ProbeRecipe, trained: tuple[Config, RunDirectory] | None = None, *, keep_statistics: bool = False
+) -> ProbePlan:
+    """Read and tokenise the files that a recipe names, and choose rollouts; no model is loaded, nothing is written.
+
+    Args:
+        recipe: with a file of responses, or two files of samples.
+        trained: a run with its configuration, whose problems and grader are those of the files.
+        keep_statistics: see `ProbePlan`.
+
+    Raises:
+        ArtifactError: a file cannot be read, or responses have no prompt.
+        ConfigError: there is no checkpoint or response, a field is not known, the device is not there, or a causal
+            test is asked for that the responses do not allow.
+        MismatchError: two files of samples are of different problems.
+    """
+    if not recipe.compared:
+        raise ConfigError("there is no checkpoint to probe; give at least one")
+    sources = model_sources(recipe)
+    try:
+        tokenizer = load_tokenizer(sources[recipe.reference].path)
+    except CheckpointError:
+        check_readable(list(sources.values()))  # what is wrong with the others is said as well
+        raise
+    files = recipe.sample_files or (Path(str(recipe.responses)),)
+    read = [_import(recipe, tokenizer, trained, file) for file in files]
+    if recipe.sample_files is None:
+        plan = plan_responses(recipe, sources, read[0])
+    else:
+        plan = _plan_samples(recipe, sources, *read)
+    return replace(plan, keep_statistics=keep_statistics)
+
+
+def plan_responses(recipe: ProbeRecipe, sources: Mapping[str, ModelSource], imported: ImportedResponses) -> ProbePlan:
+    """Return the plan of responses, of which every one is read.
+
+    Raises:
+        ConfigError: there is no response, or a causal test is asked for that they do not allow.
+    """
+    sequences, file = imported.sequences, Responses(**imported.provenance)
+    if not sequences:
+        raise ConfigError("there is no response to probe; give at least one")
+
+    # The headline population stands first.
+    known = {sequence.population for sequence in sequences}
+    population = next((name for name in _HEADLINES if name in known), str(sequences[0].population))
+    ordered = sorted(sequences, key=lambda sequence: sequence.population != population)
+    plan = ProbePlan(
+        recipe=recipe,
+        sources=sources,
+        compared=compare(
+            recipe,
+            weights_sha256=_fingerprints(recipe, sources),
+            num_problems=len({sequence.problem.id for sequence in sequences}),
+            num_reference_wrong=None,
+            num_reference_wrong_final_right=None,
+            selection="imported",
+            mcnemar=None,
+            reselected=None,
+            responses=file,
+        ),
+        sequences=tuple(replace(sequence, sequence_id=index) for index, sequence in enumerate(ordered)),
+        population=population,
+        prompts=_prompts(recipe, {sequence.problem.id: sequence for sequence in sequences}),
+    )
+    return replace(plan, notes=_notes(plan, [file]))
+
+
+def _plan_samples(
+    recipe: ProbeRecipe, sources: Mapping[str, CheckpointSource], reference: ImportedResponses, final: ImportedResponses
+) -> ProbePlan:
+    """Return the plan of rollouts that are chosen by samples of the reference and of the final checkpoint.
+
+    Raises:
+        ConfigError: a sample has no grader, nothing is left, or a causal test is asked for that is not possible.
+        MismatchError: the files are of different problems.
+    """
+    for samples in (reference, final):
+        lacking = sum(not has_grader(sequence.problem) for sequence in samples.sequences)
+        if lacking:
+            raise ConfigError(
+                f"{lacking} of {len(samples.sequences)} samples in {samples.provenance['path']} have no gold answer or "
+                "no grader, so right and wrong are not known; name the grader with --task KIND (swerve data list)"
+            )
+    names = (recipe.reference, recipe.final_name)
+    selection = choose_rollouts(
+        reference.sequences,
+        final.sequences,
+        labels=names,
+        headline=recipe.select,
+        where=parse_conditions(recipe.where),
+        config=recipe.probe,
+        tie_seed=recipe.tie_seed,
+    )
+
+    # Cross-sampling answers the problems that were decided on, chosen or not.
+    first_samples = {sequence.problem.id: sequence for sequence in reversed(reference.sequences)}
+    plan = ProbePlan(
+        recipe=recipe,
+        sources=sources,
+        compared=compare_selected(
+            recipe,
+            selection,
+            weights_sha256=_fingerprints(recipe, sources),
+            selected=_selected(recipe, selection, reference, final),
+        ),
+        sequences=tuple(replace(rollout, sequence_id=number) for number, rollout in enumerate(selection.rollouts)),
+        population=recipe.select,
+        prompts=_prompts(recipe, {name: first_samples[name] for name in selection.problem_ids}),
+    )
+    files = [Responses(**samples.provenance) for samples in (reference, final)]
+    writers = [_writer_note(file, sources[name]) for file, name in zip(files, names, strict=True)]
+    return replace(plan, notes=(*filter(None, writers), *_notes(plan, files)))
+
+
+def _selected(
+    recipe: ProbeRecipe, selection: Selection, reference: ImportedResponses, final: ImportedResponses
+) -> Selected:
+    """Return what was chosen from samples, and how often the samples of both models are right on these problems."""
+    both_right, only_reference_right, only_final_right, both_wrong = selection.table
+    confidence = recipe.eval.confidence
+    before, after = (_right_by_problem(samples, selection.problem_ids) for samples in (reference, final))
+    changes = [fmean(late) - fmean(early) for early, late in zip(before, after, strict=True)]
+    return Selected(
+        name=recipe.select,
+        where=recipe.where,
+        reference=Responses(**reference.provenance),
+        final=Responses(**final.provenance),
+        both_right=both_right,
+        only_reference_right=only_reference_right,
+        only_final_right=only_final_right,
+        both_wrong=both_wrong,
+        num_unshared=selection.num_unshared,
+        reference_accuracy=accuracy_interval(before, confidence=confidence),
+        final_accuracy=accuracy_interval(after, confidence=confidence),
+        accuracy_difference=mean_interval(changes, confidence=confidence, bounds=(-1.0, 1.0)),
+    )
+
+
+def _right_by_problem(samples: ImportedResponses, problem_ids: Sequence[str]) -> list[list[bool]]:
+    right: dict[str, list[bool]] = {name: [] for name in problem_ids}
+    for sequence in samples.sequences:
+        if sequence.problem.id in right:
+            right[sequence.problem.id].append(bool(sequence.correct))
+    return list(right.values())
+
+
+def _prompts(recipe: ProbeRecipe, sequences: Mapping[str, Response]) -> list[Prompt]:
+    """Return the prompt of every problem that can be graded, for cross-sampling."""
+    if not recipe.probe.cross_sampling.max_problems:
+        return []
+    gradable = [sequence for sequence in sequences.values() if has_grader(sequence.problem)]
+    return [Prompt(problem=sequence.problem, token_ids=sequence.prompt_ids) for sequence in gradable]
+
+
+def _fingerprints(recipe: ProbeRecipe, sources: Mapping[str, ModelSource]) -> dict[str, str]:
+    """Return the digest of each model that can be read; `check_models` names the others."""
+    digests = {}
+    for name in (recipe.reference, *recipe.compared):
+        with suppress(CheckpointError):
+            digests[name] = sources[name].fingerprint
+    return digests
+
+
+def _writer_note(file: Responses, model: CheckpointSource) -> str | None:
+    """Say that a file of samples is of another model than the one that is compared."""
+    path = Path(str(file.path))
+    if not is_samples_file(path):
+        return None
+    with suppress(CheckpointError):
+        writer = read_samples_info(path).model
+        if writer.fingerprint != model.content:
+            return f"{path} was sampled from {writer.source}, whose files are not those of {model.label}"
+    return None
+
+
+def _notes(plan: ProbePlan, files: Sequence[Responses]) -> tuple[str, ...]:
+    """Return what must be known of graders and verdicts; the first file is that of the headline population.
+
+    Raises:
+        ConfigError: a causal test is asked for that the responses do not allow.
+    """
+    settings, path, notes = plan.settings, files[0].path, list[str]()
+    num_problems = settings.cross_sampling.max_problems
+    if not plan.has_verifier:
+        lacking = sum(not has_grader(sequence.problem) for sequence in plan.headline)
+        why = f"{lacking} of {len(plan.headline)} responses in {path} have no gold answer or no grader"
+        if settings.pivots.max_rollouts or num_problems:
+            key = "cross_sampling.max_problems" if num_problems else "pivots.max_rollouts"
+            raise ConfigError(f"probe.{key}: {why}; name the grader with --task KIND (swerve data list)")
+        if settings.causal.max_rollouts:
+            notes.append(f"{why}, so there are no swaps: name the grader with --task KIND")
+    elif num_problems and len(plan.prompts) < 2:
+        raise ConfigError(f"probe.cross_sampling.max_problems needs two problems and more, {path} has one")
+
+    # Ids without a token, and verdicts that the grader does not share.
+    for file in files:
+        if file.num_cut:
+            notes.append(
+                f"{file.num_cut} responses in {file.path} have ids that the tokenizer has no token for (of a padded "
+                "output head, or of another tokenizer): they are read up to the first of these"
+            )
+    if plan.compared.responses is not None and plan.compared.responses.num_regraded:
+        num, total = plan.compared.responses.num_regraded, plan.compared.responses.num_recorded
+        notes.append(f"{num} of {total} verdicts recorded in {path} differ from the grader's, which are used")
+    return tuple(notes)
+
+
+def _import(
+    recipe: ProbeRecipe,
+    tokenizer: PreTrainedTokenizerBase,
+    trained: tuple[Config, RunDirectory] | None,
+    path: Path,
+) -> ImportedResponses:
+    """Read a file with the problems that the recipe names, or else those that the run was evaluated on."""
+    fields = parse_fields([f"{name}={field}" for name, field in recipe.fields.items()])
+    problems: Mapping[str, Response] = {}
+    family = None
+    if recipe.problems is not None:
+        problems = read_problems(Path(recipe.problems), fields=fields)
+    elif trained is not None:
+        config, run = trained
+        evaluated = [checkpoint for checkpoint in run.checkpoints() if run.evaluation_path(checkpoint).is_file()]
+        if evaluated:
+            family = load_family(config.task)
+            greedy = read_evaluated(run, evaluated[-1]).greedy
+            problems = {response.problem.id: Response(problem=response.problem) for response in greedy}
+    return import_responses(
+        path,
+        tokenizer=tokenizer,
+        problems=problems,
+        fields=fields,
+        settings=ImportSettings(template=recipe.template, ends=recipe.ends),
+        family=family,
+        task=recipe.task if trained is None else None,
+        regrade=recipe.sample_files is not None,
+    )
