@@ -16,7 +16,8 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA, TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.config import ProbeConfig, SpikeConfig
 from swerve.estimates import Estimate
-from swerve.probe.engine.forward import STATISTICS, TopTokens
+from swerve.functional.head_divergence import TopProbs
+from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.measured import Measurements, token_table, topk_table
 from swerve.probe.findings.parts import Intervals, category_shares
 from swerve.probe.findings.spike_table import all_spikes, spike_hits
@@ -182,10 +183,10 @@ def test_tokens_table_is_sorted_and_keeps_every_column() -> None:
 def test_topk_table_has_the_models_side_by_side() -> None:
     sequences = [sequence(0, 2, {}), sequence(1, 1, {})]
     tops = {
-        "dpo-8": TopTokens(
+        "dpo-8": TopProbs(
             probs=torch.tensor([[0.5, 0.4], [0.9, 0.1], [0.6, 0.3]]), ids=torch.tensor([[0, 1], [1, 2], [2, 0]])
         ),
-        "rl-1": TopTokens(
+        "rl-1": TopProbs(
             probs=torch.tensor([[0.7, 0.2], [0.8, 0.1], [0.5, 0.5]]), ids=torch.tensor([[1, 0], [2, 1], [0, 1]])
         ),
     }

@@ -18,10 +18,10 @@ from swerve.artifacts.probe_findings import DIVERGENCES
 from swerve.artifacts.probe_summary import Measured, ProbeSummary, Tested
 from swerve.artifacts.responses import SEQUENCES_SCHEMA, write_responses
 from swerve.artifacts.run import RunDirectory
+from swerve.functional.head_divergence import TopProbs
 from swerve.models.runtime import apply_runtime
 from swerve.models.sources import shared_bases
 from swerve.probe.causal.causal_tests import CausalTests
-from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurement, Measurements, measure_plan, token_table, topk_table
 from swerve.probe.findings.biography import biography_rows
 from swerve.probe.findings.spike_table import SpikeTable, all_spikes
@@ -153,7 +153,7 @@ class _Execution:
             self._write("signals", plan.signals)
         return entries, self._test(headline, spikes, tops)
 
-    def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopTokens]) -> Tested:
+    def _test(self, headline: Measurements, spikes: SpikeTable, tops: Mapping[str, TopProbs]) -> Tested:
         plan, world = self.plan, self.world
         world.doing("testing causes")
         parts = Parts(plan.states_path, self._inputs())
@@ -190,14 +190,14 @@ class _Execution:
             self.written.add(name)
 
 
-def _tops(measured: Measurement, headline: Measurements) -> dict[str, TopTokens]:
+def _tops(measured: Measurement, headline: Measurements) -> dict[str, TopProbs]:
     """Return the likeliest tokens on the headline population, of the reference and the checkpoints."""
     chosen = {one.sequence_id for one in headline.sequences}
     mask = np.repeat([one.sequence_id in chosen for one in measured.pairs.sequences], measured.pairs.lengths)
     rows = torch.from_numpy(mask)
     labels = [*dict.fromkeys(headline.references), *headline.checkpoints]
     return {
-        label: TopTokens(probs=measured.tops[label].probs[rows], ids=measured.tops[label].ids[rows])
+        label: TopProbs(probs=measured.tops[label].probs[rows], ids=measured.tops[label].ids[rows])
         for label in labels
         if label in measured.tops
     }

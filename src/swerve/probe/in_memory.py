@@ -19,9 +19,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from swerve.batch import TokenSequence
 from swerve.config import DivergenceName, SpikeConfig, SpikeMethod
 from swerve.errors import MismatchError, SwerveError
+from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel
 from swerve.positions import max_positions
-from swerve.probe.engine.forward import STATISTICS, ForcedStates, TopTokens, forced_states, pair_statistics
+from swerve.probe.engine.forward import STATISTICS, ForcedStates, forced_states, pair_statistics
 from swerve.probe.engine.jobs import MeasureSettings
 from swerve.prompts import num_ids
 
@@ -60,9 +61,9 @@ class ProbeResult:
     rank_ref: NDArray[np.int32]
     argmax: NDArray[np.int32]
     argmax_ref: NDArray[np.int32]
-    top: TopTokens | None
+    top: TopProbs | None
     """The `top_k` most likely tokens of P; None for `top_k=0`."""
-    top_ref: TopTokens | None
+    top_ref: TopProbs | None
 
     def table(self) -> pa.Table:
         """Return one row a token; the unit of each column is in its field's metadata."""

@@ -19,7 +19,6 @@ from swerve.probe.engine.forward import (
     forced_states,
     pair_statistics,
     rebatched_hidden,
-    top_tokens,
     unit_hidden,
 )
 
@@ -221,13 +220,15 @@ def test_bfloat16_models_get_float32_logits() -> None:
 
 def test_top_tokens_match_the_models_distribution() -> None:
     loaded = build()
-    top = top_tokens(forced_states(loaded, SEQUENCES, label="m", tokens_per_batch=64), k=3, tokens_per_chunk=5)
+    states = forced_states(loaded, SEQUENCES, label="m", tokens_per_batch=64)
+    both = (states.hidden, states.hidden, states.head, states.head)
+    top = pair_statistics(*both, IDS, vocabulary_size=14, tokens_per_chunk=5, top_k=3).top
     prompt, completion = SEQUENCES[1]
     with torch.no_grad():
         logits = loaded.model(torch.tensor([[*prompt, *completion]])).logits[0, len(prompt) - 1 : -1]
     expected = torch.softmax(logits, dim=-1).topk(3)
     torch.testing.assert_close(top.probs[4:12], expected.values, rtol=1e-4, atol=1e-6)
-    assert torch.equal(top.ids[4:12], expected.indices)
+    assert torch.equal(top.ids[4:12].long(), expected.indices)
 
 
 def test_other_vocabulary_or_tokenizer_is_refused_by_name() -> None:

@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
 from swerve.errors import MismatchError
-from swerve.functional.divergence import DivergenceStats
+from swerve.functional.divergence import DivergenceStats, topk_probs
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import LoadedSource
 from swerve.models.tiny import build_word_tokenizer
-from swerve.probe.engine.forward import compare, forced_states, top_tokens
+from swerve.probe.engine.forward import compare, forced_states
 from swerve.probe.engine.jobs import Measured, MeasureSettings
 from swerve.probe.engine.measure import measure
 from swerve.probe.engine.store import TENSORS
@@ -172,9 +172,9 @@ def test_every_pair_is_what_two_whole_runs_of_its_models_give() -> None:
                 getattr(measured.stats[p, q], name), getattr(expected, name), rtol=1e-4, atol=1e-6
             )
     for label, one in states.items():
-        expected_top = top_tokens(one, k=3, tokens_per_chunk=1000)
-        assert torch.equal(measured.tops[label].ids.long(), expected_top.ids.long())
-        torch.testing.assert_close(measured.tops[label].probs, expected_top.probs, rtol=1e-4, atol=1e-6)
+        probs, ids = topk_probs(one.head(one.hidden).detach(), 3)
+        assert torch.equal(measured.tops[label].ids.long(), ids.long())
+        torch.testing.assert_close(measured.tops[label].probs, probs, rtol=1e-4, atol=1e-6)
     assert measured.pieces[4:14] == [str(digit) for digit in range(10)]
     assert measured.vocabulary_sizes == dict.fromkeys(["base", "ref", "b", "c"], 14)
     assert float(measured.stats["b", "ref"].js.min()) > 0

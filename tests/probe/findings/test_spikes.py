@@ -18,10 +18,14 @@ from swerve.probe.findings.spikes import (
     null_false_discoveries,
     spikes_by_method,
     thresholds,
-    top_position,
-    zscore_spikes,
 )
 from swerve.statistics import benjamini_hochberg
+
+
+def zscore_spikes(values: list[float], *, num_sd: float, min_distance: int) -> list[Spike]:
+    how = SpikeConfig(method="zscore", num_sd=num_sd, min_distance=min_distance)
+    (spikes,) = find_spikes([np.array(values)], how)
+    return spikes
 
 
 def positions(values: list[float], *, num_sd: float = 2.0, min_distance: int = 3) -> list[int]:
@@ -73,14 +77,7 @@ def test_spikes_keep_their_distance_and_exceed_their_threshold(values: list[floa
     assert sorted(spike.height for spike in spikes) == list(range(1, len(spikes) + 1))
     if spikes:
         highest = next(spike for spike in spikes if spike.height == 1)
-        assert highest.position == top_position(values)
-
-
-def test_top_position_is_always_defined() -> None:
-    assert top_position([0.0, 0.0]) == 0
-    assert top_position(np.array([0.1, 0.9, 0.9], dtype=np.float32)) == 1
-    with pytest.raises(ValueError, match="empty"):
-        top_position([])
+        assert highest.position == np.argmax(values)
 
 
 def found_by(method: str, series: list[list[float]], **options: object) -> list[list[int]]:

@@ -16,6 +16,7 @@ from swerve.artifacts.parts import Parts
 from swerve.artifacts.responses import Response
 from swerve.config import CrossSamplingConfig
 from swerve.config.probe import SwapPlace
+from swerve.functional.head_divergence import TopProbs
 from swerve.models.model_folder import LoadedModel, stop_ids
 from swerve.models.sources import ModelSource
 from swerve.probe.causal.attribution import Spot, attribute, summarise_attribution
@@ -26,7 +27,6 @@ from swerve.probe.causal.interventions import Intervention, plan_interventions
 from swerve.probe.causal.pivots import find_pivots, prefix_value_rows, summarise_pivots
 from swerve.probe.causal.swap_effects import summarise_prediction, summarise_swaps
 from swerve.probe.causal.swaps import count_continued, intervention_rows, run_interventions
-from swerve.probe.engine.forward import TopTokens
 from swerve.probe.engine.measured import Measurements
 from swerve.probe.findings.parts import Intervals
 from swerve.probe.findings.planted import selector_scores
@@ -54,7 +54,7 @@ class CausalTests:
     data: Measurements
     """The checkpoints against the reference on the headline population."""
     spikes: SpikeTable
-    tops: Mapping[str, TopTokens]
+    tops: Mapping[str, TopProbs]
     """The likeliest tokens at every position of the headline population, by label."""
     parts: Parts
     """The results so far."""

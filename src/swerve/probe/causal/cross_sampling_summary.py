@@ -47,12 +47,13 @@ def summarise_cross_sampling(rows: Sequence[Mapping[str, Any]], *, intervals: In
     """
     if not rows:
         return None
-    names = list(dict.fromkeys(str(row["direction"]) for row in rows))
-    directions = [_Direction.of(name, [row for row in rows if row["direction"] == name], intervals) for name in names]
+    by_direction: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_direction.setdefault(str(row["direction"]), []).append(row)
     return CrossSampling(
         num_problems=len({row["problem_id"] for row in rows}),
         num_samples=1 + max(int(row["sample"]) for row in rows),
-        directions=tuple(direction.summary() for direction in directions),
+        directions=tuple(_Curves.of(name, part, intervals).summary() for name, part in by_direction.items()),
     )
 
 
@@ -79,222 +80,210 @@ def mean_height(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dose:
-    """One configuration: what it was set to, and its sums over the samples of each problem."""
+    """One configuration as it was set."""
 
     selector: str
     budget: float
     threshold: float | None
-    correct: _Array
-    tokens: _Array
-    swapped: _Array
-    changed: _Array
-
-    @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], problems: Mapping[str, int]) -> _Dose:
-        """Add up one configuration's rows."""
-        index = [problems[row["problem_id"]] for row in rows]
-
-        def summed(values: Sequence[float]) -> _Array:
-            return np.bincount(index, weights=values, minlength=len(problems)).astype(np.float64)
-
-        threshold = rows[0]["threshold"]
-        return cls(
-            selector=str(rows[0]["selector"]),
-            budget=_short(rows[0]["share"]),
-            threshold=None if threshold is None or not math.isfinite(threshold) else _short(threshold),
-            correct=summed([float(row["correct"]) for row in rows]),
-            tokens=summed([len(row["completion_ids"]) for row in rows]),
-            swapped=summed([len(row["swapped"]) for row in rows]),
-            changed=summed([row["num_changed"] for row in rows]),
-        )
-
-
-def _short(value: float) -> float:
-    """Return the number without what the table's single precision did to it."""
-    return float(f"{value:.6g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Direction:
+class _Sums:
+    """Sums over the samples of some problems: `[D]`, of the base, the other model and every dose."""
+
+    correct: _Array
+    tokens: _Array
+    swapped: _Array
+    num_samples: int
+
+    def accuracy(self, index: int) -> float:
+        """Return the share of right samples."""
+        return float(self.correct[index] / self.num_samples)
+
+    def share(self, index: int) -> float:
+        """Return the share of swapped tokens."""
+        return float(self.swapped[index] / self.tokens[index])
+
+    def of_gap(self, accuracy: float) -> float:
+        """Return (accuracy - base) / (other - base); NaN where the ends are equal."""
+        base, other = self.accuracy(0), self.accuracy(1)
+        return (accuracy - base) / (other - base) if other != base else math.nan
+
+    def height(self, doses: Sequence[int], limit: float) -> float:
+        """Return the mean height of the curve through some doses, up to `limit`, as an accuracy."""
+        shares, accuracies = [self.share(index) for index in doses], [self.accuracy(index) for index in doses]
+        return mean_height(shares, accuracies, base=self.accuracy(0), limit=limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Curves:
     """All configurations of one direction, by problem."""
 
     name: str
-    base: _Dose
-    other: _Dose
     doses: tuple[_Dose, ...]
+    """D of them: the base, the other model, then the doses."""
+    sums: Mapping[str, _Array]
+    """`[D, C]`: correct samples, tokens, swapped and changed tokens of each configuration and problem."""
     num_samples: int
     """Of each problem."""
     how: Intervals
 
     @classmethod
-    def of(cls, name: str, rows: Sequence[Mapping[str, Any]], intervals: Intervals) -> _Direction:
+    def of(cls, name: str, rows: Sequence[Mapping[str, Any]], intervals: Intervals) -> _Curves:
         """Sort the rows of one direction into configurations."""
-        groups: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
+        groups: dict[tuple[float, str], list[Mapping[str, Any]]] = {(0.0, ""): [], (1.0, ""): []}
         for row in rows:
             budget = _short(row["share"])
             groups.setdefault((budget, "" if budget in (0.0, 1.0) else str(row["selector"])), []).append(row)
+        if not groups[0.0, ""] or not groups[1.0, ""]:
+            raise ValueError(f"{name}: the rows of an end, share 0 or 1, are missing; run it again")
         expected = {(row["problem_id"], row["sample"]) for row in rows}
         for key, group in groups.items():
             if len(group) != len(expected) or {(row["problem_id"], row["sample"]) for row in group} != expected:
                 raise ValueError(
                     f"{name}: the samples of {key} are not those of the other configurations; run it again"
                 )
-        if (0.0, "") not in groups or (1.0, "") not in groups:
-            raise ValueError(f"{name}: the rows of an end, share 0 or 1, are missing; run it again")
+        # Add up the samples of each problem.
         problems = {problem: index for index, problem in enumerate(dict.fromkeys(row["problem_id"] for row in rows))}
-        doses = {key: _Dose.of(group, problems) for key, group in groups.items()}
+        shape = (len(groups), len(problems))
+        sums = {column: np.zeros(shape) for column in ("correct", "tokens", "swapped", "changed")}
+        for place, group in enumerate(groups.values()):
+            for row in group:
+                at = place, problems[row["problem_id"]]
+                sums["correct"][at] += row["correct"]
+                sums["tokens"][at] += len(row["completion_ids"])
+                sums["swapped"][at] += len(row["swapped"])
+                sums["changed"][at] += row["num_changed"]
         return cls(
             name=name,
-            base=doses.pop((0.0, "")),
-            other=doses.pop((1.0, "")),
-            doses=tuple(doses.values()),
+            doses=tuple(_dose(group[0]) for group in groups.values()),
+            sums=sums,
             num_samples=len(expected) // len(problems),
             how=intervals,
         )
 
     def summary(self) -> CrossSamplingDirection:
         """Return accuracies at the ends and the curve of each selector."""
-        gap = self._difference(self.other, self.base)
-        limit = self._common_share()
-        jackknife = self._jackknife()
-        selectors = list(dict.fromkeys(dose.selector for dose in self.doses))
+        gap, limit = self._gain(1), self._common_share()
+        # Where there may be no gap there is nothing to be a ratio of.
+        with_ratios = gap is not None and gap.excludes(0)
         return CrossSamplingDirection(
             direction=self.name,
-            base=self._accuracy(self.base),
-            other=self._accuracy(self.other),
+            base=self._accuracy(0),
+            other=self._accuracy(1),
             gap=gap,
             largest_common_share=limit,
-            selectors=tuple(
-                self._selector(name, limit, gap is not None and gap.excludes(0), jackknife) for name in selectors
-            ),
+            selectors=tuple(self._selector(name, limit, with_ratios) for name in self._selectors),
         )
 
-    def _selector(
-        self, name: str, limit: float | None, with_ratios: bool, jackknife: _Jackknife
-    ) -> CrossSamplingSelector:
-        own = [dose for dose in self.doses if dose.selector == name]
-        reached = limit is not None and max(_ratio(dose.swapped, dose.tokens) for dose in own) > 0
+    @property
+    def _selectors(self) -> dict[str, list[int]]:
+        """The doses of each selector, by index."""
+        selectors: dict[str, list[int]] = {}
+        for index, dose in enumerate(self.doses):
+            if index > 1:
+                selectors.setdefault(dose.selector, []).append(index)
+        return selectors
 
-        def curve(ratio: bool, *selectors: str) -> Estimate | None:
-            """Of the first selector's curve, less the second's where one is given."""
-            if limit is None or not reached or (ratio and not with_ratios):
-                return None
+    def _selector(self, name: str, limit: float | None, with_ratios: bool) -> CrossSamplingSelector:
+        doses, random = self._selectors[name], self._selectors.get("random", [])
+        curves: dict[str, Estimate | None] = {}
+        if limit is not None and max(self._whole.share(index) for index in doses) > 0:
 
-            def height(view: _View) -> float:
-                heights = [view.height(selector, limit, ratio=ratio) for selector in selectors]
-                return heights[0] - sum(heights[1:])
+            def height(sums: _Sums) -> float:
+                return sums.height(doses, limit)
 
-            return jackknife.difference(height) if len(selectors) > 1 and not ratio else jackknife.estimate(height)
+            def over_random(sums: _Sums) -> float:
+                return sums.height(doses, limit) - sums.height(random, limit)
 
-        compared = name != "random" and any(dose.selector == "random" for dose in self.doses)
+            def ratio_over_random(sums: _Sums) -> float:
+                return sums.of_gap(sums.height(doses, limit)) - sums.of_gap(sums.height(random, limit))
+
+            compared = name != "random" and bool(random)
+            curves["mean_accuracy"] = self._jackknife(height)
+            curves["mean_accuracy_over_random"] = self._jackknifed_difference(over_random) if compared else None
+            if with_ratios:
+                curves["auc"] = self._jackknife(lambda sums: sums.of_gap(height(sums)))
+                curves["auc_over_random"] = self._jackknife(ratio_over_random) if compared else None
+        names = ("mean_accuracy", "auc", "mean_accuracy_over_random", "auc_over_random")
         return CrossSamplingSelector(
             selector=name,
-            points=tuple(self._point(dose, with_ratios, jackknife) for dose in own),
-            mean_accuracy=curve(False, name),
-            auc=curve(True, name),
-            mean_accuracy_over_random=curve(False, name, "random") if compared else None,
-            auc_over_random=curve(True, name, "random") if compared else None,
+            points=tuple(self._point(index, with_ratios) for index in doses),
+            **{**dict.fromkeys(names), **curves},
         )
 
-    def _point(self, dose: _Dose, with_ratios: bool, jackknife: _Jackknife) -> CrossSamplingPoint:
+    def _point(self, index: int, with_ratios: bool) -> CrossSamplingPoint:
+        dose, tokens = self.doses[index], self.sums["tokens"][index].sum()
         return CrossSamplingPoint(
             budget=dose.budget,
             threshold=dose.threshold,
-            share_swapped=_ratio(dose.swapped, dose.tokens),
-            share_changed=_ratio(dose.changed, dose.tokens),
-            accuracy=self._accuracy(dose),
-            gain=self._difference(dose, self.base),
-            recovered=jackknife.estimate(lambda view: view.recovered(dose)) if with_ratios else None,
+            share_swapped=self._whole.share(index),
+            share_changed=float(self.sums["changed"][index].sum() / tokens),
+            accuracy=self._accuracy(index),
+            gain=self._gain(index),
+            recovered=self._jackknife(lambda sums: sums.of_gap(sums.accuracy(index))) if with_ratios else None,
         )
 
     def _common_share(self) -> float | None:
         """Return the least of the selectors' largest shares, of those that reach the least budget if any does."""
-        reached: dict[str, float] = {}
-        for dose in self.doses:
-            reached[dose.selector] = max(reached.get(dose.selector, 0.0), _ratio(dose.swapped, dose.tokens))
-        least = min((dose.budget for dose in self.doses), default=0.0)
-        counted = [value for value in reached.values() if value >= least] or [v for v in reached.values() if v > 0]
+        reached = [max(self._whole.share(index) for index in doses) for doses in self._selectors.values()]
+        least = min((dose.budget for dose in self.doses[2:]), default=0.0)
+        counted = [share for share in reached if share >= least] or [share for share in reached if share > 0]
         return min(counted, default=None)
 
-    def _accuracy(self, dose: _Dose) -> Estimate | None:
-        return self.how.share(dose.correct / self.num_samples)
+    def _accuracy(self, index: int) -> Estimate | None:
+        return self.how.share(self.sums["correct"][index] / self.num_samples)
 
-    def _difference(self, dose: _Dose, base: _Dose) -> Estimate | None:
-        return self.how.mean((dose.correct - base.correct) / self.num_samples, bounds=(-1.0, 1.0))
+    def _gain(self, index: int) -> Estimate | None:
+        """Return the accuracy less that of the base."""
+        correct = self.sums["correct"]
+        return self.how.mean((correct[index] - correct[0]) / self.num_samples, bounds=(-1.0, 1.0))
 
-    def _jackknife(self) -> _Jackknife:
-        everything = (self.base, self.other, *self.doses)
-        sums = np.stack([column for dose in everything for column in (dose.correct, dose.tokens, dose.swapped)], axis=1)
-        totals = sums.sum(axis=0)
+    @property
+    def _whole(self) -> _Sums:
+        """The sums over all problems."""
+        return self._sums(np.ones(self.sums["correct"].shape[1]))
 
-        def view(part: _Array, num: int) -> _View:
-            return _View(doses=everything, totals=part.reshape(-1, 3), num_samples=num * self.num_samples)
+    @property
+    def _without(self) -> list[_Sums]:
+        """The sums without each problem in turn; a single one cannot be left out."""
+        num = self.sums["correct"].shape[1]
+        return [self._sums(weights) for weights in 1 - np.eye(num)] if num > 1 else []
 
-        return _Jackknife(
-            whole=view(totals, len(sums)),
-            without=tuple(view(totals - one, len(sums) - 1) for one in sums) if len(sums) > 1 else (),
-            confidence=self.how.confidence,
-        )
+    def _sums(self, weights: _Array) -> _Sums:
+        columns = {name: self.sums[name] @ weights for name in ("correct", "tokens", "swapped")}
+        return _Sums(**columns, num_samples=int(weights.sum()) * self.num_samples)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
-    """What one draw of problems says: base, other and all doses, each with its correct samples, tokens and swaps."""
-
-    doses: tuple[_Dose, ...]
-    totals: _Array
-    num_samples: int
-
-    def recovered(self, dose: _Dose) -> float:
-        """Return (accuracy - base) / (other - base); NaN where the ends are equal."""
-        return self._normalised(self._accuracy([each is dose for each in self.doses].index(True)))
-
-    def height(self, selector: str, limit: float, *, ratio: bool) -> float:
-        """Return the mean height of a selector's curve up to `limit`, as an accuracy or as a share of the gap."""
-        own = [index for index, dose in enumerate(self.doses) if index > 1 and dose.selector == selector]
-        mean = mean_height(
-            [self.totals[index, 2] / self.totals[index, 1] for index in own],
-            [self._accuracy(index) for index in own],
-            base=self._accuracy(0),
-            limit=limit,
-        )
-        return self._normalised(mean) if ratio else mean
-
-    def _accuracy(self, index: int) -> float:
-        return float(self.totals[index, 0] / self.num_samples)
-
-    def _normalised(self, accuracy: float) -> float:
-        base, other = self._accuracy(0), self._accuracy(1)
-        return (accuracy - base) / (other - base) if other != base else math.nan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Jackknife:
-    """All problems, and all but each one."""
-
-    whole: _View
-    without: tuple[_View, ...]
-    confidence: float
-
-    def estimate(self, statistic: Callable[[_View], float]) -> Estimate | None:
+    def _jackknife(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
         """Return a statistic with its jackknife interval; None where it has no value."""
-        without = np.array([statistic(view) for view in self.without])
-        return jackknife_interval(statistic(self.whole), without, confidence=self.confidence)
+        without = np.array([statistic(sums) for sums in self._without])
+        return jackknife_interval(statistic(self._whole), without, confidence=self.how.confidence)
 
-    def difference(self, statistic: Callable[[_View], float]) -> Estimate | None:
+    def _jackknifed_difference(self, statistic: Callable[[_Sums], float]) -> Estimate | None:
         """Return a difference of accuracies with the interval of a mean between -1 and 1, of its pseudo-values.
 
         Where few problems differ, and all the same way, the jackknife alone is too sure of itself.
         """
-        value, num = statistic(self.whole), len(self.without)
-        pseudo = num * value - (num - 1) * np.array([statistic(view) for view in self.without])
+        value, without = statistic(self._whole), np.array([statistic(sums) for sums in self._without])
+        num = len(without)
+        pseudo = num * value - (num - 1) * without
         scale = max(1.0, float(np.abs(pseudo).max(initial=0.0)))
-        found = mean_interval(pseudo / scale, bounds=(-1.0, 1.0), confidence=self.confidence)
-        if found is None:
-            return self.estimate(statistic)
-        low, high = (value + scale * (end - found.mean) for end in (found.low, found.high))
+        scaled = mean_interval(pseudo / scale, bounds=(-1.0, 1.0), confidence=self.how.confidence)
+        if scaled is None:
+            return self._jackknife(statistic)
+        low, high = (value + scale * (end - scaled.mean) for end in (scaled.low, scaled.high))
         return Estimate(mean=value, low=max(low, -1.0), high=min(high, 1.0))
 
 
-def _ratio(part: _Array, whole: _Array) -> float:
-    return float(part.sum() / whole.sum())
+def _dose(row: Mapping[str, Any]) -> _Dose:
+    threshold = row["threshold"]
+    return _Dose(
+        selector=str(row["selector"]),
+        budget=_short(row["share"]),
+        threshold=None if threshold is None or not math.isfinite(threshold) else _short(threshold),
+    )
+
+
+def _short(value: float) -> float:
+    """Return the number without what the table's single precision did to it."""
+    return float(f"{value:.6g}")

@@ -18,7 +18,7 @@ from torch import Tensor
 from swerve.batch import TokenBatch, TokenSequence, check_head, completion_hidden, token_batches
 from swerve.errors import MismatchError
 from swerve.functional.divergence import DivergenceStats, divergence_stats, topk_probs
-from swerve.functional.head_divergence import HeadBackend, head_divergence
+from swerve.functional.head_divergence import HeadBackend, HeadDivergence, TopProbs, head_divergence
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel, tokenizer_fingerprint
 
@@ -157,24 +157,6 @@ def _check_same_vocabulary(checkpoint: ForcedStates, reference: ForcedStates) ->
         raise MismatchError(f"{checkpoint.label} and {reference.label} were run over different sequences")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopTokens:
-    """The most likely tokens at each position, the most likely first."""
-
-    probs: Float[Tensor, "N K"]
-    ids: Int[Tensor, "N K"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairStatistics:
-    """What two models say of the same positions, on the CPU."""
-
-    stats: DivergenceStats
-    top: TopTokens | None
-    """The checkpoint's; None where none were asked for."""
-    top_ref: TopTokens | None
-
-
 def pair_statistics(
     hidden: Float[Tensor, "N D"],
     ref_hidden: Float[Tensor, "N E"],
@@ -186,8 +168,10 @@ def pair_statistics(
     tokens_per_chunk: int,
     top_k: int = 0,
     backend: HeadBackend = "eager",
-) -> PairStatistics:
+) -> HeadDivergence:
     """Compare two models' distributions over the first `vocabulary_size` tokens, one chunk of logits at a time.
+
+    The result is on the CPU.
 
     Args:
         hidden: `[N, D]`, the checkpoint's (P), before its head.
@@ -203,24 +187,30 @@ def pair_statistics(
     """
     linear, ref_linear = head.linear(), ref_head.linear()
     if linear is None or ref_linear is None:
-        return _module_statistics((hidden, ref_hidden), (head, ref_head), ids, vocabulary_size, top_k, tokens_per_chunk)
-    found = head_divergence(
-        hidden,
-        ref_hidden,
-        linear,
-        ref_linear,
-        ids,
-        vocabulary_size=vocabulary_size,
-        top_k=top_k,
-        rows_per_chunk=tokens_per_chunk,
-        backend=backend,
+        compared = _module_statistics(
+            (hidden, ref_hidden), (head, ref_head), ids, vocabulary_size, top_k, tokens_per_chunk
+        )
+    else:
+        compared = head_divergence(
+            hidden,
+            ref_hidden,
+            linear,
+            ref_linear,
+            ids,
+            vocabulary_size=vocabulary_size,
+            top_k=top_k,
+            rows_per_chunk=tokens_per_chunk,
+            backend=backend,
+        )
+    return HeadDivergence(
+        stats=DivergenceStats(**{name: getattr(compared.stats, name).cpu() for name in STATISTICS}),
+        top=_on_cpu(compared.top),
+        top_ref=_on_cpu(compared.top_ref),
     )
-    top, ref_top = (
-        None if one is None else TopTokens(probs=one.probs.cpu(), ids=one.ids.int().cpu())
-        for one in (found.top, found.top_ref)
-    )
-    stats = DivergenceStats(**{name: getattr(found.stats, name).cpu() for name in STATISTICS})
-    return PairStatistics(stats=stats, top=top, top_ref=ref_top)
+
+
+def _on_cpu(top: TopProbs | None) -> TopProbs | None:
+    return None if top is None else TopProbs(probs=top.probs.cpu(), ids=top.ids.int().cpu())
 
 
 def _module_statistics(
@@ -230,7 +220,7 @@ def _module_statistics(
     vocabulary_size: int,
     top_k: int,
     tokens_per_chunk: int,
-) -> PairStatistics:
+) -> HeadDivergence:
     """Compare heads that only their own forward pass can compute."""
     parts: list[DivergenceStats] = []
     tops: list[list[tuple[Tensor, Tensor]]] = [[], []]
@@ -239,17 +229,17 @@ def _module_statistics(
         for *hidden, chunk_ids in zip(*chunks, strict=True):
             logits = [head(chunk)[:, :vocabulary_size] for head, chunk in zip(heads, hidden, strict=True)]
             parts.append(divergence_stats(logits[0], logits[1], chunk_ids.to(logits[0].device)))
-            for found, side in zip(tops if top_k else [], logits, strict=False):
-                found.append(topk_probs(side, top_k))
-    stats = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in STATISTICS}
-    return PairStatistics(stats=DivergenceStats(**stats), top=_stacked(tops[0]), top_ref=_stacked(tops[1]))
-
-
-def _stacked(parts: list[tuple[Tensor, Tensor]]) -> TopTokens | None:
-    if not parts:
-        return None
-    probs, ids = (torch.cat([part.cpu() for part in column]) for column in zip(*parts, strict=True))
-    return TopTokens(probs=probs, ids=ids.int())
+            if top_k:
+                for side, own in zip(tops, logits, strict=True):
+                    side.append(topk_probs(own, top_k))
+    top, top_ref = (
+        TopProbs(probs=torch.cat([probs for probs, _ in side]), ids=torch.cat([ids for _, ids in side]))
+        if side
+        else None
+        for side in tops
+    )
+    stats = {name: torch.cat([getattr(part, name) for part in parts]) for name in STATISTICS}
+    return HeadDivergence(stats=DivergenceStats(**stats), top=top, top_ref=top_ref)
 
 
 def compare(
@@ -276,12 +266,3 @@ def compare(
         vocabulary_size=checkpoint.head.vocabulary_size,
         tokens_per_chunk=tokens_per_chunk,
     ).stats
-
-
-def top_tokens(states: ForcedStates, *, k: int, tokens_per_chunk: int) -> TopTokens:
-    """Return each position's `k` most likely tokens (the whole vocabulary, if it is smaller)."""
-    with torch.inference_mode():
-        parts = [topk_probs(states.head(chunk), k) for chunk in torch.split(states.hidden, tokens_per_chunk)]
-    return TopTokens(
-        probs=torch.cat([probs.cpu() for probs, _ in parts]), ids=torch.cat([ids.cpu() for _, ids in parts])
-    )

@@ -19,8 +19,8 @@ from torch import Tensor
 from swerve.artifacts.parts import digest_of
 from swerve.batch import TokenSequence, token_batches
 from swerve.functional.divergence import DivergenceStats
+from swerve.functional.head_divergence import TopProbs
 from swerve.models.sources import ModelSource
-from swerve.probe.engine.forward import TopTokens
 
 
 class MeasureWorld(Protocol):
@@ -76,7 +76,7 @@ class Measured:
 
     stats: dict[tuple[str, str], DivergenceStats]
     """(checkpoint, reference) -> `[N]` each, on the CPU."""
-    tops: dict[str, TopTokens]
+    tops: dict[str, TopProbs]
     """Label -> `[N, K]`; empty without `top_k`."""
     noise: dict[str, DivergenceStats]
     """Null pairs, `[M]` each: `batching`, the model against itself in other batches, and one named like the dtype."""

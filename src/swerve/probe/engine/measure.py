@@ -22,15 +22,13 @@ from swerve.artifacts.parts import Parts
 from swerve.batch import TokenSequence
 from swerve.errors import ArtifactError
 from swerve.functional.divergence import DivergenceStats
-from swerve.functional.head_divergence import HeadBackend
+from swerve.functional.head_divergence import HeadBackend, HeadDivergence, TopProbs
 from swerve.functional.row_sums import compiled_available
 from swerve.models.head import Head, model_head
 from swerve.models.model_folder import LoadedModel
 from swerve.models.sources import ModelSource
 from swerve.probe.engine.forward import (
     STATISTICS,
-    PairStatistics,
-    TopTokens,
     checked_model_head,
     pair_statistics,
     rebatched_hidden,
@@ -222,7 +220,7 @@ class _Engine:
         self.units.put("pair", [job.key, unit], _as_tensors(result, job.tops))
         self.missing[job].discard(unit)
 
-    def _compare(self, job: Job, p: Tensor, q: Tensor, head: Head, ref_head: Head, ids: Tensor) -> PairStatistics:
+    def _compare(self, job: Job, p: Tensor, q: Tensor, head: Head, ref_head: Head, ids: Tensor) -> HeadDivergence:
         size = min(self.facts[label].vocabulary_size for label in job.labels)
         return pair_statistics(
             p,
@@ -274,7 +272,7 @@ class _Engine:
         return Measured(
             stats={job.labels: _stats(results[job]) for job in main},
             tops={
-                label: TopTokens(probs=results[job][f"{side}_probs"], ids=results[job][f"{side}_ids"])
+                label: TopProbs(probs=results[job][f"{side}_probs"], ids=results[job][f"{side}_ids"])
                 for job in main
                 for label, side, wanted in zip(job.labels, ("top", "top_ref"), job.tops, strict=True)
                 if wanted and self.settings.top_k
@@ -302,7 +300,7 @@ class _Engine:
         return {name: torch.cat([found[unit][name] for unit in units])[order] for name in found[units[0]]}
 
 
-def _as_tensors(result: PairStatistics, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
+def _as_tensors(result: HeadDivergence, wanted: tuple[bool, bool]) -> dict[str, Tensor]:
     tensors = {name: getattr(result.stats, name) for name in STATISTICS}
     for side, top, asked in zip(("top", "top_ref"), (result.top, result.top_ref), wanted, strict=True):
         if asked and top is not None:

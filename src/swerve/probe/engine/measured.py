@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import TOKENS_SCHEMA, TOPK_SCHEMA
 from swerve.functional.divergence import DivergenceStats
-from swerve.probe.engine.forward import STATISTICS, TopTokens
+from swerve.functional.head_divergence import TopProbs
+from swerve.probe.engine.forward import STATISTICS
 from swerve.probe.engine.jobs import MeasureSettings, MeasureWorld
 from swerve.probe.engine.measure import measure
 from swerve.probe.plan import ProbePlan
@@ -188,7 +189,7 @@ def token_table(data: Measurements) -> pa.Table:
     return pa.table({name: columns[name] for name in TOKENS_SCHEMA.names})
 
 
-def topk_table(sequences: Sequence[Response], tops: dict[str, TopTokens], pieces: Sequence[str]) -> pa.Table:
+def topk_table(sequences: Sequence[Response], tops: dict[str, TopProbs], pieces: Sequence[str]) -> pa.Table:
     """Return `topk.parquet`: one row a token and model (by label), by sequence, position and model.
 
     Args:
@@ -230,7 +231,7 @@ class Measurement:
     """Every pair: each checkpoint against the reference, consecutive ones, the reference against the baseline."""
     null: Measurements
     """The reference against itself, run in other batches, on whole rollouts."""
-    tops: dict[str, TopTokens]
+    tops: dict[str, TopProbs]
     """By label: the likeliest tokens of the reference and the checkpoints at every position."""
     pieces: list[str]
     """Text of every token id."""

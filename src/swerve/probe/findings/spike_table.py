@@ -15,7 +15,7 @@ from swerve.artifacts.responses import Response
 from swerve.artifacts.tables import SPIKES_SCHEMA
 from swerve.config import SpikeConfig, SpikeMethod
 from swerve.probe.engine.measured import Measurements, labels
-from swerve.probe.findings.spikes import Spike, spikes_by_method, top_position
+from swerve.probe.findings.spikes import Spike, spikes_by_method
 from swerve.statistics import Estimate, mean_interval, share
 
 
@@ -93,7 +93,7 @@ def all_spikes(
         sequences=data.sequences,
         method=settings.method,
         found=spikes_by_method(series, settings, nulls=nulls),
-        tops={key: tuple(map(top_position, values)) for key, values in series.items()},
+        tops={key: tuple(int(np.argmax(own)) for own in values) for key, values in series.items()},
     )
 
 

@@ -15,7 +15,7 @@ hardly moved has about as many as one that moved far.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -45,21 +45,6 @@ class Spike:
     """The threshold applied at this position, in nats."""
     height: int
     """1 for the highest spike of the sequence, 2 for the next, ..."""
-
-
-def zscore_spikes(values: ArrayLike, *, num_sd: float, min_distance: int) -> list[Spike]:
-    """Return the spikes of one sequence, in order of position; none where nothing exceeds the threshold.
-
-    A position is a candidate when its value is above mean + num_sd x sd (population standard deviation) of its own
-    sequence; of candidates closer than `min_distance` positions the highest is kept. The rule is free of scale: a
-    sequence with all divergences multiplied by 1000 has the same spikes, so the *number* of spikes cannot compare
-    checkpoints. Infinite values are always candidates and do not enter mean and sd.
-
-    >>> [(spike.position, spike.height) for spike in zscore_spikes([0, 0, 9, 0, 0, 0, 0, 8], num_sd=1, min_distance=3)]
-    [(2, 1), (7, 2)]
-    """
-    series = [np.asarray(values, dtype=np.float64)]
-    return _pick(series, _zscore(series, num_sd), min_distance)[0]
 
 
 def find_spikes(
@@ -111,13 +96,12 @@ def spikes_by_method(
         settings: thresholds of all methods.
         nulls: divergence -> values of a pair that does not differ.
     """
+    # All values of a divergence, checkpoints together.
+    parts: dict[Divergence, list[NDArray[np.floating]]] = {}
+    for (_, divergence), values in series.items():
+        parts.setdefault(divergence, [np.zeros(0)]).extend(values)
+    pooled = {divergence: np.concatenate(own) for divergence, own in parts.items()}
     found: dict[tuple[str, Divergence, str], list[list[Spike]]] = {}
-    pooled = {
-        divergence: np.concatenate(
-            [np.zeros(0), *(one for key, each in series.items() if key[1] == divergence for one in each)]
-        )
-        for divergence in {divergence for _, divergence in series}
-    }
     for (checkpoint, divergence), values in series.items():
         null = (nulls or {}).get(divergence)
         for method in SPIKE_METHODS:
@@ -151,50 +135,26 @@ def thresholds(
     Raises:
         ValueError: a value is NaN, or the method is not known, or lacks `pooled` or `null`.
     """
-    method = settings.method if method is None else method
-    if method not in get_args(SpikeMethod):
-        raise ValueError(f"unknown method {method!r}; use one of {', '.join(get_args(SpikeMethod))}")
+    chosen = settings.method if method is None else method
+    if chosen not in _METHODS:
+        raise ValueError(f"unknown method {chosen!r}; use one of {', '.join(SPIKE_METHODS)}")
     arrays = [np.asarray(values, dtype=np.float64) for values in series]
     if any(np.isnan(values).any() for values in arrays):
         raise ValueError("a divergence is NaN; spikes need a number (or infinity) at every position")
-    if method == "zscore":
-        return _zscore(arrays, settings.num_sd)
-    if method == "adaptive":
-        return _adaptive(arrays, settings.num_sd, settings.window)
-    if method == "absolute":
-        return _constant(arrays, settings.threshold)
-    if method == "percentile":
-        values = _needed(pooled, "percentile", "pooled: the values of all sequences at all checkpoints")
-        # "lower": an observed value, defined among infinite ones too; at most the stated share is strictly above.
-        limit = np.percentile(values, settings.percentile, method="lower") if len(values) else math.inf
-        return _constant(arrays, float(limit))
-    values = _needed(null, "calibrated", "null: the values of a pair that does not differ")
-    flat = np.concatenate([np.zeros(0), *arrays])
-    cut = calibrated_threshold(flat, values, false_discovery_rate=settings.false_discovery_rate)
-    return _constant(arrays, math.inf if cut is None else cut)
+    return _METHODS[chosen](arrays, settings, pooled, null)
 
 
-def _needed(values: ArrayLike | None, method: str, what: str) -> Array:
-    if values is None:
-        raise ValueError(f"the method {method!r} needs {what}")
-    return np.asarray(values, dtype=np.float64)
-
-
-def _constant(series: Sequence[Array], limit: float) -> list[Array]:
-    return [np.full(len(values), limit) for values in series]
-
-
-def _zscore(series: Sequence[Array], num_sd: float) -> list[Array]:
+def _zscore(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
     limits = []
     for values in series:
         finite = values[np.isfinite(values)]
-        limits.append(np.full(len(values), finite.mean() + num_sd * finite.std() if len(finite) else 0.0))
+        limits.append(np.full(len(values), finite.mean() + settings.num_sd * finite.std() if len(finite) else 0.0))
     return limits
 
 
-def _adaptive(series: Sequence[Array], num_sd: float, window: int) -> list[Array]:
+def _adaptive(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
     """Return mean + num_sd x sd of the finite values within window // 2 positions, the position itself left out."""
-    half = window // 2
+    half = settings.window // 2
     gap = np.full(half, np.nan)
     # All sequences side by side, so far apart that no window reaches into the next.
     padded = np.concatenate([gap, *(part for values in series for part in (values, gap))])
@@ -207,9 +167,46 @@ def _adaptive(series: Sequence[Array], num_sd: float, window: int) -> list[Array
     num = known.sum(axis=1)
     mean = np.where(known, others, 0.0).sum(axis=1) / np.maximum(num, 1)
     squares = np.where(known, others - mean[:, None], 0.0) ** 2
-    limits = np.where(num > 0, mean + num_sd * np.sqrt(squares.sum(axis=1) / np.maximum(num, 1)), math.inf)
+    sd = np.sqrt(squares.sum(axis=1) / np.maximum(num, 1))
+    limits = np.where(num > 0, mean + settings.num_sd * sd, math.inf)
     starts = np.cumsum([0, *(len(values) + half for values in series)])
     return [limits[start : start + len(values)] for start, values in zip(starts, series, strict=False)]
+
+
+def _percentile(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
+    if pooled is None:
+        raise ValueError("the method 'percentile' needs pooled: the values of all sequences at all checkpoints")
+    values = np.asarray(pooled, dtype=np.float64)
+    # "lower": an observed value, defined among infinite ones too; at most the stated share is strictly above.
+    return _constant(series, np.percentile(values, settings.percentile, method="lower") if len(values) else math.inf)
+
+
+def _absolute(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
+    return _constant(series, settings.threshold)
+
+
+def _calibrated(series: Sequence[Array], settings: SpikeConfig, pooled: Known, null: Known) -> list[Array]:
+    if null is None:
+        raise ValueError("the method 'calibrated' needs null: the values of a pair that does not differ")
+    flat = np.concatenate([np.zeros(0), *series])
+    cut = calibrated_threshold(flat, null, false_discovery_rate=settings.false_discovery_rate)
+    return _constant(series, math.inf if cut is None else cut)
+
+
+def _constant(series: Sequence[Array], limit: float | np.floating[Any]) -> list[Array]:
+    return [np.full(len(values), float(limit)) for values in series]
+
+
+Known = ArrayLike | None
+
+_METHODS: Mapping[SpikeMethod, Callable[[Sequence[Array], SpikeConfig, Known, Known], list[Array]]] = {
+    "zscore": _zscore,
+    "percentile": _percentile,
+    "adaptive": _adaptive,
+    "absolute": _absolute,
+    "calibrated": _calibrated,
+}
+"""The threshold at each position, of the series, the settings, the pooled and the null values."""
 
 
 def calibrated_threshold(values: ArrayLike, null: ArrayLike, *, false_discovery_rate: float) -> float | None:
@@ -271,18 +268,6 @@ def _pick(series: Sequence[Array], limits: Sequence[Array], min_distance: int) -
     return [sorted(spikes, key=lambda spike: spike.position) for spikes in found]
 
 
-def top_position(values: Sequence[float] | NDArray[np.floating]) -> int:
-    """Return the position of the largest value, the first of equal ones: defined even where there is no spike.
-
-    Raises:
-        ValueError: there are no values.
-
-    >>> top_position([0.1, 0.7, 0.7])
-    1
-    """
-    return int(np.argmax(np.asarray(values, dtype=np.float64)))
-
-
 def null_false_discoveries(
     series: Series,
     settings: SpikeConfig,
@@ -310,19 +295,14 @@ def null_false_discoveries(
         if method == "percentile" and pooled is None:
             continue
         if method == "calibrated":
-            spikes = _cross_calibrated(series, settings)
+            spikes: list[list[Spike]] = [[] for _ in series]
+            for part in (0, 1):
+                null = np.concatenate([np.zeros(0), *series[1 - part :: 2]])
+                spikes[part::2] = find_spikes(series[part::2], settings, method=method, null=null)
         else:
             spikes = find_spikes(series, settings, method=method, pooled=pooled)
-        rate = spike_rate([len(one) for one in spikes], lengths, clusters, confidence)
+        rate = spike_rate([len(own) for own in spikes], lengths, clusters, confidence)
         found[method] = FalseDiscoveries(**dict(rate))
-    return found
-
-
-def _cross_calibrated(series: Series, settings: SpikeConfig) -> list[list[Spike]]:
-    found: list[list[Spike]] = [[] for _ in series]
-    for part in (0, 1):
-        null = np.concatenate([np.zeros(0), *series[1 - part :: 2]])
-        found[part::2] = find_spikes(series[part::2], settings, method="calibrated", null=null)
     return found
 
 
