@@ -91,7 +91,7 @@ def test_integrated_gradients_sum_to_the_difference_of_the_outputs(double):
     embedded = table[torch.tensor([SPOT.prefix])]
     baseline = table.mean(dim=0).expand_as(embedded)
     difference = _decision_by_hand(double, SPOT, embedded) - _decision_by_hand(double, SPOT, baseline)
-    products = attribution._gradient_products(double.model, SPOT, integrated=True)
+    products = attribution.integrated_products(double.model, SPOT)
     assert abs(difference) > 0.1
     assert float(products.sum()) == pytest.approx(difference, abs=1e-3)
     (row,) = attribute(double, [SPOT], "gradient", label="rl-1")

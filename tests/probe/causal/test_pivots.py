@@ -80,7 +80,7 @@ def test_equal_ends_hide_what_is_between_and_the_curve_shows_it(toys) -> None:
     search = find_pivots([rollout], toy.sampler(), settings=SETTINGS)
     assert search.pivots == ()
     assert search.num_compared == 0
-    curve = prefix_values([rollout], toy.sampler(), 2000)
+    curve = prefix_values([(rollout, length) for length in range(4)], toy.sampler(), 2000)
     assert [one.position for one in curve] == [0, 1, 2, 3]
     assert [one.outcome.value for one in curve] == pytest.approx([0.5, 0.75, 0.75, 0.5], abs=0.04)
 
@@ -90,7 +90,7 @@ def test_a_jump_of_exactly_the_gap_counts(toys) -> None:
         lambda written: {toys.a: 1.0} if not written else {toys.a: 0.5, toys.b: 0.5}, decided_at(1), length=2
     )
     rollout = toys.rollout(0, "b a")
-    (before,) = prefix_values([rollout], toy.sampler(), 10, positions=[[1]])
+    (before,) = prefix_values([(rollout, 1)], toy.sampler(), 10)
     size = 1 - before.outcome.value  # such as 1 - 0.7, in binary more or less than 0.3
     for gap, expected in ((round(size, 3), 1), (round(size, 3) + 0.05, 0)):
         search = find_pivots([rollout], toy.sampler(), settings=PivotConfig(gap=gap, num_continuations=10))
@@ -99,8 +99,8 @@ def test_a_jump_of_exactly_the_gap_counts(toys) -> None:
 
 def test_values_at_given_positions(toys) -> None:
     toy = toys.fair(decided_at(0), length=3)
-    rollouts = [toys.rollout(0, "a b a"), toys.rollout(1, "b b b")]
-    values = prefix_values(rollouts, toy.sampler(), 8, positions=[[3, 1, 1], []], sample_set="estimate")
+    rollout = toys.rollout(0, "a b a")
+    values = prefix_values([(rollout, 1), (rollout, 3)], toy.sampler(), 8, sample_set="estimate")
     assert [(one.sequence_id, one.position, one.sample_set) for one in values] == [
         (0, 1, "estimate"),
         (0, 3, "estimate"),
@@ -115,17 +115,15 @@ def test_values_at_given_positions(toys) -> None:
         "num_failures": 0,
     }
     assert prefix_value_rows(values)[0].keys() == set(PREFIX_VALUES_SCHEMA.names)
-    with pytest.raises(ValueError, match="no prefix of 4"):
-        prefix_values(rollouts, toy.sampler(), 8, positions=[[4], []])
     with pytest.raises(ValueError, match="same sequence_id"):
-        find_pivots([rollouts[0]] * 2, toy.sampler(), settings=SETTINGS)
+        find_pivots([rollout] * 2, toy.sampler(), settings=SETTINGS)
 
 
 def test_values_without_effect_differ_by_the_gap_at_the_stated_rate(toys) -> None:
     """Word 1 decides alone, so the values before it are all 1/2."""
     toy = toys.fair(decided_at(1), length=2)
     rollouts = [toys.rollout(index, "a b") for index in range(1500)]
-    values = prefix_values(rollouts, toy.sampler(), 10, positions=[[0, 1]] * 1500)
+    values = prefix_values([(rollout, length) for rollout in rollouts for length in (0, 1)], toy.sampler(), 10)
     jumps = [
         after.outcome.value - before.outcome.value for before, after in zip(values[::2], values[1::2], strict=True)
     ]

@@ -85,50 +85,46 @@ def attribute(
                 f"sequence {spot.sequence.sequence_id} has {len(spot.sequence.completion_ids)} completion tokens, got "
                 f"position {spot.position}; positions count from 0"
             )
-    if method == "attention":
-        with _eager_attention(loaded.model):
-            scores = [_attention_scores(loaded.model, spot) for spot in spots]
-    elif method in ("gradient", "gradient_x_input"):
-        integrated = method == "gradient"
-        scores = [_gradient_products(loaded.model, spot, integrated=integrated).abs() for spot in spots]
-    else:
-        raise ValueError(f"unknown attribution method {method!r}; allowed: gradient, gradient_x_input, attention")
-    return [_row(spot, _normalised(values), method, label) for spot, values in zip(spots, scores, strict=True)]
+    if method not in _METHODS:
+        raise ValueError(f"unknown attribution method {method!r}; allowed: {', '.join(_METHODS)}")
+    rows = []
+    for spot in spots:
+        scores = _METHODS[method](loaded.model, spot)
+        total = float(scores.sum())
+        # Where all are 0 no token counts more than another.
+        shares = (scores / total if total > 0 else torch.full_like(scores, 1 / len(scores))).tolist()
+        num_prompt = len(spot.sequence.prompt_ids)
+        rows.append(
+            {
+                "sequence_id": spot.sequence.sequence_id,
+                "position": spot.position,
+                "method": method,
+                "model": label,
+                "prompt_scores": shares[:num_prompt],
+                "completion_scores": shares[num_prompt:],
+            }
+        )
+    return rows
 
 
-def _row(spot: Spot, scores: Sequence[float], method: str, label: str) -> dict[str, Any]:
-    num_prompt = len(spot.sequence.prompt_ids)
-    return {
-        "sequence_id": spot.sequence.sequence_id,
-        "position": spot.position,
-        "method": method,
-        "model": label,
-        "prompt_scores": list(scores[:num_prompt]),
-        "completion_scores": list(scores[num_prompt:]),
-    }
+def _gradient_times_input(model: PreTrainedModel, spot: Spot) -> Tensor:
+    embedded = _embedded(model, spot)
+    products: Tensor = (_gradient(_decision(model, spot, embedded), embedded) * embedded).sum(dim=-1)[0]
+    return products.double().abs().cpu()
 
 
-def _normalised(scores: Tensor) -> list[float]:
-    """Return scores that sum to 1; where all are 0, no token counts more than another."""
-    total = float(scores.sum())
-    values: list[float] = (scores / total if total > 0 else torch.full_like(scores, 1 / len(scores))).tolist()
-    return values
-
-
-def _gradient_products(model: PreTrainedModel, spot: Spot, *, integrated: bool) -> Tensor:
-    """Return each prefix token's signed product of embedding and gradient, `[L]`; integrated, they sum to f - f(b)."""
+def integrated_products(model: PreTrainedModel, spot: Spot) -> Tensor:
+    """Return each prefix token's signed product of embedding and integrated gradient, `[L]`; they sum to f - f(b)."""
+    embedded = _embedded(model, spot)
+    decide = _decision(model, spot, embedded)
+    # The baseline is in the scale of what the embedding layer returns, which some models multiply.
     untyped: Any = model
     table: Tensor = untyped.get_input_embeddings().weight
-    ids = torch.tensor([spot.prefix], device=model.device)
-    embedded: Tensor = untyped.get_input_embeddings()(ids).detach()
-    decide = _decision(model, spot, embedded)
-    if not integrated:
-        products: Tensor = (_gradient(decide, embedded) * embedded).sum(dim=-1)[0]
-        return products.double().cpu()
-    # The baseline is in the scale of what the embedding layer returns, which some models multiply.
     with torch.no_grad():
-        factor = embedded.norm() / table[ids].norm().clamp(min=torch.finfo(table.dtype).tiny)
+        plain = table[torch.tensor([spot.prefix], device=model.device)]
+        factor = embedded.norm() / plain.norm().clamp(min=torch.finfo(table.dtype).tiny)
         baseline = (factor * table.mean(dim=0)).expand_as(embedded)
+    # Gauss and Legendre's points on the way from the baseline to the embeddings, some at a time.
     points, weights = np.polynomial.legendre.leggauss(_QUADRATURE_POINTS)
     total = torch.zeros_like(embedded[0], dtype=torch.float64)
     for start in range(0, _QUADRATURE_POINTS, _POINTS_AT_A_TIME):
@@ -136,8 +132,14 @@ def _gradient_products(model: PreTrainedModel, spot: Spot, *, integrated: bool) 
         shares = embedded.new_tensor((points[part] + 1) / 2)[:, None, None]
         gradients = _gradient(decide, baseline + shares * (embedded - baseline)).double()
         total += (gradients * gradients.new_tensor(weights[part] / 2)[:, None, None]).sum(dim=0)
-    products = (total * (embedded - baseline)[0].double()).sum(dim=-1)
+    products: Tensor = (total * (embedded - baseline)[0].double()).sum(dim=-1)
     return products.cpu()
+
+
+def _embedded(model: PreTrainedModel, spot: Spot) -> Tensor:
+    untyped: Any = model
+    embedded: Tensor = untyped.get_input_embeddings()(torch.tensor([spot.prefix], device=model.device))
+    return embedded.detach()
 
 
 def _decision(model: PreTrainedModel, spot: Spot, embedded: Tensor) -> Callable[[Tensor], Tensor]:
@@ -184,7 +186,7 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
     """Return attention rollout from the token that decides, `[L]`."""
     ids = torch.tensor([spot.prefix], device=model.device)
     forget_lengths(model)
-    with torch.no_grad():
+    with torch.no_grad(), _eager_attention(model):
         layers = model(input_ids=ids, use_cache=False, output_attentions=True, logits_to_keep=1).attentions
     length = ids.shape[1]
     if not layers or any(layer is None or layer.shape[-2:] != (length, length) for layer in layers):
@@ -197,6 +199,14 @@ def _attention_scores(model: PreTrainedModel, spot: Spot) -> Tensor:
     for layer in reversed(layers):  # from the decision downwards: a row times a matrix, never a product of matrices
         flow = (flow @ layer[0].double().mean(dim=0) + flow) / 2
     return flow.cpu()
+
+
+_METHODS: Mapping[str, Callable[[PreTrainedModel, Spot], Tensor]] = {
+    "gradient": lambda model, spot: integrated_products(model, spot).abs(),
+    "gradient_x_input": _gradient_times_input,
+    "attention": _attention_scores,
+}
+"""What each earlier token of a spot counts for, `[L]`."""
 
 
 def summarise_attribution(
@@ -217,44 +227,43 @@ def summarise_attribution(
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["method"]), []).append(row)
+    entries = []
+    for (model, method), part in groups.items():
+        # Of each kind of score: the problem, the score and the uniform one of every spot that has it.
+        kinds: dict[str, list[tuple[str, float, float]]] = {kind: [] for kind in get_args(_ScoreKind)}
+        for row in part:
+            sequence = by_id[row["sequence_id"]]
+            for kind, (score, uniform) in _spot_scores(row, sequence).items():
+                kinds[kind].append((sequence.problem.id, score, uniform))
+        scores = {
+            kind: AttributionScore(
+                num_spots=len(measured),
+                score=mean_interval(
+                    [score for _, score, _ in measured],
+                    clusters=[problem for problem, *_ in measured],
+                    confidence=confidence,
+                ),
+                uniform=sum(uniform for *_, uniform in measured) / len(measured) if measured else None,
+            )
+            for kind, measured in kinds.items()
+        }
+        entries.append(Attribution(model=model, method=method, num_spots=len(part), **scores))
+    return tuple(entries)
 
-    def score(part: Sequence[Mapping[str, Any]], kind: _ScoreKind) -> AttributionScore:
-        measured = [(by_id[row["sequence_id"]].problem.id, _spot_scores(row, by_id)[kind]) for row in part]
-        pairs = [pair for _, pair in measured if pair is not None]
-        return AttributionScore(
-            num_spots=len(pairs),
-            score=mean_interval(
-                [value for value, _ in pairs],
-                clusters=[problem for problem, pair in measured if pair is not None],
-                confidence=confidence,
-            ),
-            uniform=sum(uniform for _, uniform in pairs) / len(pairs) if pairs else None,
-        )
 
-    return tuple(
-        Attribution(
-            model=model,
-            method=method,
-            num_spots=len(part),
-            **{kind: score(part, kind) for kind in get_args(_ScoreKind)},
-        )
-        for (model, method), part in groups.items()
-    )
-
-
-def _spot_scores(row: Mapping[str, Any], by_id: Mapping[int, Response]) -> dict[_ScoreKind, tuple[float, float] | None]:
+def _spot_scores(row: Mapping[str, Any], sequence: Response) -> dict[_ScoreKind, tuple[float, float]]:
     """Return of one spot the score on each kind of token, or its mean distance, and what equal scores would give."""
     scores = [*row["prompt_scores"], *row["completion_scores"]]
     length, num_prompt = len(scores), len(row["prompt_scores"])
-    wrong = [num_prompt + place for place in by_id[row["sequence_id"]].wrong if place < row["position"]]
-
-    def on(places: Sequence[int]) -> tuple[float, float]:
-        return sum(scores[place] for place in places), len(places) / length
-
-    distance = sum(score * (length - place) for place, score in enumerate(scores))
-    return {
-        "prompt": on(range(num_prompt)),
-        "recent": on(range(max(0, length - _NUM_RECENT), length)),
-        "wrong": on(wrong) if wrong else None,
-        "distance": (distance, (length + 1) / 2),
+    places: dict[_ScoreKind, Sequence[int]] = {
+        "prompt": range(num_prompt),
+        "recent": range(max(0, length - _NUM_RECENT), length),
+        "wrong": [num_prompt + place for place in sequence.wrong if place < row["position"]],
     }
+    found = {
+        kind: (sum(scores[place] for place in own), len(own) / length)
+        for kind, own in places.items()
+        if own or kind != "wrong"
+    }
+    distance = sum(score * (length - place) for place, score in enumerate(scores))
+    return {**found, "distance": (distance, (length + 1) / 2)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from swerve.artifacts.probe_causes import PivotOverlap, Pivots
@@ -68,7 +67,7 @@ class Pivot:
         of .5 in 89 to 99%.
         """
         ends = (self.after, self.before) if self.search > 0 else (self.before, self.after)
-        counts = (count for one in ends for count in (one.num_successes, one.num_continuations))
+        counts = (count for end in ends for count in (end.num_successes, end.num_continuations))
         interval = difference_interval(*counts, confidence=confidence)
         return interval is not None and interval.low >= gap - _EXACT
 
@@ -101,46 +100,33 @@ def num_samples(settings: PivotConfig) -> int:
 
 
 def prefix_values(
-    sequences: Sequence[Response],
+    places: Sequence[tuple[Response, int]],
     sampler: ContinuationSampler,
     num: int,
     *,
-    positions: Sequence[Iterable[int]] | None = None,
     sample_set: SampleSet = "search",
     on_planned: Callable[[int], None] | None = None,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[PrefixValue]:
-    """Return the values of prefixes of rollouts, by rollout and position, all from one call of the engine.
+    """Return the values of prefixes of rollouts, all from one call of the engine.
 
     V(t) is the success probability of continuing the first t tokens; V of a finished completion is 0 or 1.
 
     Args:
-        sequences: the rollouts.
+        places: rollouts, and how many of their tokens the prefix has.
         sampler: the policy that continues.
         num: continuations of each prefix.
-        positions: lengths of the prefixes of each rollout; by default all, from 0 to the whole completion.
         sample_set: `search` and `estimate` draw different random numbers.
         on_planned: called with the number of continuations there will be.
         on_finished: called with the number of continuations finished since the last call.
-
-    Raises:
-        ValueError: a length is negative or beyond the completion, or positions are not given for each rollout.
     """
-    if positions is None:
-        positions = [range(len(sequence.completion_ids) + 1) for sequence in sequences]
-    places = [(one, at) for one, lengths in zip(sequences, positions, strict=True) for at in sorted(set(lengths))]
-    for sequence, at in places:
-        if not 0 <= at <= len(sequence.completion_ids):
-            raise ValueError(
-                f"rollout {sequence.sequence_id} has {len(sequence.completion_ids)} tokens, so no prefix of {at}"
-            )
-    prefixes = [Prefix.of(sequence, at) for sequence, at in places]
+    prefixes = [Prefix.of(sequence, length) for sequence, length in places]
     if on_planned is not None:
         on_planned(sampler.num_continued(prefixes) * num)
     outcomes = sampler.sample(prefixes, num, look=_LOOKS[sample_set], on_finished=on_finished)
     return [
-        PrefixValue(sequence_id=sequence.sequence_id, position=at, sample_set=sample_set, outcome=outcome)
-        for (sequence, at), outcome in zip(places, outcomes, strict=True)
+        PrefixValue(sequence_id=sequence.sequence_id, position=length, sample_set=sample_set, outcome=outcome)
+        for (sequence, length), outcome in zip(places, outcomes, strict=True)
     ]
 
 
@@ -156,7 +142,7 @@ def find_pivots(
 
     From V(0) and V(n) on, a stretch of tokens [a, b] is halved while |V(a) - V(b)| >= gap, down to single tokens; these
     are the pivots. All rollouts advance together, so that each round is one call of the engine. A rise and a fall
-    within one stretch cancel and stay unfound; `prefix_values` at all positions misses nothing.
+    within one stretch cancel and stay unfound; `prefix_values` at all lengths misses nothing.
 
     Simulated with the default settings (51 continuations, gap .2) along wrong rollouts of 12 to 100 tokens whose value
     is one constant up to the last token, which ends at 0: the search stops at a token without an effect in 5 to 8% of
@@ -169,30 +155,50 @@ def find_pivots(
     if len({sequence.sequence_id for sequence in sequences}) < len(sequences):
         raise ValueError("two rollouts have the same sequence_id; their values would be mixed up")
     num = num_samples(settings)
-    measure = partial(_values_at, sequences, sampler, num, on_planned=on_planned, on_finished=on_finished)
+
+    def measure(ends: set[tuple[int, int]], sample_set: SampleSet) -> dict[tuple[int, int], PrefixValue]:
+        """Return the values of prefixes: (index of the rollout, length), in that order."""
+        ordered = sorted(ends)
+        places = [(sequences[index], length) for index, length in ordered]
+        values = prefix_values(
+            places, sampler, num, sample_set=sample_set, on_planned=on_planned, on_finished=on_finished
+        )
+        return dict(zip(ordered, values, strict=True))
+
+    def jump(index: int, start: int, stop: int) -> float:
+        return known[index, stop].outcome.value - known[index, start].outcome.value
+
+    # Stretches of tokens (index of the rollout, start, stop) are halved while their ends differ.
     known: dict[tuple[int, int], PrefixValue] = {}
     stretches = [(index, 0, len(sequence.completion_ids)) for index, sequence in enumerate(sequences)]
-    found: list[tuple[int, int]] = []
+    singles: list[tuple[int, int]] = []
     num_compared = num_rounds = 0
     while stretches:
-        ends = {(index, at) for index, start, stop in stretches for at in (start, stop)}
+        ends = {(index, length) for index, start, stop in stretches for length in (start, stop)}
         known.update(measure(ends - known.keys(), "search"))
         num_rounds += 1
-        jumping = [one for one in stretches if abs(_jump(known, *one)) >= settings.gap - _EXACT]
-        num_compared += sum(stop - start == 1 for _, start, stop in stretches)
-        found += [(index, start) for index, start, stop in jumping if stop - start == 1]
-        stretches = [half for one in jumping if one[2] - one[1] > 1 for half in _halves(*one)]
+        halves: list[tuple[int, int, int]] = []
+        for index, start, stop in stretches:
+            num_compared += stop - start == 1
+            if abs(jump(index, start, stop)) < settings.gap - _EXACT:
+                continue
+            if stop - start == 1:
+                singles.append((index, start))
+            else:
+                middle = (start + stop) // 2
+                halves += [(index, start, middle), (index, middle, stop)]
+        stretches = halves
     # The jumps by which the pivots were found are too large: they are measured again.
-    fresh = measure({(index, at) for index, start in found for at in (start, start + 1)}, "estimate")
+    fresh = measure({(index, length) for index, start in singles for length in (start, start + 1)}, "estimate")
     pivots = [
         Pivot(
             sequence=sequences[index],
             position=start,
-            search=_jump(known, index, start, start + 1),
+            search=jump(index, start, start + 1),
             before=fresh[index, start].outcome,
             after=fresh[index, start + 1].outcome,
         )
-        for index, start in sorted(found)
+        for index, start in sorted(singles)
     ]
     return PivotSearch(
         sequences=tuple(sequences),
@@ -203,35 +209,6 @@ def find_pivots(
         num_compared=num_compared,
         num_rounds=num_rounds,
     )
-
-
-_Stretch = tuple[int, int, int]
-
-
-def _halves(index: int, start: int, stop: int) -> tuple[_Stretch, _Stretch]:
-    middle = (start + stop) // 2
-    return (index, start, middle), (index, middle, stop)
-
-
-def _jump(known: Mapping[tuple[int, int], PrefixValue], index: int, start: int, stop: int) -> float:
-    return known[index, stop].outcome.value - known[index, start].outcome.value
-
-
-def _values_at(
-    sequences: Sequence[Response],
-    sampler: ContinuationSampler,
-    num: int,
-    ends: Iterable[tuple[int, int]],
-    sample_set: SampleSet,
-    **callbacks: Callable[[int], None] | None,
-) -> dict[tuple[int, int], PrefixValue]:
-    """Return the values of prefixes (index of the rollout, length), in that order; see `prefix_values`."""
-    ordered = sorted(ends)
-    lengths: list[list[int]] = [[] for _ in sequences]
-    for index, at in ordered:
-        lengths[index].append(at)
-    values = prefix_values(sequences, sampler, num, positions=lengths, sample_set=sample_set, **callbacks)
-    return dict(zip(ordered, values, strict=True))
 
 
 def prefix_value_rows(values: Iterable[PrefixValue]) -> list[dict[str, Any]]:
@@ -270,9 +247,8 @@ def summarise_pivots(
     """
     if not search.sequences:
         return None
-    pivots, rate = search.pivots, false_positive_rate(search.num_continuations, search.gap)
-    marked, problems = [pivot for pivot in pivots if pivot.sequence.wrong], _problems(pivots)
-    how = intervals
+    pivots, problems = search.pivots, _problems(search.pivots)
+    marked = [pivot for pivot in pivots if pivot.sequence.wrong]
     return Pivots(
         num_rollouts=len(search.sequences),
         num_rollouts_with_pivot=len({pivot.sequence.sequence_id for pivot in pivots}),
@@ -281,17 +257,17 @@ def summarise_pivots(
         num_rounds=search.num_rounds,
         num_prefixes=sum(value.sample_set == "search" for value in search.values),
         num_compared=search.num_compared,
-        false_positive_rate=rate,
+        false_positive_rate=false_positive_rate(search.num_continuations, search.gap),
         num_pivots=len(pivots),
         num_rises=sum(pivot.search > 0 for pivot in pivots),
         num_falls=sum(pivot.search < 0 for pivot in pivots),
-        num_confirmed=sum(one.is_confirmed(search.gap, confidence=intervals.confidence) for one in pivots),
+        num_confirmed=sum(pivot.is_confirmed(search.gap, confidence=intervals.confidence) for pivot in pivots),
         max_confirmed_below_gap=(1 - intervals.confidence) * len(pivots),
-        size_search=how.mean([abs(pivot.search) for pivot in pivots], problems, bounds=(0.0, 1.0)),
-        size_estimate=how.mean([pivot.same_way for pivot in pivots], problems, bounds=(-1.0, 1.0)),
-        on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], how),
-        on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], how),
-        on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], how),
+        size_search=intervals.mean([abs(pivot.search) for pivot in pivots], problems, bounds=(0.0, 1.0)),
+        size_estimate=intervals.mean([pivot.same_way for pivot in pivots], problems, bounds=(-1.0, 1.0)),
+        on_spike=_overlap(pivots, [spikes.get(pivot.sequence.sequence_id, ()) for pivot in pivots], intervals),
+        on_wrong=_overlap(marked, [pivot.sequence.wrong for pivot in marked], intervals),
+        on_first_wrong=_overlap(marked, [[*pivot.sequence.wrong][:1] for pivot in marked], intervals),
     )
 
 
