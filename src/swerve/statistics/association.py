@@ -69,6 +69,7 @@ def _correlation(
 ) -> Correlation | None:
     if x.size < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
+    # Sums by cluster of what the correlation is made of; without a cluster its sums are left out.
     widths = float(np.ptp(x)), float(np.ptp(y))
     x, y = (x - x.mean()) / widths[0], (y - y.mean()) / widths[1]
     columns = [np.ones(x.size), x, y, x * x, y * y, x * y]
@@ -76,6 +77,7 @@ def _correlation(
     if len(sums) < 2:
         return None
     if ranked:
+        # Leaving a cluster out also changes the ranks of the others.
         of_x, of_y = _counted(x, x) / widths[0], _counted(y, y) / widths[1]
         of_both = _counted(x, y) / widths[0] + _counted(y, x) / widths[1]
         sums += cluster_sums([np.zeros(x.size), -x, -y, 2 * of_x, 2 * of_y, of_both], clusters)

@@ -90,6 +90,7 @@ def paired_wilcoxon(first: ArrayLike, second: ArrayLike, *, clusters: Clusters |
     differences = _cluster_differences(first, second, clusters)
     if not len(differences):
         return None
+    # Zero differences are ranked with the others, and have no sign.
     ranks = rankdata(np.abs(differences))
     positive, negative = float(ranks[differences > 0].sum()), float(ranks[differences < 0].sum())
     total = positive + negative
@@ -125,6 +126,7 @@ def sign_flip_test(first: ArrayLike, second: ArrayLike, *, clusters: Clusters | 
     moved = differences[differences != 0]
     if not len(moved):
         return 1.0
+    # In units of the largest difference, so that single precision is enough.
     moved = (moved / np.abs(moved).max()).astype(np.float32)
     flipped = np.abs(_signs(len(moved)) @ moved)
     found = int((flipped >= abs(moved.sum()) - 1e-4).sum())
@@ -194,6 +196,7 @@ def benjamini_hochberg(
     values = np.array([p_values[index] for index in known], dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():
         raise ValueError("p-values must be between 0 and 1, or None where there was no test")
+    # From the largest p-value down: none is adjusted beyond a larger one.
     order = np.argsort(-values, kind="stable")
     scaled = values[order] * len(values) / np.arange(len(values), 0, -1)
     adjusted: list[float | None] = [None] * len(p_values)

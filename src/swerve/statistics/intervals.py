@@ -115,6 +115,7 @@ def mean_interval(
     low, high = bounds
     if array.min() < low - _ROUNDING or array.max() > high + _ROUNDING:
         raise ValueError(f"values must be from {low} to {high}, got {array.min()} to {array.max()}")
+    # What the bounds say decides which interval it is.
     sums = cluster_sums([array, np.ones(array.size)], clusters)
     if math.isfinite(low) and math.isfinite(high):
         return _bounded_mean(sums, confidence, bounds, rare)
@@ -242,6 +243,7 @@ def skewed_mean_interval(
     found = mean_interval(values, clusters=clusters, confidence=confidence, bounds=(0.0, math.inf))
     if found is None:
         return None
+    # Median and share above 0 are of the problems' means.
     sums = cluster_sums([finite_array(values), np.ones(len(np.asarray(values)))], clusters)
     means = np.sort(sums[:, 0] / sums[:, 1])
     return SkewedMean(

@@ -80,6 +80,7 @@ def jackknife_interval(
         return None
     if len(without) < 2 or not np.isfinite(without).all():
         return equal_values(value, 1, bounds=bounds, confidence=confidence)
+    # Where nothing varies the rule of three says how much might.
     deviations = without - without.mean()
     error = math.sqrt(float(deviations @ deviations) * (len(without) - 1) / len(without))
     if error <= _ROUNDING * max(abs(value), _scale(bounds)) or value in bounds:
@@ -88,6 +89,7 @@ def jackknife_interval(
     low, width = bounds[0], bounds[1] - bounds[0]
     if low < 0 or not math.isfinite(width):
         return transformed(value, error * quantile(confidence, degrees), bounds)
+    # A share: of as many trials as have its variance.
     t = quantile(confidence, max(degrees, min(_LEAST_DEGREES, len(without) - 1.0)))
     part = (value - low) / width
     found = share_of_trials(part, part * (1 - part) / (error / width) ** 2, t)

@@ -175,6 +175,7 @@ def sampling_curve(
     chosen = [2**power for power in range(largest.bit_length())] if ks is None else ks
     curve: list[SamplingCurve] = []
     for k in chosen:
+        # Only problems with k samples or more, and a majority only where any sample has an answer.
         enough = [problem for problem in problems if len(problem["right"]) >= k]
 
         def mean(values: Sequence[float]) -> Estimate | None:

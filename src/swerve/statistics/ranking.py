@@ -137,6 +137,7 @@ def auc_interval(
     sizes = np.array([positive.sum(), (~positive).sum()], dtype=np.float64)
     if not sizes.all():
         return None
+    # The sums by cluster of the placements less the AUC, of positives and of negatives.
     num_clusters, index = membership(clusters, values.size)
     placements = _placements(values, positive)
     area = float(placements[0].mean())

@@ -180,6 +180,7 @@ class CausalTests:
                 )
             return [[asdict(outcome) for outcome in item.outcomes.values()] for item in done]
 
+        # Everything that the outcomes depend on beside what the parts have in common.
         problems = [item.sequence.problem for item in items]
         depends = {
             "policy": source.label,
@@ -247,6 +248,7 @@ class CausalTests:
                 on_finished=task.advance,
             )
 
+        # Everything that the rows depend on beside what the parts have in common.
         depends = {
             "settings": settings.model_dump(mode="json"),
             "prompts": [

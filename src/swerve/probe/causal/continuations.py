@@ -214,16 +214,15 @@ class ContinuationSampler:
 
     def _graded(self, groups: Sequence[tuple[Problem, Sequence[tuple[int, ...]]]]) -> list[Outcome]:
         """Grade the completions of each problem, all in one call; equal ones of a group, which are frequent, once."""
+        # The distinct completions of all problems go to the grader together.
         unique = [list(dict.fromkeys(completions)) for _, completions in groups]
-        rewards = iter(
-            self.grade(
-                [
-                    (problem, completion_text(self.tokenizer, token_ids))
-                    for (problem, _), distinct in zip(groups, unique, strict=True)
-                    for token_ids in distinct
-                ]
-            )
-        )
+        texts = [
+            (problem, completion_text(self.tokenizer, token_ids))
+            for (problem, _), distinct in zip(groups, unique, strict=True)
+            for token_ids in distinct
+        ]
+        rewards = iter(self.grade(texts))
+        # Each group takes its rewards back; equal completions share theirs.
         outcomes = []
         for (_, completions), distinct in zip(groups, unique, strict=True):
             judged = dict(zip(distinct, islice(rewards, len(distinct)), strict=True))

@@ -116,7 +116,7 @@ def run_cross_sampling(
     Raises:
         ValueError: no prompts, no pilot, a problem in both, or one twice.
     """
-    measured_ids, pilot_ids = ([each.problem.id for each in group] for group in (prompts, pilot))
+    measured_ids, pilot_ids = ([prompt.problem.id for prompt in group] for group in (prompts, pilot))
     if not measured_ids or not pilot_ids or len({*measured_ids, *pilot_ids}) < len(measured_ids) + len(pilot_ids):
         raise ValueError(
             "cross-sampling needs prompts and a pilot of other problems, each problem once; see pilot_split"
@@ -135,6 +135,7 @@ def run_cross_sampling(
             seed=seed,
             on_finished=on_finished,
         )
+        # The processes share the doses, each of which needs both models.
         doses = crossing.doses(pilot)
         own = together.shard(doses)
         measured = [crossing.measure(prompts, dose) for dose in own]
@@ -207,6 +208,7 @@ class _Crossing:
             for prompt, group in zip(prompts, groups, strict=True)
             for completion in group
         ]
+        # All completions are graded in one call, then each becomes a row.
         rewards = iter(grade_all(texts))
         rows = []
         for prompt, group in zip(prompts, groups, strict=True):

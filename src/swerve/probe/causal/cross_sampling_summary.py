@@ -187,6 +187,7 @@ class _Curves:
 
     def _selector(self, name: str, limit: float | None, with_ratios: bool) -> CrossSamplingSelector:
         doses, random = self._selectors[name], self._selectors.get("random", [])
+        # Without a swap there is no curve, and without a gap no ratio.
         curves: dict[str, Estimate | None] = {}
         if limit is not None and max(self._whole.share(index) for index in doses) > 0:
 

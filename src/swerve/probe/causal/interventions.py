@@ -286,6 +286,7 @@ class ControlPool:
             taken: (rollout, position) of the controls of other spikes.
         """
         own = int(np.flatnonzero((self.rollout == index) & (self.position == position))[0])
+        # The candidates: free, near enough in entropy, nobody else's, and where something is swapped if possible.
         gaps = np.abs(self.entropy - self.entropy[own])
         near = self.free & (gaps <= self.caliper)
         near[own] = False
@@ -293,6 +294,7 @@ class ControlPool:
             near &= (self.rollout != rollout) | (self.position != at)
         if (near & self.differs).any():
             near &= self.differs
+        # The first kind of likeness that any candidate has decides; of those the nearest is taken.
         same = {name: getattr(self, name) == getattr(self, name)[own] for name in ("category", "third", "rollout")}
         for names in _TIERS:
             candidates = np.flatnonzero(np.logical_and.reduce([near, *(same[name] for name in names)]))

@@ -247,6 +247,7 @@ def summarise_pivots(
     """
     if not search.sequences:
         return None
+    # Only of marked rollouts is it known where the wrong steps are.
     pivots, problems = search.pivots, _problems(search.pivots)
     marked = [pivot for pivot in pivots if pivot.sequence.wrong]
     return Pivots(

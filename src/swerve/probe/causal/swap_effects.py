@@ -70,6 +70,7 @@ def summarise_swaps(
     for name in dict.fromkeys(item.policy for item in interventions):
         policies.append(summariser.policy([item for item in interventions if item.policy == name]))
     adjusted = _adjusted(policies)
+    # What the reference's continuations say is repeated at the top.
     main = next((policy for policy in adjusted if policy.policy == "reference"), None)
     differences = main.differences if main else ()
     return Swaps(

@@ -119,6 +119,7 @@ def intervention_rows(
     rows = []
     for item in interventions:
         for arm, outcome in item.outcomes.items():
+            # The first look's continuations are those whose number was fixed beforehand.
             first = outcome.first or outcome
             rows.append(
                 {

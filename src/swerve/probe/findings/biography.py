@@ -180,6 +180,7 @@ def summarise_biographies(data: Measurements, found: Biographies, *, intervals: 
         found: the biographies.
         intervals: how intervals are made.
     """
+    # Wrong steps are set beside the other tokens of the same rollouts.
     tokens, wrong = TokenIntervals.of(data, intervals), data.wrong
     groups: dict[Literal["all", "wrong_steps", "others"], Mask] = {
         "all": tokens.everywhere,
@@ -293,6 +294,7 @@ def line_fit(series: ArrayLike, steps: Sequence[int]) -> tuple[Floats, Floats]:
     values, times = np.asarray(series, dtype=np.float64), np.asarray(steps, dtype=np.float64)
     if len(values) < 2:
         return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
+    # With both centred the slope is their product over the spread of the times.
     times = times - times.mean()
     centred = values - values.mean(axis=0)
     total, covered = (centred**2).sum(axis=0), times @ centred

@@ -129,6 +129,7 @@ def move_directions(
     """
     entries = []
     for source, part in by_source(data).items():
+        # Wrong steps are known of some rollouts only.
         marked = part.select(lambda sequence: bool(sequence.wrong))
         for pair, on_marked in zip(part.pairs(), marked.pairs(), strict=True):
             entries.append(

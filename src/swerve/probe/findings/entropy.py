@@ -53,6 +53,7 @@ def checkpoint_entropies(
     regions, categories = token_regions(data.lengths), np.array(data.categories, dtype=str)
     entries = []
     for pair in data.pairs():
+        # The same three means of all tokens, of each third and of each category.
         means = _entropy_means(pair, tokens, tokens.everywhere)
         normalised = {name: mean and mean.scaled(1 / math.log(vocabulary_size)) for name, mean in means.items()}
         entries.append(
@@ -126,6 +127,7 @@ def forking_overlaps(
     wrong, known = data.wrong, data.in_marked_rollouts
     entries = []
     for pair in data.pairs():
+        # What falls on the forking tokens: divergence, changed choices, spikes, wrong steps, categories.
         forking, threshold = forking_tokens(pair.columns["entropy_ref"], share=share)
         masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
         entries.append(

@@ -196,6 +196,7 @@ def region_shares(data: Measurements, spikes: SpikeTable, *, intervals: Interval
     regions, tokens = token_regions(data.lengths), TokenIntervals.of(data, intervals)
     shares = []
     for pair in data.pairs():
+        # All tokens of a pair, then those of each third.
         columns = {name: pair.columns[name] for name in DIVERGENCES}
         masks = {name: spikes.mask(pair.checkpoint, name) for name in DIVERGENCES}
         for number, region in enumerate(REGIONS):
@@ -279,6 +280,7 @@ def category_shares(
     names, index = np.unique(np.array(data.categories, dtype=np.str_), return_inverse=True)
     shares = []
     for pair in data.pairs():
+        # All tokens of a pair, then those of each category.
         mask = spikes.mask(pair.checkpoint, divergence)
         for code, category in enumerate(names.tolist()):
             inside = index == code
@@ -350,6 +352,7 @@ def rank_shifts(data: Measurements, *, intervals: Intervals) -> tuple[RankShift,
     for source, part in by_source(data).items():
         tokens = TokenIntervals.of(part, intervals)
         for pair in part.pairs():
+            # Under each model the class of every token, and the shares of the classes.
             writer = text_writer(source, checkpoint=pair.checkpoint, reference=pair.reference)
             classes = {name: rank_classes(pair.columns[name]) for name in ("rank", "rank_ref")}
             shares = {
@@ -409,6 +412,7 @@ def style_shares(
     tokens, style = TokenIntervals.of(data, intervals), np.array(styles, dtype=np.bool_)
     shares = []
     for pair in data.pairs():
+        # The excess is of two shares of the same problems, so that their interval is one.
         values = pair.nats(divergence)
         on_style = np.where(style, values, 0.0)
         shares.append(

@@ -114,6 +114,7 @@ def planted_recovery(
                 f"spikes of {key} are of {len(by_sequence)} sequences, the measurements of {len(data.sequences)}; "
                 "find them in the same measurements"
             )
+    # Only rollouts with a known wrong step count.
     known = [index for index, sequence in enumerate(data.sequences) if sequence.wrong]
     marked = data.select(lambda sequence: bool(sequence.wrong))
     wrong = marked.wrong
@@ -178,6 +179,7 @@ def _spike_recovery(
         return ()
     entries = []
     for (checkpoint, divergence, method), by_sequence in spikes.items():
+        # Ratios of sums over rollouts, and what they would be by chance.
         counts = _counts(sequences, by_sequence)
         sums = {name: float(values.sum()) for name, values in counts.items()}
         estimates: dict[str, Any] = {}
@@ -202,6 +204,7 @@ def _counts(sequences: Sequence[Response], spikes: Sequence[Sequence[Spike]]) ->
     rows = []
     for sequence, own in zip(sequences, spikes, strict=True):
         positions = {spike.position for spike in own}
+        # A spike at a wrong token is a hit; by chance each is anywhere in its rollout.
         num, num_wrong, length = len(positions), len(sequence.wrong), len(sequence.completion_ids)
         hits = len(positions & sequence.wrong.keys())
         rows.append(

@@ -33,6 +33,7 @@ class SpikeTable:
 
     def table(self) -> pa.Table:
         """Return `spikes.parquet`, as columns: there may be millions of rows."""
+        # Each column goes through all spikes once.
         each = [
             (sequence, spike)
             for by_sequence in self.found.values()
@@ -104,6 +105,7 @@ def spike_hits(data: Measurements, spikes: SpikeTable, *, confidence: float) -> 
     drawn uniformly from the rollout's own positions. Intervals are over problems, Wilson's where there is one
     rollout per problem.
     """
+    # What chance gives depends on the rollouts alone.
     marked = [(index, sequence) for index, sequence in enumerate(data.sequences) if sequence.wrong]
     problems = [sequence.problem.id for _, sequence in marked]
     lengths = [len(sequence.completion_ids) for _, sequence in marked]

@@ -233,12 +233,14 @@ def calibrated_threshold(values: ArrayLike, null: ArrayLike, *, false_discovery_
     if tested.size == 0 or nothing.size == 0:
         return None
     descending = np.sort(tested)[::-1]
+    # The p-value of each value, from the largest on, and how small it must be.
     at_least = nothing.size - np.searchsorted(nothing, descending, side="left")
     p_values = (1 + at_least) / (1 + nothing.size)
     allowed = false_discovery_rate * np.arange(1, tested.size + 1) / tested.size
     (rejected,) = np.nonzero(p_values <= allowed)
     if len(rejected) == 0:
         return None
+    # The threshold lies below all values that are rejected.
     below = np.searchsorted(nothing, descending[rejected[-1]], side="left")
     assert below > 0, "a value below the whole null has the p-value 1"
     return float(nothing[below - 1])
@@ -295,6 +297,7 @@ def null_false_discoveries(
         if method == "percentile" and pooled is None:
             continue
         if method == "calibrated":
+            # Each half of the sequences is calibrated with the other.
             spikes: list[list[Spike]] = [[] for _ in series]
             for part in (0, 1):
                 null = np.concatenate([np.zeros(0), *series[1 - part :: 2]])

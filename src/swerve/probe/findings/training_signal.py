@@ -61,6 +61,7 @@ def training_signals(
     over = TokenIntervals(problems=tokens.problem, intervals=intervals)
     entries = []
     for pair in part.pairs():
+        # A pair has seen the steps after its reference's, up to its checkpoint's.
         if pair.checkpoint in steps:
             moves = pair.moves
             exposure = _Exposure(
@@ -89,6 +90,7 @@ class _Tokens:
 
     @classmethod
     def of(cls, data: Measurements, signals: Sequence[Mapping[str, Any]]) -> _Tokens:
+        # Each token of the population has a row.
         by_token = {(row["sequence_id"], row["position"]): row for row in signals}
         keys = [(one.sequence_id, position) for one in data.sequences for position in range(len(one.completion_ids))]
         missing = sum(key not in by_token for key in keys)
@@ -141,6 +143,7 @@ class _Exposure:
             "no_signal": self.silent,
             "not_seen": ~self.seen,
         }
+        # Correlations are over the tokens of which training recorded the signal.
         trained_on = self.seen & tokens.used & np.isfinite(tokens.advantage)
         return TrainingSignal(
             checkpoint=pair.checkpoint,
@@ -183,6 +186,7 @@ class _Exposure:
         """Return whether log-probabilities moved the way the advantages pushed; None where one is infinite."""
         if not mask.any() or not np.isfinite(self.move[mask]).all():
             return None
+        # Every token that moved is in one of four cells: pushed up or down, rose or fell.
         move = np.where(mask, self.move, 0.0)
         pushed, rose = np.nan_to_num(self.tokens.advantage) > 0, move > 0
         up, down, moved = mask & pushed, mask & ~pushed, mask & (move != 0)
